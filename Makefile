@@ -1,0 +1,56 @@
+# `make demo` and `make test` set up what they need: Python 3.11 or later and make are enough.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test test-unit test-privacy test-e2e lint types check examples benchmark wheel clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; say which with: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $(READY)
+
+setup: $(READY) ## the environment, in .venv
+
+demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, audit (results in build/demo)
+	$(BIN)/python examples/adult.py
+
+test: $(READY) ## all tests
+	$(BIN)/python -m pytest
+
+test-unit: $(READY) ## unit and property tests only
+	$(BIN)/python -m pytest tests/unit tests/property
+
+test-privacy: $(READY) ## statistical tests of every mechanism
+	$(BIN)/python -m pytest tests/privacy
+
+test-e2e: $(READY) ## real processes: the command line, crashes, races, the wheel
+	$(BIN)/python -m pytest tests/e2e
+
+$(VENV)/.dev: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+lint: $(VENV)/.dev ## style and import directions
+	$(BIN)/ruff check pinq miners tests examples benchmarks
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev ## static types
+	$(BIN)/mypy
+
+check: lint types test ## all that must hold before a commit lands
+
+benchmark: $(READY) ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
+	$(BIN)/python benchmarks/layer.py
+
+wheel: $(READY) ## a wheel in dist/
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean: ## removes what make made
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Miners on the analyst's face: estimators in the manner of scikit-learn that learn from a private handle.
+
+Names are imported when they are first used: scikit-learn alone takes most of a second.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from miners.diffp_id3 import DiffPID3
+    from miners.tree import Tree
+
+__all__ = ["DiffPID3", "Tree"]
+
+_HOMES = {"DiffPID3": "miners.diffp_id3", "Tree": "miners.tree"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'miners' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all classifiers that grow a tree share: checks of what callers pass, and everything that follows ``fit``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from miners.tree import Tree, as_array, encode, encode_values, read_json
+from pinq.epsilon import NANO, exact, show, to_nano
+from pinq.errors import BudgetExceeded, QueryError
+from pinq.schema import Schema
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pinq.queryable import PrivateQueryable
+
+__all__ = ["TreeClassifier", "public_schema", "require_budget", "whole_number"]
+
+VERSION = 1
+
+
+class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier whose fitted state is a ``Tree``.
+
+    Attributes:
+        tree_: The fitted ``Tree``.
+        classes_: The declared values of the target, shape (classes,).
+        schema_: The public schema under which the tree was grown.
+        cost_: What ``fit`` really spent, exact.
+    """
+
+    tree_: Tree
+    classes_: np.ndarray
+    schema_: Schema
+    cost_: Fraction
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class for each row of a pandas or Arrow table, shape (rows,)."""
+        check_is_fitted(self, "tree_")
+        return self.tree_.predict(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""
+        check_is_fitted(self, "tree_")
+        return self.tree_.predict_proba(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of rows whose class is predicted.
+
+        Args:
+            X: A pandas or Arrow table.
+            y: The true classes; by default the target's column of ``X``. A missing or undeclared class counts as not predicted.
+            sample_weight: A weight for each row.
+        """
+        check_is_fitted(self, "tree_")
+        tree = self.tree_
+        truth = encode(tree.schema, tree.target, X) if y is None else encode_values(tree.schema, tree.target, y)
+        predicted = tree.probabilities.argmax(axis=1)[tree.apply(X)]
+        if len(truth) != len(predicted):
+            raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
+        if not len(truth):
+            raise QueryError("there is no row to score.")
+        return float(np.average(truth == predicted, weights=sample_weight))
+
+    def export_text(self, *, max_depth: int | None = None) -> str:
+        """The tree as indented text."""
+        check_is_fitted(self, "tree_")
+        return self.tree_.export_text(max_depth=max_depth)
+
+    def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
+        """Draws the tree with matplotlib; see ``Tree.plot``."""
+        check_is_fitted(self, "tree_")
+        return self.tree_.plot(ax, max_depth=max_depth)
+
+    def to_json(self) -> str:
+        """The fitted miner as text: its parameters, what it cost, its tree."""
+        check_is_fitted(self, "tree_")
+        params = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        return json.dumps(
+            {"format": f"pinq-{type(self).__name__}", "version": VERSION, "params": params, "cost": show(int(self.cost_ * NANO)), "tree": self.tree_.to_dict()},
+            allow_nan=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
+        found = read_json(text)
+        name = f"pinq-{cls.__name__}"
+        if not isinstance(found, dict) or found.get("format") != name or found.get("version") != VERSION:
+            raise QueryError(f"this is not a stored {cls.__name__}: its `format` must be {name!r} and its `version` {VERSION}.")
+        params = found.get("params")
+        if not isinstance(params, dict) or not set(params) <= set(cls._get_param_names()):
+            raise QueryError(f"`params` of a stored {cls.__name__} must be an object with no other keys than {', '.join(cls._get_param_names())}.")
+        cost = found.get("cost")
+        miner: Self = cls(**params)
+        nothing = isinstance(cost, str) and cost == "0"  # what a fit costs whose questions were all paid for before
+        return miner._fitted(Tree.from_dict(found.get("tree")), Fraction(0) if nothing else exact(to_nano(cost, name="cost")))  # type: ignore[arg-type]
+
+    def _fitted(self, tree: Tree, cost: Fraction) -> Self:
+        self.tree_, self.cost_, self.schema_ = tree, cost, tree.schema
+        self.classes_ = as_array(tree.classes)
+        return self
+
+
+def public_schema(handle: Any) -> Schema:
+    """The schema of a handle; ``QueryError`` where something else, a table for instance, was passed."""
+    schema = getattr(handle, "schema", None)
+    if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
+        raise QueryError(
+            f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open or pinq.connect, "
+            "or pinq.simulate to try for free. Nothing was spent."
+        )
+    return schema
+
+
+def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> None:
+    """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
+    remaining = handle.budget.remaining
+    if needed > remaining:
+        raise BudgetExceeded(
+            f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. Ask for less. Nothing was spent.",
+            asked=needed,
+            remaining=Fraction(remaining),
+            scope="analyst",
+        )
+
+
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """A parameter that must be a whole number in a range, else ``QueryError``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise QueryError(f"`{name}` is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
+    return int(value)
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON has it; an exact loss becomes decimal text, which means the same."""
+    if isinstance(value, (Fraction, Decimal)):
+        return show(to_nano(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(item) for item in value]
+    return value

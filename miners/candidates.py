@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which splits a tree may choose from: one multiway split for each attribute. From the public schema and the caller alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from pinq.errors import QueryError
+from pinq.parts import Cuts, Values, bind
+from pinq.schema import Numeric, Schema
+
+__all__ = ["BINS", "equal_width", "multiway_splits"]
+
+BINS = 10
+MAX_BINS = 4096
+
+
+def equal_width(schema: Schema, name: str, bins: int) -> tuple[float, ...]:
+    """Inner edges of ``bins`` intervals of equal width over a numeric column's declared range.
+
+    Edges that fall into the same cell of the column's grid count once, so a coarse column gets fewer. Those of a column of whole numbers
+    are rounded up to whole numbers, which changes no split.
+    """
+    column = schema.numeric(name)
+    lower, upper = Fraction(column.lower), Fraction(column.upper)
+    points: dict[int, float] = {}
+    for number in range(1, bins if column.cells > 1 else 1):
+        edge = lower + (upper - lower) * number / bins
+        point = float(math.ceil(edge) if column.integer else edge)
+        if lower < point <= upper:
+            points.setdefault(column.threshold(point, name), point)
+    return tuple(points[threshold] for threshold in sorted(points))
+
+
+def multiway_splits(
+    schema: Schema,
+    target: str | None,
+    *,
+    attributes: Sequence[str] | None,
+    cuts: Mapping[str, Any] | None,
+) -> tuple[Values | Cuts, ...]:
+    """The candidate splits, one for each attribute.
+
+    Args:
+        schema: The public schema.
+        target: The column to predict, which is no attribute; None while it is not known.
+        attributes: Names of columns; None for all but the target.
+        cuts: For numeric attributes a list of cut points, or a number of intervals of equal width. Without: the cuts that
+            the policy declares for the column, else ``BINS`` intervals.
+
+    Raises:
+        QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
+    """
+    if attributes is not None and (isinstance(attributes, (str, bytes)) or not isinstance(attributes, Iterable)):
+        raise QueryError(f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all. Nothing was spent.")
+    if cuts is not None and not isinstance(cuts, Mapping):
+        raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points. Nothing was spent.")
+    names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
+    wanted = dict(cuts or {})
+    for name in names:
+        schema.column(name)
+    for name in wanted:
+        schema.numeric(name)
+    if target in names:
+        raise QueryError(f"the target `{target}` is among `attributes`. Nothing was spent.")
+    if len(set(names)) != len(names):
+        raise QueryError(f"`attributes` names {next(n for n in names if names.count(n) > 1)!r} twice. Nothing was spent.")
+    if unused := [name for name in wanted if name not in names]:
+        raise QueryError(f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent.")
+    splits = [split for name in names if (split := _split(schema, name, wanted)) is not None and bind(split, schema).size > 1]
+    if attributes is not None and len(splits) < len(names):
+        left_out = next(name for name in names if name not in {split.column for split in splits})
+        raise QueryError(f"the attribute `{left_out}` has a single value, so nothing can be split by it. Nothing was spent.")
+    if not splits:
+        raise QueryError("there is no attribute to split by. Nothing was spent.")
+    return tuple(splits)
+
+
+def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cuts | None:
+    column = schema.columns[name]
+    if not isinstance(column, Numeric):
+        return Values(name)
+    points = wanted.get(name)
+    if points is None:
+        points = tuple(float(cut) for cut in column.cuts) or BINS
+    if isinstance(points, int) and not isinstance(points, bool):
+        if not 2 <= points <= MAX_BINS:
+            raise QueryError(f"`cuts` asks for {points} intervals of `{name}`; it must be 2 to {MAX_BINS:,}. Nothing was spent.")
+        points = equal_width(schema, name, points)
+        return Cuts(name, points) if points else None
+    return Cuts(name, points)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference monitor: one request from end to end. Read this file first.
+
+::
+
+    validate ── charge ── tabulate ── noise ── persist ── answer
+    (public)   (ledger)   (engine)  (mechanisms)  (ledger)
+
+Only here do exact numbers and noise meet. Everything before the charge looks at the schema, the request and the ledger; after
+the charge nothing can be refused, and whatever goes wrong gives one error of one text (``EngineError``).
+
+Privacy:
+    Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent <= limit; all answers to all
+    analysts together are joint-DP, joint <= cap, for any adaptive and colluding analysts.
+    Why: each answer is epsilon-DP for one row of each part (pinq/mechanisms.py), composed by pinq/composition.py, charged before it is
+    drawn. Neighbours differ by ``schema.distance`` rows, so noise is calibrated to epsilon / distance (group privacy, privacy.md 1.1).
+    Held by: tests/privacy, tests/property/test_composition.py, tests/e2e/test_crash.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pinq.composition import Demand
+from pinq.engine import DuckDBEngine, Moments, TableRequest
+from pinq.epsilon import NANO, exact, show, to_nano
+from pinq.errors import EngineError, QueryError
+from pinq.ledger import Ledger
+from pinq.mechanisms import laplace, laplace_interval
+from pinq.parts import PartSet, Spec
+from pinq.queries import MAX_CANDIDATES, Answer, Request
+from pinq.schema import Numeric, Schema
+from pinq.scores import ClassCount, require_score
+from pinq.selection import Selection
+
+__all__ = ["Curator", "Preview"]
+
+MAX_TABLE_CELLS = 2**26
+MAX_SUM = 2**62
+
+_log = logging.getLogger("pinq.curator")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a request would cost now and how exact its answer would be. Free: it follows public facts and the ledger alone.
+
+    Attributes:
+        cost: By how much ``spent`` would grow.
+        remaining: What would be left; negative where the request would be refused.
+        error: The expected accuracy, for people.
+        scale: Scale of the noise in the answer's units, None where there is no single one.
+    """
+
+    cost: Fraction
+    remaining: Fraction
+    error: str
+    scale: float | None = None
+
+    def __repr__(self) -> str:
+        verdict = f"{show(int(self.remaining * NANO))} would remain" if self.remaining >= 0 else f"refused: {show(int(-self.remaining * NANO))} more than remains"
+        return f"Preview: costs epsilon {show(int(self.cost * NANO))} ({verdict}); {self.error}"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A validated request: what to read, and what to release of it."""
+
+    parts: PartSet
+    nano: int
+    tables: tuple[TableRequest, ...]
+    moments: Moments | None
+    release: Callable[[list[Any], Fraction], tuple[list[Any], tuple[Spec, ...]]]
+    scale: float | None
+    grid: float | None
+    error: str
+    about: str
+
+
+class Curator:
+    """Answers requests on one dataset.
+
+    Args:
+        schema: What requests are checked against.
+        ledger: Where they are charged.
+        engine: What they are computed from.
+    """
+
+    def __init__(self, schema: Schema, ledger: Ledger, engine: DuckDBEngine) -> None:
+        self.schema, self.ledger, self._engine = schema, ledger, engine
+
+    def ask(self, analyst: str, request: Request) -> Answer:
+        """Answers a request, once: the same id gets the same answer and is charged once.
+
+        Raises:
+            QueryError: Malformed; nothing was spent.
+            NotAuthorised, BudgetExceeded: Refused; logged; nothing was spent.
+            EngineError: The charge stands.
+        """
+        work = self._validate(request)
+        question = hashlib.sha256(request.model_copy(update={"id": "-"}).to_json().encode()).hexdigest()[:32]
+        body = {"verb": request.verb, "about": work.about, "question": question}
+        charge, given = self.ledger.charge(analyst, request.id, Demand.of(work.parts), work.nano, body)
+        if charge is not None and charge.body.get("question") != question:
+            raise QueryError(f"the request id {request.id!r} was used for another question. Nothing was spent.")
+        if given is None:
+            given = self.ledger.answer(analyst, request.id, self._answer(request, work).to_json())
+        return Answer.from_json(given)
+
+    def preview(self, analyst: str, request: Request) -> Preview:
+        """What ``ask`` would cost and how exact it would be."""
+        work = self._validate(request)
+        cost, grant = self.ledger.price(analyst, Demand.of(work.parts), work.nano)
+        spent, cap = self.ledger.joint()
+        left = min(grant.remaining, max(0, cap - spent))
+        return Preview(exact(cost), exact(left - cost) if left >= cost else -exact(cost - left), work.error, work.scale)
+
+    def _answer(self, request: Request, work: _Work) -> Answer:
+        try:
+            tables = self._engine.tabulate(work.parts, work.tables, work.moments)
+            values, chosen = work.release(tables, self._epsilon(work.nano))
+        except Exception:
+            # One text whatever happened; the provider's own log has the cause.
+            _log.exception("request %s (%s) failed after its charge", request.id, work.about)
+            raise EngineError() from None
+        return Answer(id=request.id, verb=request.verb, epsilon=show(work.nano), values=tuple(values), chosen=chosen, scale=work.scale, grid=work.grid)
+
+    def _epsilon(self, nano: int) -> Fraction:
+        """Loss that each single row may cause."""
+        return exact(nano) / self.schema.distance
+
+    def _validate(self, request: Request) -> _Work:
+        nano = to_nano(request.epsilon)
+        parts = request.parts.bind(self.schema)
+        if len(parts) == 0:
+            raise QueryError("there are no parts to ask. Nothing was spent.")
+        work = {"noisy_count": self._count, "noisy_sum": self._sum, "noisy_avg": self._avg, "exp_mech": self._exp_mech}[request.verb](request, parts, nano)
+        # The engine keeps one more place along each axis, for rows in no part of it.
+        cells = sum((len(parts) + 1) * math.prod(axis.size + 1 for axis in table.axes) for table in work.tables if not table.sparse)
+        if cells > MAX_TABLE_CELLS:
+            raise QueryError(f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones. Nothing was spent.")
+        return work
+
+    def _count(self, request: Request, parts: PartSet, nano: int) -> _Work:
+        """Rows of each part + DLap(1/epsilon); one row changes one part's count by 1 (privacy.md 2.1)."""
+        scale = float(1 / self._epsilon(nano))
+
+        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
+            return laplace(tables[0], 1, epsilon).tolist(), ()
+
+        error = f"each count is within ±{laplace_interval(scale, 0.95):,} of the truth in 95 % of cases"
+        return _Work(parts, nano, (TableRequest(),), None, release, scale, 1.0, error, _about("noisy_count", parts))
+
+    def _sum(self, request: Request, parts: PartSet, nano: int) -> _Work:
+        """Sum of whole numbers of units + DLap(largest / epsilon); a row adds at most ``largest`` units to one part (privacy.md 2.2).
+
+        Cell k of the grid counts as ``factor * k + offset`` units. Where the numbers of the cells are not whole multiples of a
+        unit they are rounded to half a step; where they are (whole numbers, round grids) nothing is lost.
+        """
+        name, column = self._numeric(request)
+        whole = (column.origin / column.width).denominator == 1
+        factor = 1 if whole else 2
+        unit = column.width / factor
+        offset = round(column.origin / unit)
+        largest = max(abs(offset), abs(factor * (column.cells - 1) + offset))
+        if largest * self.schema.max_rows >= MAX_SUM:
+            raise QueryError(f"sums of `{name}` could pass 2^62 steps of {float(unit):g}; the provider must declare a larger step. Nothing was spent.")
+        scale = float(largest / self._epsilon(nano))
+
+        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
+            rows, codes = tables[0][..., 0], tables[0][..., 1]
+            noisy = laplace(factor * codes + offset * rows, largest, epsilon)
+            return [float(value * unit) for value in noisy.tolist()], ()
+
+        error = f"each sum is within ±{laplace_interval(scale, 0.95) * float(unit):,.6g} of the truth in 95 % of cases, {_grid_error(column)}"
+        about = _about(f"noisy_sum of {name}", parts)
+        return _Work(parts, nano, (TableRequest(),), Moments(name), release, scale * float(unit), float(unit), error, about)
+
+    def _avg(self, request: Request, parts: PartSet, nano: int) -> _Work:
+        """Two bins: a row in cell k adds k to U and G - k to L, G the last cell; U + DLap(G/epsilon), L + DLap(G/epsilon).
+
+        Privacy: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is post-processing. (A mean with
+        noise scaled by the private number of rows would not be private; privacy.md 2.3.)
+        """
+        name, column = self._numeric(request)
+        last = column.cells - 1
+        scale = float(1 / self._epsilon(nano))
+
+        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
+            rows, upper = tables[0][..., 0], tables[0][..., 1]
+            noisy = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
+            shares = [Fraction(1, 2) if u + l <= 0 else min(Fraction(1), max(Fraction(0), Fraction(u, u + l))) for u, l in zip(*noisy, strict=True)]
+            return [column.number(last * share) for share in shares], ()
+
+        spread = float(column.width * last) * scale
+        error = f"an average over n rows has a standard error of about {spread:,.4g} / n to {spread * math.sqrt(2):,.4g} / n, {_grid_error(column)}"
+        return _Work(parts, nano, (TableRequest(),), Moments(name), release, None, None, error, _about(f"noisy_avg of {name}", parts))
+
+    def _exp_mech(self, request: Request, parts: PartSet, nano: int) -> _Work:
+        score = require_score(request.score, self.schema)
+        if sum(len(candidates) for candidates in request.candidates) > MAX_CANDIDATES:
+            raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible. Nothing was spent.")
+        lists = () if isinstance(score, ClassCount) and not any(request.candidates) else request.candidates
+        selection = Selection(self.schema, parts, score, lists, request.which)
+
+        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
+            picked = selection.choose(tables, epsilon)
+            if isinstance(score, ClassCount):
+                return picked, ()
+            distinct: dict[Any, int] = {}
+            return [-1 if one is None else distinct.setdefault(one, len(distinct)) for one in picked], tuple(distinct)
+
+        options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else max(map(len, selection.lists)))
+        # P[score of the choice < best - t] <= m exp(-eta t): a bound for both mechanisms.
+        loss = float(score.span(self.schema) / self._epsilon(nano)) * math.log(options / 0.05) / float(_unit(score))
+        error = f"the choice's {score.kind} is within {loss:,.4g} of the best in 95 % of cases"
+        about = _about(f"exp_mech by {score.kind}" + (f" of {score.target}" if getattr(score, "target", None) else ""), parts)
+        return _Work(parts, nano, tuple(selection.tables), selection.moments, release, None, None, error, about)
+
+    def _numeric(self, request: Request) -> tuple[str, Numeric]:
+        return str(request.column), self.schema.numeric(request.column)
+
+
+def _unit(score: Any) -> int:
+    from pinq.scores import ENTROPY_BITS, GINI_UNIT
+
+    return {"gini": GINI_UNIT, "info_gain": 2**ENTROPY_BITS, "mutual_information": 2**ENTROPY_BITS}.get(score.kind, 1)
+
+
+def _grid_error(column: Numeric) -> str:
+    if column.integer and column.width == 1:
+        return "and the grid is exact"
+    return f"and the grid moves a value by at most {float(column.width) / 2:.3g}"
+
+
+def _about(what: str, parts: PartSet) -> str:
+    """One line for the log: the question, by public facts."""
+    where = str(parts.at(0)) if len(parts) == 1 else f"{len(parts):,} parts"
+    splits = [block.partition for block in parts.blocks if block.partition is not None]
+    if len(parts.blocks) == 1 and splits:
+        names = [axis.column if axis.column is not None else "shards" for axis in splits[0].axes]
+        above = parts.blocks[0].part
+        where = f"{len(parts):,} parts by {' x '.join(names)}" + (f" of {above}" if above.depth else "")
+    return f"{what} on {where}"[:200]

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How exact tables are computed. The only SQL, the only import of duckdb."""
+
+from pinq.engine.duckdb import DuckDBEngine
+from pinq.engine.encoding import EncodingReport, open_engine, read_columns
+from pinq.engine.tables import Moments, Sparse, TableRequest
+
+__all__ = ["DuckDBEngine", "EncodingReport", "Moments", "Sparse", "TableRequest", "open_engine", "read_columns"]

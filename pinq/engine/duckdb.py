@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The default engine: exact tables of an encoded DuckDB table. One request is one pass."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from pinq.engine.sql import axis_expression, part_expression, unsigned
+from pinq.engine.tables import Moments, Sparse, TableRequest
+from pinq.errors import InternalError
+from pinq.parts import Axis, Partition, PartSet
+from pinq.schema import Schema
+
+__all__ = ["DuckDBEngine"]
+
+# A group of axes whose joint table has at most this many cells is counted in DuckDB's perfect hash table (no hashing at all).
+PACKED_CELLS = 2**14
+PERFECT_HASH_BITS = 20
+
+
+class DuckDBEngine:
+    """Exact tables over one encoded table.
+
+    Args:
+        connection: Holds a table ``codes`` with columns ``c0``, ``c1``, ..., and for shards a way to make ``row_coin``.
+        schema: In whose order the columns are numbered.
+        salt: Keys the row coins.
+        scratch: A folder of its own, deleted on close.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, schema: Schema, salt: bytes, scratch: tempfile.TemporaryDirectory[str] | None = None) -> None:
+        self.schema, self._connection, self._salt, self._scratch = schema, connection, salt, scratch
+        self.columns = {name: f"c{i}" for i, name in enumerate(schema.columns)}
+        self._lock = threading.Lock()
+        self._coins = False
+        self._process = os.getpid()
+        connection.execute(f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}")
+
+    def tabulate(self, parts: PartSet, tables: Sequence[TableRequest] = (TableRequest(),), moments: Moments | None = None) -> list[Any]:
+        """Counts rows, exactly, for each part and each cell of each table, in one pass.
+
+        Args:
+            parts: Disjoint parts.
+            tables: What to cross them with.
+            moments: Also sum a column.
+
+        Returns:
+            For each table an int64 array of shape (parts, *axes), with ``moments`` (parts, *axes, 2 or 3) of counts, sums and
+            sums of squares; or a ``Sparse`` with values of shape (cells,) or (cells, 2 or 3).
+        """
+        if os.getpid() != self._process:
+            raise InternalError("This handle was opened in another process; an engine does not survive a fork. Open it again here.")
+        axes = {id(axis): axis for table in tables for axis in table.axes}
+        if any(axis.shard_key is not None for axis in axes.values()) or _has_shards(parts):
+            self._make_coins()
+        names = {key: f"a{i}" for i, key in enumerate(axes)}
+        part = part_expression(parts, self.columns)
+        select = [f"({part})::{unsigned(len(parts) + 1)} AS p"] if part is not None else []
+        for key, axis in axes.items():
+            select.append(f"({axis_expression(axis, self.columns, none=axis.size)})::{unsigned(axis.slots)} AS {names[key]}")
+        groups, group_of = _pack(tables, len(parts) + 1)
+        keys = []
+        for number, group in enumerate(groups):
+            kind = unsigned((len(parts) + 1) * math.prod(axis.slots for axis in group))
+            text = f"p::{kind}" if part is not None else f"0::{kind}"
+            for axis in group:
+                text = f"({text} * {axis.slots}::{kind} + {names[id(axis)]}::{kind})"
+            keys.append(f"{text} AS k{number}")
+        where = ""
+        aggregates = "count(*)"
+        if moments is not None:
+            column = self.columns[moments.column]
+            null = self.schema.columns[moments.column].null_code
+            # DuckDB sums integers exactly, in 128 bits.
+            value = f"({column} >> {moments.shift})" if moments.shift else column
+            select.append(f"{value}::BIGINT AS m")
+            aggregates = "count(*), sum(m)::BIGINT" + (", sum(m * m)::BIGINT" if moments.squares else "")
+            where = f" WHERE {column} <> {null}" if null is not None else ""
+        source = f"SELECT {', '.join(select) if select else '1'} FROM codes{where}"
+        carried = [*keys, *(["m"] if moments is not None else [])]
+        sets = f"GROUPING SETS ({', '.join(f'(k{i})' for i in range(len(groups)))})" if len(groups) > 1 else "k0"
+        query = f"SELECT {', '.join(f'k{i}' for i in range(len(groups)))}, {aggregates} FROM (SELECT {', '.join(carried)} FROM ({source})) GROUP BY {sets}"
+        return _unpack(self._fetch(query), groups, group_of, tables, len(parts))
+
+    def rows(self) -> int:
+        """Encoded rows, exact: for the provider's eyes only."""
+        return int(self._fetch("SELECT count(*) FROM codes")[0][0])
+
+    def close(self) -> None:
+        """Frees the memory and deletes the encoded copy."""
+        self._connection.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _fetch(self, query: str) -> list[np.ndarray]:
+        # One cursor per call: threads may ask at the same time, and a result is always read to its end.
+        with self._connection.cursor() as cursor:
+            result = cursor.execute(query).fetchnumpy()
+        return list(result.values())
+
+    def _make_coins(self) -> None:
+        """Gives each row its coin, once: a keyed hash of its codes and of its number among equal rows.
+
+        Adding a row adds one (row, number) pair and changes no other, so coins are a stability-1 map of the table, steady across sessions.
+        """
+        with self._lock:
+            if self._coins:
+                return
+            listed = ", ".join(self.columns.values())
+            text = " || ',' || ".join(self.columns.values())
+            key = self._salt.hex()
+            self._connection.execute(
+                f"CREATE OR REPLACE TABLE codes AS SELECT {listed}, md5_number_lower('{key}' || ':' || {text} || '#' || "
+                f"row_number() OVER (PARTITION BY {listed})) AS row_coin FROM codes"
+            )
+            self._coins = True
+
+
+def _pack(tables: Sequence[TableRequest], slots: int) -> tuple[list[list[Axis]], list[int]]:
+    """Gathers the tables' axes into groups, each counted as one small joint table: first-fit, the largest first.
+
+    Returns:
+        The groups, and which group holds each table. A sparse table has a group of its own.
+    """
+    groups: list[list[Axis]] = []
+    sizes: list[int | None] = []
+    group_of = [0] * len(tables)
+    for place in sorted(range(len(tables)), key=lambda i: -math.prod(tables[i].shape)):
+        table = tables[place]
+        for number, size in enumerate(sizes):
+            new = [axis for axis in table.axes if axis not in groups[number]]
+            cells = math.prod(axis.slots for axis in new)
+            if size is not None and not table.sparse and (not new or size * cells <= PACKED_CELLS):
+                groups[number] += new
+                sizes[number] = size * cells
+                group_of[place] = number
+                break
+        else:
+            group_of[place] = len(groups)
+            groups.append(list(table.axes))
+            sizes.append(None if table.sparse else slots * math.prod(axis.slots for axis in table.axes))
+    return groups, group_of
+
+
+def _unpack(result: list[Any], groups: list[list[Axis]], group_of: list[int], tables: Sequence[TableRequest], parts: int) -> list[Any]:
+    """The tables' arrays from the rows of the grouping sets: a row belongs to the set whose key is not NULL."""
+    keys, values = result[: len(groups)], [np.ma.getdata(column).astype(np.int64) for column in result[len(groups) :]]
+    amounts = values[0] if len(values) == 1 else np.stack(values, axis=-1)
+    dense: dict[int, np.ndarray] = {}
+    answers: list[Any] = []
+    for table, number in zip(tables, group_of, strict=True):
+        group = groups[number]
+        shape = (parts + 1, *(axis.slots for axis in group))
+        mine = ~np.ma.getmaskarray(keys[number])
+        if table.sparse:
+            inner = (parts, *table.shape)
+            answers.append(_inner(np.ma.getdata(keys[number])[mine].astype(np.int64), amounts[mine], shape, inner))
+            continue
+        if number not in dense:
+            full = np.zeros((math.prod(shape), *amounts.shape[1:]), dtype=np.int64)
+            full[np.ma.getdata(keys[number])[mine].astype(np.int64)] = amounts[mine]
+            dense[number] = full.reshape(*shape, *amounts.shape[1:])[:-1]
+        # A row outside one axis still counts in the tables of the others: sum over the foreign axes before cutting it off.
+        own = dense[number].sum(axis=tuple(i + 1 for i, axis in enumerate(group) if axis not in table.axes))
+        order = [axis for axis in group if axis in table.axes]
+        own = np.moveaxis(own, [1 + order.index(axis) for axis in table.axes], range(1, 1 + len(order)))
+        answers.append(own[(slice(None), *(slice(0, axis.size) for axis in table.axes))])
+    return answers
+
+
+def _has_shards(parts: PartSet) -> bool:
+    splits: list[Partition] = [block.partition for block in parts.blocks if block.partition is not None]
+    splits += [partition for block in parts.blocks for partition, _ in block.part.steps()]
+    return any(axis.shard_key is not None for partition in splits for axis in partition.axes)
+
+
+def _inner(places: np.ndarray, amounts: np.ndarray, padded: tuple[int, ...], shape: tuple[int, ...]) -> Sparse:
+    """Renumbers occupied cells from the padded shape to the true one and drops the padding."""
+    index = np.unravel_index(places, padded)
+    keep = np.logical_and.reduce([axis < size for axis, size in zip(index, shape, strict=True)])
+    inner = np.ravel_multi_index([axis[keep] for axis in index], shape)
+    order = np.argsort(inner)
+    return Sparse(inner[order], amounts[keep][order])

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine is asked for and what it gives back. An engine is one method, ``tabulate``, over these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinq.parts import Axis
+
+__all__ = ["Moments", "Sparse", "TableRequest"]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Ask for sums of a column's codes, shifted right by ``shift`` bits, and on demand of their squares; rows where it is missing are left out."""
+
+    column: str
+    shift: int = 0
+    squares: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class TableRequest:
+    """One contingency table: parts x axes. ``sparse`` asks for the occupied cells only."""
+
+    axes: tuple[Axis, ...] = ()
+    sparse: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """The occupied cells of a table, sorted by their flat place: ``places[i]`` over (part, *axes) has ``values[i]`` (count, or count, sum, squares)."""
+
+    places: np.ndarray
+    values: np.ndarray

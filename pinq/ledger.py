@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The durable record: an append-only, hash-chained log of events. Budgets are a replay of it; there is no other state.
+
+Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the end, or an older copy put in
+the place of a newer one, shows against the *head*, a small file beside an SQLite ledger that names the last event.
+
+A transaction first reads what other processes appended, so a charge costs O(size of the request + news), never O(ledger).
+SQLite's own busy handler starves writers under load; ours tries again after a random fraction of a millisecond.
+
+Events: ``created``, ``policy``, ``grant``, ``extend``, ``revoke``, ``charge``, ``answer``, ``refusal``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from pinq.composition import Costs, Demand
+from pinq.epsilon import exact, show
+from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
+
+__all__ = ["Event", "Grant", "Ledger", "load_demand", "now"]
+
+_metadata = sa.MetaData()
+_events = sa.Table(
+    "events",
+    _metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("analyst", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Index("events_request", "analyst", "request"),
+)
+_answers = sa.Table(
+    "answers",
+    _metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("payload", sa.Text, nullable=False),
+)
+_insert_event, _insert_answer = _events.insert(), _answers.insert()
+_news = sa.select(_events).where(_events.c.seq > sa.bindparam("after")).order_by(_events.c.seq)
+_by_request = sa.select(_events.c.kind, _events.c.seq, _events.c.body).where(_events.c.analyst == sa.bindparam("who"), _events.c.request == sa.bindparam("id"))
+_payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
+
+BUSY_SECONDS = 30.0
+
+
+def now() -> datetime:
+    """The present, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the log."""
+
+    seq: int
+    at: str
+    kind: str
+    analyst: str
+    request: str
+    body: dict[str, Any]
+    hash: str
+
+
+@dataclass
+class Grant:
+    """What an analyst may spend.
+
+    Attributes:
+        limit, spent: nano-epsilons.
+        expires: No answer from this moment on; None for never.
+    """
+
+    analyst: str
+    limit: int
+    expires: datetime | None = None
+    revoked: bool = False
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def spent(self) -> int:
+        return self.costs.spent
+
+    @property
+    def remaining(self) -> int:
+        """What is left, 0 once revoked or expired."""
+        return max(0, self.limit - self.spent) if self.valid else 0
+
+    @property
+    def valid(self) -> bool:
+        """Neither revoked nor expired."""
+        return not self.revoked and (self.expires is None or now() < self.expires)
+
+
+class Ledger:
+    """The log of one dataset.
+
+    Args:
+        url: A file, or an SQLAlchemy URL of SQLite or PostgreSQL.
+        dataset: Its name; a ledger belongs to one dataset.
+        create: Make the ledger where there is none.
+
+    Raises:
+        LedgerError: Damaged, cut, rolled back, another dataset's, or out of reach.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], dataset: str | None = None, *, create: bool = True) -> None:
+        text = os.fspath(url)
+        self.url = text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
+        self._file = Path(self.url.removeprefix("sqlite:///")) if self.url.startswith("sqlite:///") and self.url != "sqlite:///:memory:" else None
+        memory = self.url in ("sqlite://", "sqlite:///:memory:")
+        if self._file is not None and not create and not self._file.exists():
+            raise LedgerError(f"There is no ledger {self._file}. `pinq grant` makes one.")
+        self.dataset = dataset
+        self._lock = threading.RLock()
+        self._head: int | None = None
+        self._process = os.getpid()
+        self._sqlite = self.url.startswith("sqlite")
+        try:
+            options: dict[str, Any] = {"poolclass": sa.StaticPool} if memory else {}
+            if self._sqlite:
+                options["connect_args"] = {"timeout": 0, "check_same_thread": False}
+                if self._file is not None:
+                    self._file.parent.mkdir(parents=True, exist_ok=True)
+                    if not self._file.exists():  # readable by the provider alone, from the first byte
+                        os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600))
+            self._engine = sa.create_engine(self.url, **options)
+            if self._sqlite:
+                sa.event.listen(self._engine, "connect", _sqlite_pragmas)
+            self._reset()
+            with self._transaction() as connection:
+                _metadata.create_all(connection)
+                self._catch_up(connection)
+                if self._seq == 0:
+                    self._append(connection, "created", "", "", {"version": 1, "dataset": dataset or "", "salt": secrets.token_hex(16)})
+        except (sa.exc.SQLAlchemyError, OSError) as error:
+            raise LedgerError(f"The ledger {self._shown()} cannot be opened: {_first_line(error)}.") from None
+        self._check_head()
+        if dataset is not None and self._dataset != dataset:
+            raise LedgerError(
+                f"The ledger {self._shown()} belongs to the dataset {self._dataset!r}, not to {dataset!r}. One table has one ledger, "
+                f"whatever the policies over it are called: use `dataset: {self._dataset}`, or another ledger for other data."
+            )
+
+    # What the log says
+
+    @property
+    def salt(self) -> bytes:
+        """Keys the coins of the dataset's rows; made once with the ledger."""
+        return self._salt
+
+    def grants(self) -> dict[str, Grant]:
+        """Every analyst that was ever granted anything."""
+        with self._lock, self._transaction(write=False) as connection:
+            self._catch_up(connection)
+            return dict(self._grants)
+
+    def joint(self) -> tuple[int, int]:
+        """Spent by all together (the recursion on the union of their trees), and the cap; nano-epsilons."""
+        self.grants()
+        return self._all.spent, self._cap
+
+    def grant_of(self, analyst: str) -> Grant:
+        """A valid grant, else ``NotAuthorised``."""
+        grant = self.grants().get(analyst)
+        if grant is None or not grant.valid:
+            raise NotAuthorised()
+        return grant
+
+    def events(self) -> Iterator[Event]:
+        """The log, oldest first; each event's place in the chain is verified."""
+        with self._lock, self._transaction(write=False) as connection:
+            chain = ""
+            for number, row in enumerate(connection.execute(_news, {"after": 0}), start=1):
+                chain = self._verified(row, number, chain)
+                yield Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash)
+
+    def answer_of(self, analyst: str, request: str) -> tuple[Event | None, str | None]:
+        """The charge of a request id and its answer, each None where there is none."""
+        with self._lock, self._transaction(write=False) as connection:
+            return self._known(connection, analyst, request)
+
+    def payloads(self, analyst: str) -> dict[str, str]:
+        """All answers of an analyst, by request id."""
+        joined = sa.select(_events.c.request, _answers.c.payload).join(_answers, _answers.c.seq == _events.c.seq).where(_events.c.analyst == analyst)
+        with self._lock, self._transaction(write=False) as connection:
+            return {row.request: row.payload for row in connection.execute(joined)}
+
+    def verify(self) -> int:
+        """Replays the whole log from scratch; returns the number of events. ``LedgerError`` where the chain does not hold."""
+        with self._lock:
+            self._reset()
+            with self._transaction(write=False) as connection:
+                self._catch_up(connection)
+                stored = {row.seq: row.payload for row in connection.execute(sa.select(_answers))}
+            for event in self.events():
+                if event.kind == "answer" and _digest(stored.get(event.seq, "")) != event.body["payload"]:
+                    raise LedgerError(f"The ledger {self._shown()} is damaged: the answer of event {event.seq} is not the one that was logged.")
+            self._check_head()
+            return self._seq
+
+    # What changes it
+
+    def declare(self, digest: str, cap: int, schema: dict[str, Any]) -> None:
+        """Logs the policy when it differs from the last one logged. A higher cap counts from here on; a lower one at once.
+
+        A changed schema gives every partition of a changed column a new identity, so it can never make an old charge cheaper.
+        """
+        body = {"digest": digest, "cap": cap, "schema": schema}
+        with self._lock:
+            self.grants()
+            if self._policy == (digest, cap):
+                return
+            with self._transaction() as connection:
+                self._catch_up(connection)
+                if self._policy != (digest, cap):
+                    self._append(connection, "policy", "", "", body)
+            self._write_head()
+
+    def grant(self, analyst: str, limit: int, expires: datetime | None = None) -> Grant:
+        """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already: extend that."""
+        def check() -> None:
+            if analyst in self._grants and not self._grants[analyst].revoked:
+                raise LedgerError(f"{analyst!r} already has a grant of epsilon {show(self._grants[analyst].limit)}. Use `pinq extend` to raise it.")
+        self._change(check, "grant", analyst, {"limit": limit, "expires": expires.isoformat() if expires else None})
+        return self._grants[analyst]
+
+    def extend(self, analyst: str, more: int | None = None, expires: datetime | None = None) -> Grant:
+        """Raises a grant's limit by ``more`` and, where given, moves its expiry."""
+        self._change(lambda: self._require(analyst), "extend", analyst, {"more": more or 0, "expires": expires.isoformat() if expires else None})
+        return self._grants[analyst]
+
+    def revoke(self, analyst: str) -> None:
+        """Ends a grant at once. What it spent stays spent, also for a later grant of the same name."""
+        self._change(lambda: self._require(analyst), "revoke", analyst, {})
+
+    def charge(self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any]) -> tuple[Event | None, str | None]:
+        """Charges a request, in one transaction, before anything is read.
+
+        Args:
+            demand: Which parts are asked.
+            epsilon: What each of them is asked at, nano-epsilons.
+            body: What the log keeps of the request.
+
+        Returns:
+            ``(None, None)`` when charged now; for a request id that was charged before, that charge and its answer (None if it
+            was never given).
+
+        Raises:
+            NotAuthorised: No valid grant.
+            BudgetExceeded: More than the grant or the cap leaves; the refusal is logged, nothing is spent.
+        """
+        refused: BudgetExceeded | NotAuthorised | None = None
+        with self._lock:
+            with self._transaction() as connection:
+                self._catch_up(connection)
+                grant = self._grants.get(analyst)
+                if grant is None or not grant.valid:
+                    refused = NotAuthorised()
+                    self._append(connection, "refusal", analyst, request, {"reason": refused.code})
+                else:
+                    known = self._known(connection, analyst, request)
+                    if known[0] is not None:
+                        return known
+                    refused = self._refusal(grant, demand, epsilon)
+                    if refused is not None:
+                        asked = {"asked": int(refused.asked * 10**9), "remaining": int(refused.remaining * 10**9), "scope": refused.scope}
+                        self._append(connection, "refusal", analyst, request, {"reason": refused.code, **asked, **body})
+                    else:
+                        self._append(connection, "charge", analyst, request, {"epsilon": epsilon, "demand": _dump(demand), **body}, demand)
+            self._write_head()
+        if refused is not None:
+            raise refused
+        return None, None
+
+    def answer(self, analyst: str, request: str, payload: str) -> str:
+        """Persists the answer of a charged request before it is sent. The first one stays: returns the answer to send."""
+        with self._lock:
+            with self._transaction() as connection:
+                self._catch_up(connection)
+                _, given = self._known(connection, analyst, request)
+                if given is not None:
+                    return given
+                seq = self._append(connection, "answer", analyst, request, {"payload": _digest(payload)})
+                connection.execute(_insert_answer, {"seq": seq, "payload": payload})
+            self._write_head()
+        return payload
+
+    def price(self, analyst: str, demand: Demand, epsilon: int) -> tuple[int, Grant]:
+        """What a request would cost now, nano-epsilons, and the grant it would be charged to."""
+        grant = self.grant_of(analyst)
+        return grant.costs.price(demand, epsilon), grant
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._engine.dispose()
+        if self._head is not None:
+            os.close(self._head)
+            self._head = None
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._shown()}, dataset {self._dataset!r}, {self._seq} events)"
+
+    # The machine
+
+    def _reset(self) -> None:
+        self._seq, self._hash = 0, ""
+        self._grants: dict[str, Grant] = {}
+        self._all = Costs()
+        self._cap = 0
+        self._policy: tuple[str, int] | None = None
+        self._dataset, self._salt = "", b""
+
+    def _change(self, check: Callable[[], None], kind: str, analyst: str, body: dict[str, Any]) -> None:
+        with self._lock:
+            with self._transaction() as connection:
+                self._catch_up(connection)
+                check()
+                self._append(connection, kind, analyst, "", body)
+            self._write_head()
+
+    def _require(self, analyst: str) -> None:
+        if analyst not in self._grants or self._grants[analyst].revoked:
+            known = ", ".join(name for name, grant in self._grants.items() if not grant.revoked) or "nobody"
+            raise LedgerError(f"{analyst!r} has no grant; {known} has. Use `pinq grant` first.")
+
+    def _refusal(self, grant: Grant, demand: Demand, epsilon: int) -> BudgetExceeded | None:
+        for scope, costs, limit in (("analyst", grant.costs, grant.limit), ("cap", self._all, self._cap)):
+            price = costs.price(demand, epsilon)
+            left = max(0, limit - costs.spent)
+            if price > left:
+                whose = f"for {grant.analyst!r}" if scope == "analyst" else "under the cap over all analysts"
+                return BudgetExceeded(
+                    f"This would cost epsilon {show(price)}; {show(left)} of {show(limit)} remains {whose}. Nothing was spent. "
+                    "Ask for less, or ask the data provider to extend the grant.",
+                    asked=exact(price), remaining=exact(left), scope=scope,
+                )
+        return None
+
+    def _known(self, connection: sa.Connection, analyst: str, request: str) -> tuple[Event | None, str | None]:
+        charge, payload = None, None
+        for row in connection.execute(_by_request, {"who": analyst, "id": request}):
+            if row.kind == "charge":
+                charge = Event(row.seq, "", row.kind, analyst, request, json.loads(row.body), "")
+            elif row.kind == "answer":
+                payload = connection.execute(_payload, {"seq": row.seq}).scalar_one()
+                if _digest(payload) != json.loads(row.body)["payload"]:
+                    raise LedgerError(f"The ledger {self._shown()} is damaged: the answer of event {row.seq} is not the one that was logged.")
+        return charge, payload
+
+    def _catch_up(self, connection: sa.Connection) -> None:
+        """Applies events that this process has not seen, verifying the chain."""
+        for row in connection.execute(_news, {"after": self._seq}):
+            self._hash = self._verified(row, self._seq + 1, self._hash)
+            self._seq = row.seq
+            self._apply(row.kind, row.analyst, json.loads(row.body), None)
+
+    def _verified(self, row: Any, number: int, chain: str) -> str:
+        if row.seq != number or row.hash != _chain(chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body):
+            raise LedgerError(
+                f"The ledger {self._shown()} is damaged at event {number}: it was edited or cut. The dataset stays closed; restore the ledger "
+                "from a backup, or start a new one and accept that what was spent before no longer counts."
+            )
+        return str(row.hash)
+
+    def _append(self, connection: sa.Connection, kind: str, analyst: str, request: str, body: dict[str, Any], demand: Demand | None = None) -> int:
+        seq, at, text = self._seq + 1, now().isoformat(timespec="milliseconds"), json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+        chained = _chain(self._hash, seq, at, kind, analyst, request, text)
+        connection.execute(_insert_event, {"seq": seq, "at": at, "kind": kind, "analyst": analyst, "request": request, "body": text, "hash": chained})
+        self._pending = seq, chained, kind, analyst, body, demand
+        return seq
+
+    def _apply(self, kind: str, analyst: str, body: dict[str, Any], demand: Demand | None) -> None:
+        """The meaning of each kind of event. It never changes; a new meaning is a new kind."""
+        if kind == "created":
+            self._dataset, self._salt = body["dataset"], bytes.fromhex(body["salt"])
+        elif kind == "policy":
+            self._policy, self._cap = (body["digest"], body["cap"]), body["cap"]
+        elif kind == "grant":
+            spent = self._grants[analyst].costs if analyst in self._grants else Costs()
+            self._grants[analyst] = Grant(analyst, body["limit"], _moment(body["expires"]), costs=spent)
+        elif kind == "extend":
+            self._grants[analyst].limit += body["more"]
+            self._grants[analyst].expires = _moment(body["expires"]) or self._grants[analyst].expires
+        elif kind == "revoke":
+            self._grants[analyst].revoked = True
+        elif kind == "charge":
+            demand = demand or load_demand(body["demand"])
+            self._grants[analyst].costs.charge(demand, body["epsilon"])
+            self._all.charge(demand, body["epsilon"])
+
+    @contextmanager
+    def _transaction(self, write: bool = True) -> Iterator[sa.Connection]:
+        """One transaction, of at most one new event; it counts only once it is committed."""
+        if os.getpid() != self._process:
+            raise LedgerError("This ledger was opened in another process; connections do not survive a fork. Open it again here.")
+        self._pending: tuple[Any, ...] | None = None
+        try:
+            with self._engine.connect() as connection:
+                if write:
+                    self._begin(connection)
+                yield connection
+                if write:
+                    connection.commit()
+        except sa.exc.SQLAlchemyError as error:
+            raise LedgerError(f"The ledger {self._shown()} cannot be used: {_first_line(error)}. What was spent is in the log.") from None
+        if self._pending is not None:
+            self._seq, self._hash, *meaning = self._pending
+            self._apply(*meaning)
+
+    def _begin(self, connection: sa.Connection) -> None:
+        if not self._sqlite:
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7162390)"))
+            return
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                return
+            except sa.exc.OperationalError as error:
+                if not _busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.0001, 0.001))
+
+    def _write_head(self) -> None:
+        """Names the last event beside the ledger. After the commit, so it may lag behind but never run ahead."""
+        if self._file is None:
+            return
+        if self._head is None:
+            self._head = os.open(self._file.with_name(self._file.name + ".head"), os.O_CREAT | os.O_WRONLY, 0o600)
+        os.pwrite(self._head, f"{self._seq:020d} {self._hash}\n".encode(), 0)
+
+    def _check_head(self) -> None:
+        if self._file is None:
+            return
+        try:
+            text = self._file.with_name(self._file.name + ".head").read_text()
+        except FileNotFoundError:
+            return
+        if not text:  # a process was killed between making the file and writing its first line
+            return
+        try:
+            seq, chained = text.split()
+        except ValueError:
+            seq, chained = "0", ""
+        with self._lock, self._transaction(write=False) as connection:
+            self._catch_up(connection)
+            row = connection.execute(sa.select(_events.c.hash).where(_events.c.seq == int(seq))).scalar()
+        if row != chained:
+            raise LedgerError(
+                f"The ledger {self._shown()} was cut or rolled back: event {seq}, which was committed, is not in it. The dataset stays closed; restore the "
+                f"ledger, or delete {self._file.name}.head and accept that what was spent since no longer counts."
+            )
+
+    def _shown(self) -> str:
+        return str(self._file) if self._file is not None else sa.make_url(self.url).render_as_string(hide_password=True)
+
+
+def _sqlite_pragmas(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # transactions begin where we say so
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=0"):
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.execute(f"PRAGMA {pragma}").close()
+                break
+            except sqlite3.OperationalError as error:
+                if not _busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.0001, 0.005))
+
+
+def _busy(error: Exception) -> bool:
+    return "locked" in str(error) or "busy" in str(error)
+
+
+def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
+    text = json.dumps([before, seq, at, kind, analyst, request, body], separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(payload: str) -> str:
+    return hashlib.sha256(payload.encode()).hexdigest()
+
+
+def _dump(demand: Demand) -> list[Any]:
+    """A demand as JSON: keys in hexadecimal, each partition's key once."""
+    partitions: dict[bytes, int] = {}
+    nodes = [[parent, partitions.setdefault(split, len(partitions)), key.hex()] for parent, split, key in demand.nodes]
+    asked = [[node, -1 if split is None else partitions.setdefault(split, len(partitions))] for node, split in demand.asked]
+    return [[key.hex() for key in partitions], nodes, asked]
+
+
+def load_demand(dumped: list[Any]) -> Demand:
+    """A demand as a charge event holds it."""
+    partitions = [bytes.fromhex(key) for key in dumped[0]]
+    return Demand(
+        tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1]),
+        tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2]),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

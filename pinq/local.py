@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles in the provider's own process: ``pinq.open``, and what a grant's holder sees of the log."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pinq.claim import ledger_url
+from pinq.curator import Curator, Preview
+from pinq.engine import open_engine
+from pinq.epsilon import exact, show
+from pinq.errors import QueryError
+from pinq.ledger import Ledger
+from pinq.policy import Policy, load_policy
+from pinq.queries import Answer, Request
+from pinq.queryable import Budget, PrivateQueryable
+
+__all__ = ["LocalSession", "open", "open_ledger"]
+
+
+class LocalSession:
+    """A curator in this process, for one analyst."""
+
+    def __init__(self, name: str, analyst: str, curator: Curator) -> None:
+        self.name, self.schema = name, curator.schema
+        self._analyst, self._curator = analyst, curator
+
+    def ask(self, request: Request) -> Answer:
+        """The answer of the curator."""
+        return self._curator.ask(self._analyst, request)
+
+    def preview(self, request: Request) -> Preview:
+        """What it would cost."""
+        return self._curator.preview(self._analyst, request)
+
+    def budget(self) -> Budget:
+        """The analyst's budget as the ledger has it now."""
+        ledger = self._curator.ledger
+        grant = ledger.grant_of(self._analyst)
+        spent, cap = ledger.joint()
+        return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
+
+    def history(self) -> list[dict[str, Any]]:
+        """The analyst's own lines of the log, with the answers."""
+        return history(self._curator.ledger, self._analyst)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open it again where it is needed.")
+
+
+def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = None) -> PrivateQueryable:
+    """Opens a dataset for an analyst, in this process.
+
+    In one process nothing can be kept from code that looks for it: this handle keeps an honest analyst honest.
+
+    Args:
+        policy: A policy file, or a loaded policy; reviewed.
+        analyst: Who asks; needs a grant (``pinq grant``).
+        data: An Arrow table or pandas frame instead of the policy's source.
+
+    Raises:
+        PolicyError: Wrong or unreviewed policy, or a source that does not fit it.
+        NotAuthorised: No valid grant.
+        LedgerError: A ledger that cannot be trusted.
+    """
+    if not isinstance(analyst, str) or not analyst:
+        raise QueryError(f"`analyst` is {analyst!r}; it must be the name of a grant's holder.")
+    loaded = load_policy(policy)
+    ledger = open_ledger(loaded)
+    ledger.grant_of(analyst)
+    engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
+    return PrivateQueryable(LocalSession(loaded.dataset, analyst, Curator(loaded.schema_, ledger, engine)))
+
+
+def open_ledger(policy: Policy, *, create: bool = True) -> Ledger:
+    """The ledger of a reviewed policy; logs the policy where it changed.
+
+    Raises:
+        PolicyError: Unreviewed, or the source is guarded by another ledger.
+        LedgerError: It cannot be trusted.
+    """
+    policy.require_reviewed()
+    ledger = Ledger(ledger_url(policy), policy.dataset, create=create)
+    schema = policy.schema_
+    ledger.declare(schema.digest, policy.cap_nano, schema.model_dump(mode="json", exclude_defaults=True))
+    return ledger
+
+
+def history(ledger: Ledger, analyst: str) -> list[dict[str, Any]]:
+    """An analyst's charges and refusals, oldest first; ``spent`` is the total after each."""
+    from pinq.composition import Costs
+    from pinq.ledger import load_demand
+
+    costs, lines = Costs(), []
+    answers = ledger.payloads(analyst)
+    for event in ledger.events():
+        if event.analyst != analyst or event.kind not in ("charge", "refusal"):
+            continue
+        line = {"at": event.at, "asked": event.body.get("about", ""), "epsilon": None, "spent": None, "outcome": "answered", "answer": None}
+        if event.kind == "charge":
+            costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
+            given = answers.get(event.request)
+            line |= {"epsilon": show(event.body["epsilon"]), "outcome": "answered" if given else "charged, not answered", "answer": _values(given)}
+        else:
+            line["outcome"] = f"refused ({event.body['reason']})"
+        lines.append(line | {"spent": show(costs.spent)})
+    return lines
+
+
+def _values(payload: str | None) -> Any:
+    if payload is None:
+        return None
+    answer = Answer.from_json(payload)
+    values = [answer.chosen[int(v)] if v >= 0 else None for v in answer.values] if answer.chosen else list(answer.values)
+    return values[0] if len(values) == 1 else values

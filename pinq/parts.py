@@ -1,0 +1,501 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a table, the specs that cut it, and disjointness. No data, no noise, no I/O.
+
+A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``. Bound to a schema it is a
+``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md 1.1). A ``Part`` is a place
+in the tree of partitions below the whole table; ``Parts`` is an ordered collection of pairwise disjoint ones.
+
+Two partitions of the same part are *the same* exactly when they send every possible row to the same place
+(privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with the domains of its
+columns: the order of two ``Groups`` or another spelling of a cut makes another key only where parts are numbered differently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from pinq.errors import QueryError
+from pinq.schema import Numeric, Schema, Value, text_of
+
+__all__ = ["AnyCut", "AnyGrouping", "Axis", "Block", "Cross", "Cuts", "Family", "Groups", "Part", "PartSet", "Partition", "Shards", "Spec", "Values", "bind"]
+
+MAX_PARTS = 2**20
+MAX_GROUPINGS = 4096
+
+
+@dataclass(frozen=True)
+class Values:
+    """One part for each declared value of a categorical column, or each grid cell of a numeric one; missing last."""
+
+    column: str
+    kind: Literal["values"] = field(default="values", repr=False)
+
+    def __post_init__(self) -> None:
+        _text("column", self.column)
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """``len(points) + 1`` parts of a numeric column: below the first point, ..., at or above the last; missing last."""
+
+    column: str
+    points: tuple[float, ...]
+    kind: Literal["cuts"] = field(default="cuts", repr=False)
+
+    def __post_init__(self) -> None:
+        _text("column", self.column)
+        points = (self.points,) if isinstance(self.points, (int, float)) else self.points
+        try:
+            object.__setattr__(self, "points", tuple(_number(point) for point in points))
+        except TypeError:
+            raise QueryError(f"the cuts of `{self.column}` must be a list of numbers, not {points!r}. Nothing was spent.") from None
+
+
+@dataclass(frozen=True)
+class Groups:
+    """One part for each listed group of values of a categorical column; ``None`` names the missing value. Rows in no group go nowhere."""
+
+    column: str
+    groups: tuple[tuple[Value | None, ...], ...]
+    kind: Literal["groups"] = field(default="groups", repr=False)
+
+    def __post_init__(self) -> None:
+        _text("column", self.column)
+        try:
+            groups = tuple((group,) if isinstance(group, (str, int)) else tuple(group) for group in self.groups)
+        except TypeError:
+            raise QueryError(f"the groups of `{self.column}` must be a list of lists of values. Nothing was spent.") from None
+        object.__setattr__(self, "groups", groups)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """``count`` random disjoint parts: one independent keyed coin for each row, steady across sessions. Another ``key``, other coins."""
+
+    count: int
+    key: int = 0
+    kind: Literal["shards"] = field(default="shards", repr=False)
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+                raise QueryError(f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
+            object.__setattr__(self, name, int(value))
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Every combination of the parts of several specs, as one partition."""
+
+    specs: tuple[Values | Cuts | Groups | Shards, ...]
+    kind: Literal["cross"] = field(default="cross", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(self.specs))
+        if not self.specs or not all(isinstance(spec, (Values, Cuts, Groups, Shards)) for spec in self.specs):
+            raise QueryError("Cross takes Values, Cuts, Groups or Shards. Nothing was spent.")
+
+
+@dataclass(frozen=True)
+class AnyCut:
+    """A family of candidates for ``exp_mech``: every cut of a numeric column into two at a grid point, mass one in all."""
+
+    column: str
+    kind: Literal["any_cut"] = field(default="any_cut", repr=False)
+
+    def __post_init__(self) -> None:
+        _text("column", self.column)
+
+
+@dataclass(frozen=True)
+class AnyGrouping:
+    """A family of candidates for ``exp_mech``: bipartitions of a categorical column's values, mass one in all.
+
+    All of them while there are at most ``MAX_GROUPINGS``; otherwise as many distinct ones, drawn by ``seed`` (public randomness).
+    """
+
+    column: str
+    seed: int = 0
+    kind: Literal["any_grouping"] = field(default="any_grouping", repr=False)
+
+    def __post_init__(self) -> None:
+        _text("column", self.column)
+
+    def members(self, schema: Schema) -> tuple[Groups, ...]:
+        """The bipartitions. Depends on the schema and the seed alone."""
+        labels = schema.categorical(self.column).labels
+        count = len(labels)
+        if count < 2:
+            raise QueryError(f"`{self.column}` has a single value, so it cannot be grouped. Nothing was spent.")
+        # The last value is always on the right, so that no bipartition appears twice.
+        if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
+            masks: Any = range(1, 2 ** (count - 1))
+        else:
+            masks, counter = {}, itertools.count()
+            while len(masks) < MAX_GROUPINGS:
+                text = f"{self.column}\x00{self.seed}\x00{next(counter)}".encode()
+                mask = int.from_bytes(hashlib.shake_256(text).digest((count + 7) // 8), "big") % 2 ** (count - 1)
+                if mask:
+                    masks[mask] = None
+        return tuple(
+            Groups(self.column, (tuple(v for i, v in enumerate(labels) if mask >> i & 1), tuple(v for i, v in enumerate(labels) if not mask >> i & 1)))
+            for mask in masks
+        )
+
+
+Spec = Values | Cuts | Groups | Shards | Cross
+Family = AnyCut | AnyGrouping
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """How one column (or coin) says which part a row belongs to.
+
+    Attributes:
+        column: The encoded column; None for a shard.
+        size: Number of parts.
+        thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a missing code is the last threshold.
+        lookup: For groups: the part of each code, -1 for none; shape (codes,).
+        shard_key: For shards: the key of their coins.
+    """
+
+    column: str | None
+    size: int
+    labels: tuple[Any, ...]
+    thresholds: tuple[int, ...] | None = None
+    lookup: np.ndarray | None = None
+    shard_key: int | None = None
+
+    @cached_property
+    def slots(self) -> int:
+        """Parts, and one more where a row can be in none."""
+        return self.size + int(self.lookup is not None and bool((self.lookup < 0).any()))
+
+    def parts_of(self, codes: np.ndarray) -> np.ndarray:
+        """The part of each code (-1 for none), shape like ``codes``; the row-wise map itself."""
+        if self.thresholds is not None:
+            return np.where(codes < 0, -1, np.searchsorted(np.array(self.thresholds), codes, side="right"))
+        if self.lookup is not None:
+            return np.where(codes < 0, -1, self.lookup[codes])
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A spec bound to a schema."""
+
+    spec: Spec
+    axes: tuple[Axis, ...]
+    key: bytes
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Parts along each axis."""
+        return tuple(axis.size for axis in self.axes)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of parts."""
+        return int(np.prod([int(n) for n in self.shape], dtype=object))
+
+    def label(self, index: int) -> Any:
+        """What part ``index`` is called: a value, an interval's text, a group, a shard's number; a tuple for a Cross."""
+        places = np.unravel_index(index, self.shape)
+        labels = tuple(axis.labels[int(place)] for axis, place in zip(self.axes, places, strict=True))
+        return labels[0] if len(labels) == 1 else labels
+
+    def find(self, label: Any) -> int:
+        """The part of a label, or of its number. ``QueryError`` when there is none."""
+        wanted = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
+        if len(wanted) != len(self.axes):
+            raise QueryError(f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed.")
+        places = []
+        for axis, name in zip(self.axes, wanted, strict=True):
+            if axis.column is not None and axis.thresholds is not None and isinstance(name, (int, np.integer)) and not isinstance(name, bool):
+                found = int(name) if 0 <= name < axis.size else None
+            else:
+                found = next((i for i, known in enumerate(axis.labels) if known == name and type(known) is type(name)), None)
+            if found is None:
+                listed = ", ".join(repr(known) for known in axis.labels[:12]) + (", ..." if axis.size > 12 else "")
+                raise QueryError(f"there is no part {name!r}; the parts are {listed}. Nothing was spent.")
+            places.append(found)
+        return int(np.ravel_multi_index(places, self.shape))
+
+
+def bind(spec: Spec, schema: Schema) -> Partition:
+    """Binds a spec to a schema.
+
+    Raises:
+        QueryError: An unknown column or value, a cut out of bounds, overlapping groups, too many parts.
+    """
+    cache = schema.__dict__.setdefault("_bound", {})
+    try:
+        found = cache.get(spec)
+    except TypeError:
+        raise QueryError(f"{spec!r} holds something that is not a plain value. Nothing was spent.") from None
+    if found is None:
+        found = _bind(spec, schema)
+        if len(cache) > 10_000:
+            cache.clear()
+        cache[spec] = found
+    return found
+
+
+def _bind(spec: Spec, schema: Schema) -> Partition:
+    specs = spec.specs if isinstance(spec, Cross) else (spec,)
+    bound = [_axis(one, schema) for one in specs]
+    columns = [axis.column for axis, _ in bound if axis.column is not None]
+    if len(set(columns)) != len(columns):
+        raise QueryError(f"a column stands twice in {spec!r}. Nothing was spent.")
+    identity = json.dumps([key for _, key in bound], sort_keys=True)
+    partition = Partition(spec, tuple(axis for axis, _ in bound), hashlib.blake2b(identity.encode(), digest_size=16).digest())
+    if partition.size > MAX_PARTS:
+        raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+    return partition
+
+
+def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
+    """The axis of a spec, and what identifies it: kind, column, domain, and the numbered parts."""
+    if isinstance(spec, Shards):
+        return Axis(None, spec.count, tuple(range(spec.count)), shard_key=spec.key), ["shards", spec.count, spec.key]
+    if not isinstance(spec, (Values, Cuts, Groups)):
+        raise QueryError(f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them. Nothing was spent.")
+    column = schema.column(spec.column)
+    identity = [spec.kind, spec.column, column.digest]
+    if isinstance(spec, Values):
+        if isinstance(column, Numeric):
+            numbers = (column.number(code) for code in range(column.cells))
+            labels = tuple(int(n) if n == int(n) else n for n in numbers) if column.cells <= MAX_PARTS else ()
+            return Axis(spec.column, column.codes, labels + ((None,) if column.nullable else ())), identity
+        return Axis(spec.column, column.codes, column.labels), identity
+    if isinstance(spec, Cuts):
+        numeric = schema.numeric(spec.column)
+        thresholds = tuple(numeric.threshold(point, spec.column) for point in spec.points)
+        if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
+            raise QueryError(f"the cuts of `{spec.column}` must increase and lie in different grid cells (width {float(numeric.width):g}); they are {list(spec.points)}. Nothing was spent.")
+        edges = [f"{numeric.edge(t):.10g}" for t in thresholds]
+        labels = (f"< {edges[0]}", *(f"{a} to < {b}" for a, b in itertools.pairwise(edges)), f">= {edges[-1]}")
+        if numeric.nullable:
+            labels, thresholds = (*labels, None), (*thresholds, numeric.cells)
+        return Axis(spec.column, len(labels), labels, thresholds=thresholds), [*identity, thresholds]
+    categorical = schema.categorical(spec.column)
+    lookup = np.full(categorical.codes, -1, dtype=np.int64)
+    for number, group in enumerate(spec.groups):
+        if not group:
+            raise QueryError(f"group {number} of `{spec.column}` is empty. Nothing was spent.")
+        for value in group:
+            code = categorical.code_of(value, spec.column)
+            if lookup[code] >= 0:
+                raise QueryError(f"the value {value!r} of `{spec.column}` stands in two groups. Nothing was spent.")
+            lookup[code] = number
+    if not spec.groups:
+        raise QueryError(f"Groups of `{spec.column}` has no group. Nothing was spent.")
+    return Axis(spec.column, len(spec.groups), spec.groups, lookup=lookup), [*identity, lookup.tolist()]
+
+
+class Part:
+    """A place in the tree of partitions: the whole table, or part ``index`` of a partition of its parent.
+
+    Attributes:
+        key: Identifies the place for the ledger, 16 bytes; equal keys mean the same rows of every table.
+    """
+
+    __slots__ = ("depth", "index", "key", "parent", "partition")
+
+    def __init__(self, parent: Part | None = None, partition: Partition | None = None, index: int = 0) -> None:
+        self.parent, self.partition, self.index = parent, partition, index
+        if parent is None or partition is None:
+            self.key, self.depth = b"", 0
+        else:
+            self.key = hashlib.blake2b(parent.key + partition.key + index.to_bytes(4, "big"), digest_size=16).digest()
+            self.depth = parent.depth + 1
+
+    def steps(self) -> list[tuple[Partition, int]]:
+        """The way down from the whole table."""
+        way, part = [], self
+        while part.parent is not None and part.partition is not None:
+            way.append((part.partition, part.index))
+            part = part.parent
+        return way[::-1]
+
+    def interval(self, name: str, column: Numeric) -> tuple[int, int]:
+        """The cells [first, last + 1) of a numeric column that the splits above leave to this part. Public."""
+        low, high = 0, column.cells
+        for partition, index in self.steps():
+            places = np.unravel_index(index, partition.shape)
+            for axis, place in zip(partition.axes, places, strict=True):
+                if axis.column != name:
+                    continue
+                if axis.thresholds is None:
+                    low, high = (max(low, int(place)), min(high, int(place) + 1)) if place < column.cells else (0, 0)
+                else:
+                    edges = (0, *axis.thresholds, column.cells)
+                    low, high = max(low, edges[place]), min(high, edges[place + 1])
+        return low, max(low, high)
+
+    def __str__(self) -> str:
+        if not self.depth:
+            return "the whole table"
+        return ", ".join(say(partition, index) for partition, index in self.steps())
+
+
+def say(partition: Partition, index: int) -> str:
+    """What a part is, for people: ``sex = Female``, ``age < 30``."""
+    said = []
+    for axis, place in zip(partition.axes, np.unravel_index(index, partition.shape), strict=True):
+        label, name = axis.labels[int(place)], axis.column if axis.column is not None else "shard"
+        if label is None:
+            said.append(f"{name} missing")
+        elif axis.thresholds is not None:
+            said.append(f"{name} {label}")
+        elif axis.lookup is not None:
+            said.append(f"{name} in {{{', '.join('missing' if v is None else text_of(v) for v in label)}}}")
+        else:
+            said.append(f"{name} = {label}")
+    return ", ".join(said)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One part, or (``partition`` given) all parts of a partition of it, in order."""
+
+    part: Part
+    partition: Partition | None = None
+
+    def __len__(self) -> int:
+        return 1 if self.partition is None else self.partition.size
+
+    def at(self, index: int) -> Part:
+        """Part ``index`` of the block."""
+        return self.part if self.partition is None else Part(self.part, self.partition, index)
+
+
+class PartSet:
+    """An ordered collection of pairwise disjoint parts of one table, with a shape like an array's.
+
+    Args:
+        blocks: The parts, in order. Blocks keep a query about a million cells as small as its text.
+        shape: How answers are shaped; flat by default.
+    """
+
+    __slots__ = ("_starts", "blocks", "shape", "size")
+
+    def __init__(self, blocks: Sequence[Block], shape: tuple[int, ...] | None = None) -> None:
+        self.blocks = tuple(blocks)
+        lengths = [len(block) for block in self.blocks]
+        self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self.size = int(self._starts[-1])
+        self.shape = (self.size,) if shape is None else shape
+        if self.size > MAX_PARTS:
+            raise QueryError(f"this makes {self.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Part]:
+        for block in self.blocks:
+            for index in range(len(block)):
+                yield block.at(index)
+
+    def at(self, index: int) -> Part:
+        """Part ``index`` in flat order."""
+        block = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self.blocks[block].at(index - int(self._starts[block]))
+
+    def take(self, chosen: np.ndarray) -> PartSet:
+        """The parts at the flat positions ``chosen``; a block that is taken whole and in order stays whole."""
+        chosen = np.asarray(chosen, dtype=np.int64)
+        if len(np.unique(chosen)) != len(chosen):
+            raise QueryError("the same part is chosen twice. Nothing was spent.")
+        owner = np.searchsorted(self._starts, chosen, side="right") - 1
+        blocks: list[Block] = []
+        cursor = 0
+        while cursor < len(chosen):
+            number = int(owner[cursor])
+            block, start = self.blocks[number], int(self._starts[number])
+            whole = chosen[cursor : cursor + len(block)]
+            if len(whole) == len(block) and whole[0] == start and np.array_equal(whole, np.arange(start, start + len(block))):
+                blocks.append(block)
+                cursor += len(block)
+            else:
+                blocks.append(Block(block.at(int(chosen[cursor]) - start)))
+                cursor += 1
+        return PartSet(blocks)
+
+    def split(self, partitions: Partition | Sequence[Partition]) -> PartSet:
+        """Each part by one partition for all (shape grows by its shape), or each by its own (flat)."""
+        if isinstance(partitions, Partition):
+            return PartSet([Block(part, partitions) for part in self], self.shape + partitions.shape)
+        if len(partitions) != self.size:
+            raise QueryError(f"{len(partitions)} specs were given for {self.size} parts; one for all or one for each is needed. Nothing was spent.")
+        return PartSet([Block(part, partition) for part, partition in zip(self, partitions, strict=True)])
+
+    @staticmethod
+    def union(sets: Sequence[PartSet]) -> PartSet:
+        """All parts of several collections, in order, flat. ``QueryError`` unless provably disjoint."""
+        joined = PartSet([block for one in sets for block in one.blocks])
+        joined.check_disjoint()
+        return joined
+
+    def check_disjoint(self) -> None:
+        """``QueryError`` unless every two parts are different parts of one partition, somewhere on their ways down."""
+        taken: set[bytes] = set()  # asked as they are
+        inner: dict[bytes, bytes] = {}  # above something asked -> the one partition by which it is split
+        for block in self.blocks:
+            if block.partition is not None:
+                for_all = block.part.key + block.partition.key
+                if for_all in taken:
+                    _overlap(block.part)
+                taken.add(for_all)
+                if inner.setdefault(block.part.key, block.partition.key) != block.partition.key:
+                    _overlap(block.part)
+            elif block.part.key in taken:
+                _overlap(block.part)
+            else:
+                taken.add(block.part.key)
+            part = block.part
+            while part.parent is not None and part.partition is not None:
+                if inner.setdefault(part.parent.key, part.partition.key) != part.partition.key:
+                    _overlap(part.parent)
+                part = part.parent
+        for block in self.blocks:
+            if block.partition is None and block.part.key in inner:
+                _overlap(block.part)
+            part = block.part
+            # A single part, or something below one, that is also asked as one of "all parts of".
+            while part.parent is not None and part.partition is not None:
+                if part.parent.key + part.partition.key in taken or part.parent.key in taken:
+                    _overlap(part)
+                part = part.parent
+            if block.partition is not None and part.depth == 0 and block.part.key in taken:
+                _overlap(block.part)
+
+
+def _overlap(part: Part) -> None:
+    raise QueryError(
+        f"the parts are not disjoint at {part}: a row could be in two of them. Parts must come from one partition "
+        "of each part that is split. Nothing was spent."
+    )
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise QueryError(f"`{name}` is {value!r}; it must be the name of a column. Nothing was spent.")
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple"):
+        raise QueryError(f"the cut {value!r} is not a number. Nothing was spent.")
+    number = float(value)  # type: ignore[arg-type]
+    if number != number or number in (float("inf"), float("-inf")):
+        raise QueryError(f"the cut {value!r} is not finite. Nothing was spent.")
+    return number

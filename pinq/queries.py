@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and answers as they cross the wall: frozen, self-contained, JSON.
+
+A request names parts by the specs that make them, never by anything of the other side's memory; the curator binds every
+spec to its own schema again, so a forged request is an invalid one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from pinq.errors import QueryError
+from pinq.parts import AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
+from pinq.schema import Schema
+from pinq.scores import Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+
+__all__ = ["Answer", "Candidate", "Request", "Verb", "WireParts", "candidate", "new_id"]
+
+MAX_DEPTH = 64
+MAX_CANDIDATES = 100_000
+
+Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
+Candidate = Spec | Family
+
+WireSpec = Annotated[Values | Cuts | Groups | Shards | Cross, Field(discriminator="kind")]
+WireCandidate = Annotated[Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping, Field(discriminator="kind")]
+WireScore = Annotated[InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | SquaredError, Field(discriminator="kind")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WireParts(_Frozen):
+    """A collection of parts: each spec once, each split part once.
+
+    Attributes:
+        specs: The distinct specs.
+        nodes: ``(parent, spec, index)``; parents first; parent 0 is the whole table, i is ``nodes[i - 1]``.
+        asked: ``(node, spec)`` for each block; spec -1 for the node itself, else all parts of that spec below it.
+        shape: How the answers are arranged.
+    """
+
+    specs: tuple[WireSpec, ...] = ()
+    nodes: tuple[tuple[int, int, int], ...] = ()
+    asked: tuple[tuple[int, int], ...] = ((0, -1),)
+    shape: tuple[int, ...] = (1,)
+
+    @classmethod
+    def of(cls, parts: PartSet) -> WireParts:
+        """The wire form of a collection."""
+        specs: dict[bytes, int] = {}
+        listed: list[Any] = []
+        place: dict[bytes, int] = {b"": 0}
+        nodes: list[tuple[int, int, int]] = []
+
+        def number(partition: Any) -> int:
+            if partition.key not in specs:
+                specs[partition.key] = len(listed)
+                listed.append(partition.spec)
+            return specs[partition.key]
+
+        asked = []
+        for block in parts.blocks:
+            way = []
+            part = block.part
+            while part.key not in place:
+                way.append(part)
+                part = part.parent  # type: ignore[assignment]
+            for part in reversed(way):
+                nodes.append((place[part.parent.key], number(part.partition), part.index))  # type: ignore[union-attr]
+                place[part.key] = len(nodes)
+            asked.append((place[block.part.key], -1 if block.partition is None else number(block.partition)))
+        return cls.model_construct(specs=tuple(listed), nodes=tuple(nodes), asked=tuple(asked), shape=parts.shape)
+
+    def bind(self, schema: Schema) -> PartSet:
+        """The collection on this side's schema; checks everything, disjointness included."""
+        partitions = [bind(spec, schema) for spec in self.specs]
+        parts = [Part()]
+        for parent, spec, index in self.nodes:
+            if not (0 <= parent < len(parts) and 0 <= spec < len(partitions) and 0 <= index < partitions[spec].size):
+                raise QueryError("the request's parts are malformed. Nothing was spent.")
+            part = Part(parts[parent], partitions[spec], index)
+            if part.depth > MAX_DEPTH:
+                raise QueryError(f"the parts are nested more than {MAX_DEPTH} deep. Nothing was spent.")
+            parts.append(part)
+        if any(not (0 <= node < len(parts) and -1 <= spec < len(partitions)) for node, spec in self.asked):
+            raise QueryError("the request's parts are malformed. Nothing was spent.")
+        collection = PartSet([Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape)
+        if int(np.prod(self.shape, dtype=object)) != len(collection) or any(length < 0 for length in self.shape):
+            raise QueryError("the request's shape does not fit its parts. Nothing was spent.")
+        collection.check_disjoint()
+        return collection
+
+
+class Request(_Frozen):
+    """One question to all parts of a collection.
+
+    Attributes:
+        id: Chosen by the asker; the same id is the same question and gets the same answer.
+        epsilon: Loss, a decimal number as text, in the policy's terms.
+        column: For ``noisy_sum`` and ``noisy_avg``.
+        score: For ``exp_mech``.
+        candidates: For ``exp_mech``: the distinct lists of candidates.
+        which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
+    """
+
+    id: str = Field(min_length=1, max_length=64)
+    verb: Verb
+    epsilon: str = Field(max_length=64)
+    parts: WireParts = WireParts()
+    column: str | None = None
+    score: WireScore | None = None
+    candidates: tuple[tuple[WireCandidate, ...], ...] = ()
+    which: tuple[int, ...] = (0,)
+
+    def to_json(self) -> str:
+        """Canonical text."""
+        return _request.dump_json(self, exclude_none=True).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Request:
+        """Reads a request; pydantic's ``ValidationError`` or ``QueryError`` where it is not one."""
+        return _request.validate_json(text)
+
+
+class Answer(_Frozen):
+    """What was released, and what it says of itself.
+
+    Attributes:
+        epsilon: What each part was charged, decimal text; the whole collection costs no more.
+        values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in ``chosen``.
+        chosen: For ``exp_mech``: the distinct specs that were chosen.
+        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none of one scale.
+        grid: Distance of neighbouring possible answers.
+    """
+
+    id: str
+    verb: Verb
+    epsilon: str
+    values: tuple[int, ...] | tuple[float, ...]
+    chosen: tuple[WireSpec, ...] = ()
+    scale: float | None = None
+    grid: float | None = None
+
+    def to_json(self) -> str:
+        """Text as it is persisted and sent."""
+        return _answer.dump_json(self, exclude_none=True).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Answer:
+        """Reads an answer."""
+        return _answer.validate_json(text)
+
+
+def new_id() -> str:
+    """A fresh request id."""
+    return uuid.uuid4().hex
+
+
+def candidate(item: Any) -> Candidate:
+    """A candidate as callers write it: a spec, a family, or a tuple of specs for their joint parts."""
+    if isinstance(item, (Values, Cuts, Groups, Shards, Cross, AnyCut, AnyGrouping)):
+        return item
+    if isinstance(item, tuple) and item:
+        return item[0] if len(item) == 1 else Cross(item)
+    raise QueryError(f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping or a tuple of specs. Nothing was spent.")
+
+
+def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
+    """Reads ``candidates`` as one list for all parts or a list for each; returns the distinct lists and which part uses which."""
+    if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
+        raise QueryError("`candidates` must be a list of specs and families, or one such list for each part. Nothing was spent.")
+    items: Sequence[Any] = list(candidates)
+    if items and all(isinstance(item, list) for item in items):
+        if len(items) != parts:
+            raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts. Nothing was spent.")
+        distinct: dict[tuple[Candidate, ...], int] = {}
+        which = tuple(distinct.setdefault(tuple(candidate(one) for one in item), len(distinct)) for item in items)
+        return tuple(distinct), which
+    return (tuple(candidate(item) for item in items),), (0,)
+
+
+_request = TypeAdapter(Request)
+_answer = TypeAdapter(Answer)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``exp_mech``: which tables a list of candidates needs, their exact scores, and the noisy choice.
+
+Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members (privacy.md 2.7). Lists
+of plain candidates, and one family of at most 4,096 members, are chosen by permute-and-flip; mixed lists and larger
+families by the exponential mechanism over runs of equal score. Which of the two, public facts decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pinq.engine import Moments, Sparse, TableRequest
+from pinq.errors import QueryError
+from pinq.mechanisms import Weighted, choose, choose_weighted
+from pinq.parts import AnyCut, AnyGrouping, Axis, Cuts, Groups, Partition, PartSet, Spec, Values, bind
+from pinq.schema import Numeric, Schema
+from pinq.scores import Balance, ClassCount, Score, SquaredError
+
+__all__ = ["Selection"]
+
+DENSE_CODES = 1024
+FLIP_CANDIDATES = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """One candidate or family as it stands for one part: runs of members with equal scores, and how to name a member."""
+
+    scores: np.ndarray
+    members: np.ndarray
+    first: np.ndarray
+    family: Any
+
+    @property
+    def size(self) -> int:
+        return int(self.members.sum())
+
+    def spec(self, run: int, member: int) -> Spec:
+        return self.family(int(self.first[run]) + member)
+
+
+class Selection:
+    """A checked ``exp_mech`` request: what to tabulate, and how to choose from the tables.
+
+    Raises:
+        QueryError: An unknown score, target or candidate, or one that the score is not defined for.
+    """
+
+    def __init__(self, schema: Schema, parts: PartSet, score: Score, lists: Sequence[Sequence[Any]], which: Sequence[int]) -> None:
+        self.schema, self.parts, self.score = schema, parts, score
+        self.lists = [tuple(candidates) for candidates in lists]
+        self.which = list(which) * len(parts) if len(which) == 1 else list(which)
+        if len(self.which) != len(parts) or any(not 0 <= number < max(1, len(self.lists)) for number in self.which):
+            raise QueryError("the request's lists of candidates do not fit its parts. Nothing was spent.")
+        self.moments: Moments | None = None
+        self._last: tuple[Axis, ...] = ()
+        if isinstance(score, SquaredError):
+            self.moments = Moments(score.target, score.shift(schema), squares=True)
+        elif not isinstance(score, Balance):
+            self._last = bind(Values(score.target), schema).axes
+        if isinstance(score, ClassCount):
+            if any(self.lists):
+                raise QueryError("ClassCount chooses among the values of its own column; it takes no candidates. Nothing was spent.")
+            self.tables = [TableRequest(self._last)]
+            return
+        if not self.lists or not all(self.lists):
+            raise QueryError("`candidates` is empty; name at least one spec or family for each part. Nothing was spent.")
+        self._needed: dict[Any, tuple[int, Any]] = {}
+        self.tables = []
+        for one in dict.fromkeys(one for candidates in self.lists for one in candidates):
+            self._needed[one] = (len(self.tables), self._table(one))
+
+    def choose(self, tables: list[Any], epsilon: Fraction) -> list[Any]:
+        """The choice for each part, None where a part has nothing to choose from.
+
+        Privacy:
+            Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+            Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and scores follow pinq/scores.py.
+        """
+        span = self.score.span(self.schema)
+        if isinstance(self.score, ClassCount):
+            return [choose(counts, span, epsilon) for counts in tables[0]]
+        runs = {one: self._runs(one, tables[number], bound) for one, (number, bound) in self._needed.items()}
+        chosen: list[Any] = []
+        for place, number in enumerate(self.which):
+            offered = [found for one in self.lists[number] for found in [runs[one][place]] if found.size]
+            chosen.append(self._choose_one(offered, self.lists[number], span, epsilon))
+        return chosen
+
+    def _choose_one(self, offered: list[_Runs], listed: Sequence[Any], span: int, epsilon: Fraction) -> Spec | None:
+        if not offered:
+            return None
+        families = sum(isinstance(one, (AnyCut, AnyGrouping)) for one in listed)
+        sizes = [one.size for one in offered]
+        if not families or (len(listed) == 1 and sizes[0] <= FLIP_CANDIDATES):
+            scores = np.concatenate([np.repeat(one.scores, one.members) for one in offered])
+            winner = choose(scores, span, epsilon)
+            family = int(np.searchsorted(np.cumsum(sizes), winner, side="right"))
+            winner -= sum(sizes[:family])
+            run = int(np.searchsorted(np.cumsum(offered[family].members), winner, side="right"))
+            return offered[family].spec(run, winner - int(offered[family].members[:run].sum()))
+        joined = Weighted(
+            np.concatenate([one.scores for one in offered]),
+            np.concatenate([one.members for one in offered]),
+            np.concatenate([np.full(len(one.scores), size, dtype=np.int64) for one, size in zip(offered, sizes, strict=True)]),
+        )
+        run, member = choose_weighted(joined, span, epsilon)
+        lengths = np.cumsum([len(one.scores) for one in offered])
+        family = int(np.searchsorted(lengths, run, side="right"))
+        return offered[family].spec(run - int(lengths[family] - len(offered[family].scores)), member)
+
+    def _table(self, one: Any) -> Any:
+        """Checks a candidate, adds the table that it needs, and returns what binds it."""
+        score, schema = self.score, self.schema
+        target = getattr(score, "target", None)
+        if isinstance(one, AnyCut):
+            column = schema.numeric(one.column)
+            axis = bind(Values(one.column), schema).axes[0] if column.codes <= DENSE_CODES else Axis(one.column, column.codes, ())
+            axes, bound = (axis,), column
+        elif isinstance(one, AnyGrouping):
+            axes, bound = bind(Values(one.column), schema).axes, one.members(schema)  # type: ignore[assignment]
+        else:
+            bound = bind(one, schema)  # type: ignore[assignment]
+            axes = bound.axes  # type: ignore[attr-defined]
+            if isinstance(score, Balance) and (len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2):
+                raise QueryError(f"Balance compares two parts, and {one!r} does not have two. Nothing was spent.")
+        if target is not None and any(axis.column == target for axis in axes):
+            raise QueryError(f"{one!r} splits by the target `{target}` itself. Nothing was spent.")
+        sparse = isinstance(one, AnyCut) and axes[0].size > DENSE_CODES
+        self.tables.append(TableRequest((*axes, *self._last), sparse))
+        return bound
+
+    def _runs(self, one: Any, table: Any, bound: Any) -> list[_Runs]:
+        """The runs of a candidate or family for each part."""
+        if isinstance(table, Sparse):
+            return self._sparse_cuts(one, table, bound)
+        if isinstance(self.score, Balance):
+            table = table[..., None]
+        if isinstance(one, AnyCut):
+            return self._dense_cuts(one, table, bound)
+        if isinstance(one, AnyGrouping):
+            return self._groupings(one, table, bound)
+        cells = table.reshape(table.shape[0], bound.size, table.shape[-1])
+        scores = np.asarray(self.score.of(cells, self.schema)).astype(np.int64)  # type: ignore[union-attr]
+        single = np.ones(1, dtype=np.int64)
+        return [_Runs(score.reshape(1), single, single, lambda _, partition=bound: _spec_of(partition)) for score in scores]
+
+    def _dense_cuts(self, one: AnyCut, table: np.ndarray, column: Numeric) -> list[_Runs]:
+        """Every cut as a member; table (parts, codes, measure)."""
+        below = np.cumsum(table[:, : column.cells], axis=1)
+        left, total = below[:, :-1], below[:, -1:]
+        sides = [left, total - left]
+        if column.nullable:
+            sides.append(np.broadcast_to(table[:, column.cells :], left.shape))
+        scores = np.asarray(self.score.of(np.stack(sides, axis=2), self.schema)).astype(np.int64)  # type: ignore[union-attr]
+        found = []
+        for part, row in zip(self.parts, scores, strict=True):
+            low, high = part.interval(one.column, column)
+            first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
+            found.append(_Runs(row[first - 1], np.ones(len(first), dtype=np.int64), first, _cut_namer(one.column, column)))
+        return found
+
+    def _sparse_cuts(self, one: AnyCut, table: Sparse, column: Numeric) -> list[_Runs]:
+        """Cuts between neighbouring occupied cells score alike: one run for each gap."""
+        classes = self._last[0].size if self._last else 1
+        part_of, rest = np.divmod(table.places, column.codes * classes)
+        code, label = np.divmod(rest, classes)
+        found = []
+        starts = np.searchsorted(part_of, np.arange(len(self.parts) + 1))
+        for place, part in enumerate(self.parts):
+            mine = slice(starts[place], starts[place + 1])
+            occupied, inverse = np.unique(code[mine], return_inverse=True)
+            if self.moments is not None:
+                counts = table.values[mine]
+            else:
+                counts = np.zeros((len(occupied), classes), dtype=np.int64)
+                np.add.at(counts, (inverse, label[mine]), table.values[mine])
+            missing = occupied >= column.cells
+            edges = occupied[~missing]
+            below = np.concatenate([np.zeros((1, counts.shape[1]), dtype=np.int64), np.cumsum(counts[~missing], axis=0)])
+            sides = [below, below[-1:] - below]
+            if column.nullable:
+                sides.append(np.broadcast_to(counts[missing].sum(axis=0), below.shape))
+            scores = np.asarray(self.score.of(np.stack(sides, axis=1), self.schema)).astype(np.int64)  # type: ignore[union-attr]
+            low, high = part.interval(one.column, column)
+            first = np.maximum(np.concatenate([[low], edges]) + 1, low + 1)
+            last = np.minimum(np.concatenate([edges, [high - 1]]), high - 1)
+            found.append(_Runs(scores, np.maximum(0, last - first + 1), first, _cut_namer(one.column, column)))
+        return found
+
+    def _groupings(self, one: AnyGrouping, table: np.ndarray, members: tuple[Groups, ...]) -> list[_Runs]:
+        """Every bipartition as a member; table (parts, codes, measure)."""
+        left = np.stack([bind(member, self.schema).axes[0].lookup == 0 for member in members]).astype(np.int64)  # type: ignore[arg-type]
+        sides = np.einsum("mk,pkc->pmc", left, table)
+        scores = self.score.of(np.stack([sides, table.sum(axis=1, keepdims=True) - sides], axis=2), self.schema)  # type: ignore[union-attr]
+        places, single = np.arange(len(members), dtype=np.int64), np.ones(len(members), dtype=np.int64)
+        return [_Runs(np.asarray(row).astype(np.int64), single, places, members.__getitem__) for row in scores]
+
+
+def _spec_of(partition: Partition) -> Spec:
+    return partition.spec
+
+
+def _cut_namer(name: str, column: Numeric) -> Any:
+    return lambda threshold: Cuts(name, (column.edge(threshold),))
