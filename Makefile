@@ -46,11 +46,16 @@ types: $(VENV)/.dev ## static types
 
 check: lint types test ## all that must hold before a commit lands
 
-benchmark: $(READY) ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
-	$(BIN)/python benchmarks/layer.py
+.venv-peers/.ready: benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	@touch $@
+
+benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
+	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python benchmarks/layer.py
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean: ## removes what make made
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-peers build dist *.egg-info

@@ -13,7 +13,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from miners.tree import Tree, as_array, encode, encode_values, read_json
+from miners.tree import Tree, as_array, read_json
+from miners.tree_route import encode, encode_values
 from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.schema import Schema

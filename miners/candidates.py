@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from pinq.errors import QueryError
 from pinq.parts import Cuts, Values, bind
 from pinq.schema import Numeric, Schema
@@ -83,12 +85,14 @@ def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cut
     column = schema.columns[name]
     if not isinstance(column, Numeric):
         return Values(name)
-    points = wanted.get(name)
-    if points is None:
-        points = tuple(float(cut) for cut in column.cuts) or BINS
-    if isinstance(points, int) and not isinstance(points, bool):
-        if not 2 <= points <= MAX_BINS:
-            raise QueryError(f"`cuts` asks for {points} intervals of `{name}`; it must be 2 to {MAX_BINS:,}. Nothing was spent.")
-        points = equal_width(schema, name, points)
+    given: Any = wanted.get(name)
+    if given is None:
+        given = tuple(float(cut) for cut in column.cuts) or BINS
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        if not 2 <= given <= MAX_BINS:
+            raise QueryError(f"`cuts` asks for {given} intervals of `{name}`; it must be 2 to {MAX_BINS:,}. Nothing was spent.")
+        points = equal_width(schema, name, int(given))
         return Cuts(name, points) if points else None
-    return Cuts(name, points)
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise QueryError(f"`cuts` of `{name}` is {given!r}; it must be a list of cut points or a number of intervals. Nothing was spent.")
+    return Cuts(name, tuple(given))

@@ -156,24 +156,25 @@ class DiffPID3(TreeClassifier):
         schedule, depth = task.schedule, task.schedule.depth
         score, unit, called = CRITERIA[self.criterion]
         widest = sorted(task.sizes.values(), reverse=True)
+        unknown = int(target is None and self.attributes is None)  # one of the columns is going to be the target
         lines = []
         for level, shares in enumerate(schedule.levels):
             nodes = min(math.prod(widest[:level]), MAX_PARTS)
             left = schedule.left(level, "size")
-            # How far noise can carry one candidate past another: the scale of the selection.
+            # By how much noise lets one candidate pass another: the scale of the selection.
             slack = float(score("").span(schema) * schema.distance / (unit * shares["split"]))
             lines += [
                 PlanLine(level, "size of each node", "noisy_count", nodes, shares["size"], self._spread(schema, shares["size"])),
                 PlanLine(level, "or, where that is too small: its classes", "noisy_count", nodes * task.cells, left, self._spread(schema, left)),
-                PlanLine(level, f"best of {len(task.splits) - level} splits", "exp_mech", nodes, shares["split"], slack, called),
+                PlanLine(level, f"best of {_many(len(task.splits) - unknown - level, 'split')}", "exp_mech", nodes, shares["split"], slack, called),
             ]
         nodes = min(math.prod(widest[:depth]), MAX_PARTS)
         lines.append(PlanLine(depth, "classes of each leaf", "noisy_count", nodes * task.cells, schedule.leaf, self._spread(schema, schedule.leaf)))
         notes = ["the nodes of a level are disjoint, so a level costs what one node costs; each way from the root to a leaf costs the total."]
         if depth < self.max_depth:
-            notes.append(f"there are {depth} attributes for a way to use up, so no more than {depth} levels are planned.")
+            notes.append(f"a way can use up {_many(depth, 'attribute')}, so no more than {_many(depth, 'level')} of splits are planned.")
         goal = f" for `{target}`" if target is not None else ""
-        title = f"DiffPID3{goal}: {depth} {'level' if depth == 1 else 'levels'} of splits by {len(task.splits)} attributes, criterion {self.criterion}"
+        title = f"DiffPID3{goal}: {_many(depth, 'level')} of splits by {_many(len(task.splits) - unknown, 'attribute')}, criterion {self.criterion}"
         return Plan(title, tuple(lines), schedule.total, tuple(notes), self._warnings(task, rows))
 
     @staticmethod
@@ -216,6 +217,10 @@ class DiffPID3(TreeClassifier):
             f"with {about}{known:,} rows this epsilon carries about {carried} of {wanted} levels: a node is split from "
             f"{rows_text(task.enough(frozenset()))} noisy rows on, and on average a split leaves a child 1/{middling:.0f} of them; {advice}.",
         )
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _classes(schema: Schema, target: str | None) -> tuple[int, int]:

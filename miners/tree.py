@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from miners.noise import half_width
+from miners.tree_route import Router, encode
 from pinq.errors import QueryError
-from pinq.parts import Axis, Cuts, Groups, Values, bind
-from pinq.schema import Categorical, Numeric, Schema, Value, closest
+from pinq.parts import Cuts, Groups, Values, bind
+from pinq.schema import Schema, Value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -245,87 +246,8 @@ class Tree:
         return tuple(parents)
 
     @cached_property
-    def _router(self) -> _Router:
-        return _Router(self.schema, self.nodes)
-
-
-class _Router:
-    """Sends encoded rows down all at once: one table lookup a level, however many nodes there are.
-
-    The codes of each column are first reduced to *places* that no split of the tree tells apart: place 0 for code -1,
-    then the ranges between all thresholds (cuts), or the codes themselves (values, groups). Node v has a table that
-    maps the place of a row in v's column to the node that comes next; v itself where the row stops.
-    """
-
-    def __init__(self, schema: Schema, nodes: Sequence[Node]) -> None:
-        axes = [None if node.split is None else bind(node.split, schema).axes[0] for node in nodes]
-        self.schema = schema
-        self.columns = tuple(dict.fromkeys(axis.column for axis in axes if axis is not None and axis.column is not None))
-        # The first code of each range; None where each code is a place of its own.
-        self.ranges = {name: _ranges([a for a in axes if a is not None and a.column == name], schema.columns[name]) for name in self.columns}
-        self.row_of = np.zeros(len(nodes), dtype=np.int64)
-        self.start = np.zeros(len(nodes), dtype=np.int64)
-        tables, cursor = [], 0
-        for place, (node, axis) in enumerate(zip(nodes, axes, strict=True)):
-            table = np.array([place]) if axis is None else self._table(place, node, axis)
-            if axis is not None:
-                self.row_of[place] = 1 + self.columns.index(str(axis.column))
-            self.start[place] = cursor
-            cursor += len(table)
-            tables.append(table)
-        self.next = np.concatenate(tables).astype(np.int32)
-
-    def _table(self, place: int, node: Node, axis: Axis) -> np.ndarray:
-        column = self.schema.columns[str(axis.column)]
-        firsts = self.ranges[str(axis.column)]
-        codes = np.concatenate([[-1], np.arange(column.codes) if firsts is None else firsts])
-        parts = axis.parts_of(codes, column.cells)
-        return np.where(parts < 0, place, np.array(node.children)[parts])
-
-    def places(self, name: str, codes: np.ndarray) -> np.ndarray:
-        """The place of each code of a column, shape like ``codes``."""
-        firsts = self.ranges[name]
-        result: np.ndarray = codes + 1 if firsts is None else np.searchsorted(firsts, codes, side="right")
-        return result
-
-    def walk(self, places: np.ndarray, levels: int) -> np.ndarray:
-        """Where rows with these places, shape (columns + 1, rows), end up."""
-        node = np.zeros(places.shape[1], dtype=np.int64)
-        rows = np.arange(places.shape[1])
-        for _ in range(levels):
-            node = self.next[self.start[node] + places[self.row_of[node], rows]]
-        return node
-
-
-def encode(schema: Schema, name: str, frame: Any) -> np.ndarray:
-    """Codes of one column of a pandas or Arrow table, shape (rows,); -1 where a value is not declared.
-
-    Raises:
-        QueryError: The table has no such column.
-    """
-    import pandas as pd
-
-    names = [str(known) for known in getattr(frame, "column_names", None) or getattr(frame, "columns", ())]
-    if name not in names:
-        raise QueryError(f"the table has no column {name!r}{closest(name, names)}, which the tree asks for; it has {', '.join(names) or 'none'}.")
-    if names.count(name) > 1:
-        raise QueryError(f"the table has more than one column {name!r}.")
-    values = frame[name]
-    return encode_values(schema, name, values.to_pandas() if hasattr(values, "to_pandas") else pd.Series(values))
-
-
-def encode_values(schema: Schema, name: str, values: Any) -> np.ndarray:
-    """Codes of a sequence of values of one column."""
-    import pandas as pd
-
-    column = schema.columns[name]
-    if isinstance(column, Numeric):
-        return column.encode(values)
-    # Text is looked up once for each distinct value; a missing value's place is -1, the last.
-    places, distinct = pd.factorize(pd.Series(values), use_na_sentinel=True)
-    distinct_values = [*pd.Series(distinct).astype(object), None]
-    result: np.ndarray = column.encode(distinct_values)[places]
-    return result
+    def _router(self) -> Router:
+        return Router(self.schema, self.nodes)
 
 
 def as_array(classes: Sequence[Value]) -> np.ndarray:
@@ -347,13 +269,6 @@ def _length(frame: Any) -> int:
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
         raise QueryError(f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}.")
     return int(frame.num_rows) if hasattr(frame, "num_rows") else len(frame)
-
-
-def _ranges(axes: Sequence[Axis], column: Categorical | Numeric) -> np.ndarray | None:
-    if any(axis.thresholds is None for axis in axes):
-        return None
-    firsts = {0, *(threshold for axis in axes for threshold in axis.thresholds or ())}
-    return np.array(sorted(firsts | ({column.cells} if column.nullable else set())), dtype=np.int64)
 
 
 def _summed(nodes: tuple[Node, ...], classes: int) -> tuple[Node, ...]:

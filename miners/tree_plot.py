@@ -23,7 +23,6 @@ __all__ = ["plot"]
 
 # All in inches, on a page whose unit is the inch.
 LINE = 0.25
-LEVEL = 3.0
 LABEL = 1.35
 BAR = 0.62
 BAR_HIGH = 0.14
@@ -47,7 +46,9 @@ def plot(tree: Tree, ax: Axes | None, max_depth: int | None) -> Axes:
     levels = max(depth for depth, seen in zip(tree.depths, visible, strict=True) if seen)
     # Votes of leaves and their row counts stand in columns: as wide as the longest class needs, then the number, then what is folded.
     vote = 0.09 + CHARACTER * (max(len(_short(text_of(value))) for value in tree.classes) + 5)
-    wide = LEVEL * levels + LABEL + BAR + vote + 0.6 + (1.4 if folded.any() else 0.1)
+    asked = max((len(_short(node.split.column)) for node, seen in zip(tree.nodes, visible & ~folded, strict=True) if seen and node.split is not None), default=0)
+    level = LABEL + BAR + CHARACTER * (asked + 2) + 0.55
+    wide = level * levels + LABEL + BAR + vote + 0.6 + (1.4 if folded.any() else 0.1)
     page = (wide + 2 * MARGIN, max(heights.values()) + HEADER + 2 * MARGIN)
     if ax is None:
         figure = plt.figure(figsize=page)
@@ -63,12 +64,12 @@ def plot(tree: Tree, ax: Axes | None, max_depth: int | None) -> Axes:
     _header(tree, ax, levels if folded.any() else None, scale)
     top = MARGIN + HEADER
     whole = max(tree.nodes[0].rows, 1.0)
-    for place in np.flatnonzero(visible):
-        x, y = MARGIN + LEVEL * tree.depths[place], top + heights[place]
-        branch = tree.branch(int(place))
+    for place in np.flatnonzero(visible).tolist():
+        x, y = MARGIN + level * tree.depths[place], top + heights[place]
+        branch = tree.branch(place)
         if branch is not None:
-            _link(ax, x - LEVEL + LABEL + BAR + 0.16, top + heights[branch[0]], x, y, tree.nodes[place].rows / whole, scale)
-        _node(tree, ax, int(place), x, y, vote, bool(folded[place]), scale)
+            _link(ax, x - level + LABEL + BAR + 0.16, top + heights[branch[0]], x, y, tree.nodes[place].rows / whole, scale)
+        _node(tree, ax, place, x, y, vote, bool(folded[place]), scale)
     return ax
 
 
@@ -99,8 +100,8 @@ def _heights(tree: Tree, visible: np.ndarray) -> dict[int, float]:
         stack += reversed(children)
     for place in reversed(order):
         if place not in heights:
-            children = tree.nodes[place].children
-            heights[place] = (heights[children[0]] + heights[children[-1]]) / 2
+            below = tree.nodes[place].children
+            heights[place] = (heights[below[0]] + heights[below[-1]]) / 2
     return heights
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pinq.scores import MaxClass as MaxClass
     from pinq.scores import MutualInformation as MutualInformation
     from pinq.scores import SquaredError as SquaredError
-    from pinq.simulate import simulate as simulate
+    from pinq.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -57,7 +57,7 @@ _HOMES = {
     "queryable": ("Budget", "Parts", "PrivateQueryable"),
     "schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
     "scores": ("Balance", "ClassCount", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),
-    "simulate": ("simulate",),
+    "simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -188,10 +188,11 @@ class Ledger:
     def events(self) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified."""
         with self._lock, self._transaction(write=False) as connection:
-            chain = ""
-            for number, row in enumerate(connection.execute(_news, {"after": 0}), start=1):
-                chain = self._verified(row, number, chain)
-                yield Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash)
+            rows = connection.execute(_news, {"after": 0}).fetchall()
+        chain = ""
+        for number, row in enumerate(rows, start=1):
+            chain = self._verified(row, number, chain)
+            yield Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash)
 
     def answer_of(self, analyst: str, request: str) -> tuple[Event | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
@@ -458,12 +459,13 @@ class Ledger:
         if not text:  # a process was killed between making the file and writing its first line
             return
         try:
-            seq, chained = text.split()
+            number, chained = text.split()
+            seq = int(number)
         except ValueError:
-            seq, chained = "0", ""
+            seq, chained = 0, ""
         with self._lock, self._transaction(write=False) as connection:
             self._catch_up(connection)
-            row = connection.execute(sa.select(_events.c.hash).where(_events.c.seq == int(seq))).scalar()
+            row = connection.execute(sa.select(_events.c.hash).where(_events.c.seq == seq)).scalar()
         if row != chained:
             raise LedgerError(
                 f"The ledger {self._shown()} was cut or rolled back: event {seq}, which was committed, is not in it. The dataset stays closed; restore the "

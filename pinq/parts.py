@@ -239,14 +239,16 @@ def bind(spec: Spec, schema: Schema) -> Partition:
     """
     cache = schema.__dict__.setdefault("_bound", {})
     try:
-        found = cache.get(spec)
+        hash(spec)
     except TypeError:
         raise QueryError(f"{spec!r} holds something that is not a plain value. Nothing was spent.") from None
+    known = spec if isinstance(spec, (Values, Cuts, Shards)) else repr(spec)  # Python's 1 == True, and the value "1" is not "true"
+    found = cache.get(known)
     if found is None:
         found = _bind(spec, schema)
         if len(cache) > 10_000:
             cache.clear()
-        cache[spec] = found
+        cache[known] = found
     return found
 
 
@@ -256,8 +258,12 @@ def _bind(spec: Spec, schema: Schema) -> Partition:
     columns = [axis.column for axis, _ in bound if axis.column is not None]
     if len(set(columns)) != len(columns):
         raise QueryError(f"a column stands twice in {spec!r}. Nothing was spent.")
-    identity = json.dumps([key for _, key in bound], sort_keys=True)
-    partition = Partition(spec, tuple(axis for axis, _ in bound), hashlib.blake2b(identity.encode(), digest_size=16).digest())
+    identity: list[Any] = [key for _, key in bound]
+    if len(columns) < len(bound) or schema.privacy_unit != "row":
+        # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under another encoding a row
+        # could fall into another part, so it is another partition.
+        identity.append(schema.row_digest)
+    partition = Partition(spec, tuple(axis for axis, _ in bound), hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest())
     if partition.size > MAX_PARTS:
         raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
     return partition

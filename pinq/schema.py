@@ -269,6 +269,13 @@ class Schema(_Declared):
         return column
 
     @cached_property
+    def row_digest(self) -> str:
+        """Identifies how a row is encoded and kept: the columns in order, their domains, the privacy unit."""
+        unit = self.privacy_unit if isinstance(self.privacy_unit, str) else [self.privacy_unit.column, self.privacy_unit.max_rows]
+        text = json.dumps([[[name, column.digest] for name, column in self.columns.items()], unit])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @cached_property
     def digest(self) -> str:
         """Identifies all that is public."""
         return hashlib.blake2b(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit as one HTML page: a picture, the tables behind it, no script, nothing from elsewhere.
+
+Names and questions in the log come from strangers: every text goes through ``_text``, and a content security policy
+stands behind that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING
+
+from pinq.epsilon import NANO, show
+
+if TYPE_CHECKING:
+    from pinq.audit import Account, Audit, Line
+
+__all__ = ["page", "printable"]
+
+WIDTH, HEIGHT = 960, 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 190, 16, 40
+MAX_CHARTS, MAX_ROWS, MAX_LINES, MAX_MARKS = 24, 500, 6, 200
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+_DAY = 86400
+
+
+def printable(text: str) -> str:
+    """A text with every character that does not print (controls, marks of direction, lone surrogates) as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+@dataclass(frozen=True)
+class _Series:
+    """A step line: from each moment on, a loss in nano-epsilons."""
+
+    label: str
+    points: list[tuple[float, int]]
+    style: str
+
+
+def page(audit: Audit) -> str:
+    """The report as one page."""
+    whose = f" for {_text(audit.only)}" if audit.only else ""
+    title = f"Audit of {_text(audit.dataset)}{whose}"
+    left = max(0, audit.cap - audit.joint)
+    facts = [
+        (f"{show(audit.joint)} <small>of {show(audit.cap)}</small>", "spent by all together, under the cap"),
+        (show(left), "remains under the cap"),
+        (f"{sum(one.answered for one in audit.accounts.values()):,}", "queries answered"),
+        (f"{sum(one.refused.total() for one in audit.accounts.values()):,}", "requests refused"),
+        ("verified", f"chain of {audit.events:,} events, last {audit.head[:12]}"),
+    ]
+    cards = "".join(f"<div class='card'><b>{number}</b><span>{what}</span></div>" for number, what in facts)
+    body = [
+        f"<h1>{title}</h1><div class='cards'>{cards}</div>", *_charts(audit), _analysts(audit), _exhaustion(audit), _changes(audit), _requests(audit),
+        "<footer>Replayed from the log alone. Losses are epsilons in the policy's terms; times are UTC. <code>pinq audit --csv</code> has every event.</footer>",
+    ]
+    head = (
+        "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><meta name='color-scheme' content='light dark'>"
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    )
+    return f"<!doctype html>\n<html lang='en'><head>{head}<title>{title}</title><style>{_STYLE}</style></head>\n<body><main>\n" + "\n".join(filter(None, body)) + "\n</main></body></html>\n"
+
+
+# Tables
+
+
+def _analysts(audit: Audit) -> str:
+    def row(one: Account) -> list[str]:
+        used = f"<meter min='0' max='{max(one.limit, 1)}' value='{min(one.spent, max(one.limit, 1))}'>{_share(one.spent, one.limit)}</meter> {_share(one.spent, one.limit)}"
+        refusals = ", ".join(f"{count:,} {_text(reason)}" for reason, count in one.refused.items()) or "0"
+        return [_text(one.analyst), f"<span class='state {one.state.replace(' ', '-')}'>{one.state}</span>", show(one.limit), show(one.spent), show(one.remaining), used,
+                f"{one.answered:,}", refusals, f"{one.unanswered:,}", _when(one.expires) or "never", _when(one.first), _when(one.last)]
+    heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "answered>", "refused>", "unanswered>", "expires", "first asked", "last asked"]
+    note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
+    return _table("Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note)
+
+
+def _exhaustion(audit: Audit) -> str:
+    rows = [
+        [_when(one.at), _text(one.analyst), show(one.asked or 0), show(one.remaining or 0), _whose(one), _text(one.about)]
+        for one in audit.exhaustion
+    ]
+    return _table("Exhaustion", ["when", "analyst~", "asked>", "remaining>", "of which budget", "question~"], rows, "Nobody asked for more than what remained.")
+
+
+def _changes(audit: Audit) -> str:
+    rows = [[_when(one.at), _text(one.kind), _text(one.analyst), _text(one.about)] for one in audit.changes]
+    return _table("Grants and policy", ["when", "event", "analyst~", "what~"], rows, "Nothing was declared yet.")
+
+
+def _requests(audit: Audit) -> str:
+    rows = [
+        [_when(one.at), _text(one.analyst), _text(one.about), _amount(one.cost), _amount(one.spent), show(one.joint), _text(one.outcome)] for one in audit.requests
+    ]
+    return _table("Spending over time", ["when", "analyst~", "question~", "cost>", "spent>", "all together>", "outcome"], rows, "Nothing was asked yet.")
+
+
+def _table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str, note: str = "") -> str:
+    """A section; ``>`` after a head means numbers, on the right, ``~`` texts, which may wrap. Cells are HTML already."""
+    if not rows:
+        return f"<section><h2>{title}</h2><p>{nothing}</p></section>"
+    hidden = max(0, len(rows) - MAX_ROWS)
+    kinds = [{">": " class='n'", "~": " class='w'"}.get(head[-1], "") for head in heads]
+    top = "".join(f"<th scope='col'{kind}>{head.rstrip('>~')}</th>" for head, kind in zip(heads, kinds, strict=True))
+    lines = "\n".join("<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>" for row in rows[hidden:])
+    note = f"The last {MAX_ROWS:,} of {len(rows):,}." if hidden else note
+    return f"<section><h2>{title}</h2>{f'<p>{note}</p>' if note else ''}<div class='wide'><table><thead><tr>{top}</tr></thead><tbody>\n{lines}\n</tbody></table></div></section>"
+
+
+# Pictures
+
+
+def _charts(audit: Audit) -> list[str]:
+    """All analysts under the cap, then each against the own limit."""
+    if not audit.requests:
+        return []
+    charts = []
+    by_analyst: dict[str, list[Line]] = {}
+    for line in audit.lines:
+        if line.analyst:
+            by_analyst.setdefault(line.analyst, []).append(line)
+    if audit.only is None:
+        lines = [_Series(name, _stepped(own, "spent"), f"s{place}") for place, (name, own) in enumerate(by_analyst.items()) if audit.accounts[name].granted]
+        together = _Series("all together", _stepped(audit.lines, "joint"), "joint")
+        cap = _Series("cap", _stepped(audit.lines, "cap"), "limit")
+        refused = [line for line in audit.exhaustion if line.scope == "cap"]
+        shown = lines if 1 < len(lines) <= MAX_LINES else []
+        about = f"{show(audit.joint)} of {show(audit.cap)} spent by {len(lines)} {'analyst' if len(lines) == 1 else 'analysts'}."
+        charts.append(_figure("chart-all", "All analysts together, against the cap", about, [*shown, together, cap], refused, "joint"))
+    drawn = [name for name in by_analyst if audit.accounts[name].granted and any(one.kind in ("charge", "refusal") for one in by_analyst[name])]
+    for place, name in enumerate(drawn[:MAX_CHARTS]):
+        own, account = by_analyst[name], audit.accounts[name]
+        style = f"s{list(by_analyst).index(name) % MAX_LINES}"
+        series = [_Series("spent", _stepped(own, "spent"), f"{style} area"), _Series("limit", _stepped(own, "limit"), "limit")]
+        about = f"{show(account.spent)} of {show(account.limit)} spent in {account.answered:,} answered queries, {account.refused.total():,} refused."
+        charts.append(_figure(f"chart-{place}", f"{_text(name)}, against the own limit", about, series, [one for one in own if one.asked is not None], "spent"))
+    if len(drawn) > MAX_CHARTS:
+        charts.append(f"<p>Charts of the first {MAX_CHARTS} of {len(drawn):,} analysts; the tables have all.</p>")
+    return [f"<section><h2>Spending against the limits</h2>{''.join(charts)}</section>"]
+
+
+def _stepped(lines: Sequence[Line], field: str) -> list[tuple[float, int]]:
+    """The moments at which a number changed."""
+    points: list[tuple[float, int]] = []
+    for line in lines:
+        value = getattr(line, field)
+        if value is not None and (not points or points[-1][1] != value):
+            points.append((_moment(line.at), value))
+    if points and lines:
+        points.append((_moment(lines[-1].at), points[-1][1]))
+    return points
+
+
+def _figure(key: str, title: str, about: str, series: list[_Series], refusals: list[Line], level: str) -> str:
+    """A step chart. ``title`` and ``about`` are HTML already."""
+    series = [one for one in series if one.points]
+    # A budget granted long before its first use would squeeze its use into the last pixels: time starts where spending does.
+    spending = [at for one in series if one.style != "limit" for at, value in one.points if value] + [_moment(one.at) for one in refusals]
+    first, last = min(spending), max(at for one in series for at, _ in one.points)
+    first, last = first - 0.04 * max(last - first, 0.01), last + 0.01 * max(last - first, 0.01)
+    highest = max(value for one in series for _, value in one.points) or NANO
+    step = _round_up(highest / 5)
+    top = highest * 1.06
+
+    def x(at: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (min(max(at, first), last) - first) / (last - first)
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top
+
+    grid = "".join(
+        f"<line class='grid' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{y(value):.1f}' y2='{y(value):.1f}'/><text x='{LEFT - 8}' y='{y(value) + 4:.1f}' text-anchor='end'>{show(round(value))}</text>"
+        for value in (step * i for i in range(math.floor(top / step) + 1))
+    )
+    grid += "".join(
+        f"<line class='tick' x1='{x(at):.1f}' x2='{x(at):.1f}' y1='{HEIGHT - BOTTOM}' y2='{HEIGHT - BOTTOM + 5}'/>"
+        f"<text x='{x(at):.1f}' y='{HEIGHT - BOTTOM + 18}' text-anchor='middle'>{text}</text>" for at, text in _ticks(first, last)
+    )
+    paths = "".join(_path(one, x, y, last) for one in series)
+    marks = "".join(
+        f"<g class='refusal' transform='translate({x(_moment(one.at)):.1f} {y(getattr(one, level) or 0):.1f})'><path d='M-5-5 5 5M-5 5 5-5'/>"
+        f"<title>{_text(one.analyst)} asked {show(one.asked or 0)}, {show(one.remaining or 0)} remained {_whose(one)}, {_when(one.at)}</title></g>" for one in refusals[-MAX_MARKS:]
+    )
+    ends = _apart([(y(one.points[-1][1]), one) for one in series])
+    names = "".join(
+        f"<text class='name {one.style}' x='{WIDTH - RIGHT + 10}' y='{at + 4:.1f}'>{_text(_clip(one.label))} {show(one.points[-1][1])}</text>" for at, one in ends
+    )
+    day = " to ".join(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last)))
+    key_line = f"<span class='key'>{day}. Dashed: the limit{'. ✕: refused for want of budget' if refusals else ''}.</span>"
+    return (
+        f"<figure><figcaption><b>{title}</b> {about} {key_line}</figcaption>"
+        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-labelledby='{key}-t {key}-d'><title id='{key}-t'>{title}</title>"
+        f"<desc id='{key}-d'>Step chart of epsilon spent over time. {about} The tables below have the numbers.</desc>{grid}{paths}{marks}{names}</svg></figure>"
+    )
+
+
+def _path(one: _Series, x: Callable[[float], float], y: Callable[[float], float], last: float) -> str:
+    """A step line, at most one step for each pixel: the last one, and steps only grow within a pixel unless a cap fell."""
+    steps: dict[float, float] = {}
+    for at, value in one.points:
+        steps[round(x(at), 1)] = y(value)
+    places = iter(steps.items())
+    start, height = next(places)
+    base = y(0)
+    # Spending starts from nothing.
+    path = f"M{start} {height:.1f}" if one.style == "limit" or height == base else f"M{start} {base:.1f}V{height:.1f}"
+    path += "".join(f"H{at}V{level:.1f}" for at, level in places) + f"H{round(x(last), 1)}"
+    fill = f"<path class='fill {one.style}' d='{path}V{base:.1f}H{start}Z'/>" if "area" in one.style else ""
+    return f"{fill}<path class='line {one.style}' d='{path}'/>"
+
+
+def _apart(ends: list[tuple[float, _Series]]) -> list[tuple[float, _Series]]:
+    """Moves labels that would overlap apart, upwards from the lowest."""
+    placed: list[tuple[float, _Series]] = []
+    for at, one in sorted(ends, key=lambda end: -end[0]):
+        placed.append((min(at, placed[-1][0] - 15) if placed else at, one))
+    return placed
+
+
+def _ticks(first: float, last: float) -> list[tuple[float, str]]:
+    """About five round moments and their texts."""
+    span = last - first
+    step = next((step for step in _STEPS if step >= span / 5), None) or _round_up(span / 5 / _DAY) * _DAY
+    places = [math.ceil(first / step) * step + i * step for i in range(12)]
+    form = "%Y-%m-%d" if step >= _DAY else "%d %b %H:%M" if span > _DAY / 2 else "%H:%M" if step >= 60 else "%H:%M:%S"
+    texts = []
+    for at in (place for place in places if place <= last):
+        text = datetime.fromtimestamp(round(at, 3), UTC).strftime(form)
+        texts.append((at, text + (f"{at % 1:.3f}"[1:] if step < 0.1 else f"{at % 1:.1f}"[1:] if step < 1 else "")))
+    return texts
+
+
+def _round_up(number: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below ``number``."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number * (1 - 1e-9))
+
+
+def _moment(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()
+
+
+def _when(at: str) -> str:
+    return escape(at[:10] if at[11:19] == "23:59:59" else at[:19].replace("T", " "))
+
+
+def _amount(nano: int | None) -> str:
+    return "" if nano is None else show(nano)
+
+
+def _share(spent: int, limit: int) -> str:
+    return f"{100 * spent // limit} %" if limit else ""
+
+
+def _whose(refusal: Line) -> str:
+    return "under the own limit" if refusal.scope == "analyst" else "under the cap"
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= 16 else text[:15] + "…"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6575; --paper: #fff; --card: #f3f5f8; --line: #d7dce3; --bad: #b3261e; --good: #1b7a43;
+  --s0: #1463a5; --s1: #b3560b; --s2: #1a7f5a; --s3: #8a3ea8; --s4: #806600; --s5: #b0264f; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #a0a9b8; --paper: #14181f; --card: #1e242e; --line: #38414f; --bad: #ff8a80; --good: #6fd39a;
+  --s0: #6db3f2; --s1: #f0a35e; --s2: #58c9a0; --s3: #cf95e8; --s4: #d9c04a; --s5: #f585a5; } }
+* { box-sizing: border-box } body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif }
+main { max-width: 1080px; margin: 0 auto; padding: 1.5rem 1rem 3rem } h1 { font-size: 1.6rem; margin: 0 0 1rem } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem }
+h1, figcaption b, .w { overflow-wrap: anywhere }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .7rem } .card { background: var(--card); border-radius: 8px; padding: .7rem .9rem }
+.card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums } .card small, .card span { color: var(--soft); font-size: .82rem; font-weight: normal }
+section p { color: var(--soft); font-size: .88rem; margin: 0 0 .5rem } figure { margin: 0 0 1.4rem } figcaption { margin-bottom: .2rem } .key { color: var(--soft); font-size: .85rem } svg { width: 100%; height: auto; display: block }
+svg text { fill: var(--soft); font: 12px system-ui, sans-serif; font-variant-numeric: tabular-nums } svg .name { font-weight: 600 }
+.grid { stroke: var(--line); stroke-width: 1 } .tick { stroke: var(--soft) } .line { fill: none; stroke: var(--c); stroke-width: 2; stroke-linejoin: round }
+.fill { fill: var(--c); opacity: .14 } svg .name { fill: var(--c) } .limit { --c: var(--soft) } .line.limit { stroke-dasharray: 7 5 } .joint { --c: var(--ink) } .line.joint { stroke-width: 3 }
+.s0 { --c: var(--s0) } .s1 { --c: var(--s1) } .s2 { --c: var(--s2) } .s3 { --c: var(--s3) } .s4 { --c: var(--s4) } .s5 { --c: var(--s5) }
+.refusal path { stroke: var(--bad); stroke-width: 2.5; fill: none }
+.wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums }
+th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); padding: .35rem .9rem .35rem 0; vertical-align: bottom }
+td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; vertical-align: top; white-space: nowrap } td.w { white-space: normal; min-width: 9em } .n { text-align: right } meter { width: 4rem }
+.state { font-weight: 600 } .active { color: var(--good) } .spent, .expired, .revoked, .no-grant, .cap-reached { color: var(--bad) } footer { color: var(--soft); margin-top: 2.5rem; font-size: .85rem }
+"""

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared fixtures: tiny policies, and handles that were granted a budget a moment ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, settings
+
+import pinq
+from pinq.curator import Curator
+from pinq.engine import open_engine
+from pinq.epsilon import to_nano
+from pinq.ledger import Ledger
+from pinq.local import LocalSession, open_ledger
+from pinq.policy import Policy
+from pinq.queryable import PrivateQueryable
+from pinq.schema import Schema
+
+settings.register_profile("pinq", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+settings.load_profile("pinq")
+
+COLUMNS: dict[str, Any] = {
+    "sex": {"type": "categorical", "values": ["Female", "Male"]},
+    "job": {"type": "categorical", "values": ["clerk", "nurse", "smith"], "nullable": True},
+    "age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True},
+    "income": {"type": "categorical", "values": ["<=50K", ">50K"]},
+}
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    """Forty rows that fit ``tiny_policy``."""
+    return pd.DataFrame(
+        {
+            "sex": ["Female", "Male"] * 20,
+            "job": ["clerk", "nurse", "smith", None] * 10,
+            "age": [2 * i for i in range(40)],
+            "income": ["<=50K"] * 25 + [">50K"] * 15,
+        }
+    )
+
+
+@pytest.fixture
+def tiny_policy(tmp_path: Path) -> Policy:
+    """A reviewed policy without a source, whose ledger lies in the test's folder."""
+    return Policy(dataset="tiny", cap=1000, max_rows=1000, columns=COLUMNS, folder=tmp_path)
+
+
+@pytest.fixture
+def schema(tiny_policy: Policy) -> Schema:
+    """The public part of ``tiny_policy``."""
+    return tiny_policy.schema_
+
+
+@pytest.fixture
+def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Callable[..., PrivateQueryable]:
+    """Makes a handle: ``granted(epsilon=1)``, on ``tiny_policy`` and ``frame`` unless others are given."""
+
+    def make(epsilon: Any = 1, *, analyst: str = "ana", policy: Policy = tiny_policy, data: Any = frame) -> PrivateQueryable:
+        ledger = open_ledger(policy)
+        if analyst not in ledger.grants():
+            ledger.grant(analyst, to_nano(epsilon))
+        ledger.close()
+        return pinq.open(policy, analyst=analyst, data=data)
+
+    return make
+
+
+@pytest.fixture
+def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., PrivateQueryable]]:
+    """Makes a handle whose ledger lives in memory: for tests that ask thousands of times."""
+    opened: list[Any] = []
+
+    def make(epsilon: Any = 1, *, policy: Policy = tiny_policy, data: Any = frame) -> PrivateQueryable:
+        schema = policy.schema_
+        ledger = Ledger("sqlite://", policy.dataset)
+        ledger.declare(schema.digest, to_nano(epsilon), {})
+        ledger.grant("ana", to_nano(epsilon))
+        engine, _ = open_engine(policy, data=data, salt=ledger.salt)
+        opened.extend([ledger, engine])
+        return PrivateQueryable(LocalSession(policy.dataset, "ana", Curator(schema, ledger, engine)))
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def ledger_of(handle: PrivateQueryable) -> Ledger:
+    """The ledger behind a handle of this process."""
+    return handle._session._curator.ledger  # type: ignore[attr-defined]
+
+
+def engine_of(handle: PrivateQueryable) -> Any:
+    """The engine behind a handle of this process."""
+    return handle._session._curator._engine  # type: ignore[attr-defined]

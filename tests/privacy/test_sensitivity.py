@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each score's sensitivity, span and direction, against every small table (privacy.md 2.4, 2.5, 7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pinq.schema import Schema
+from pinq.scores import GINI_UNIT, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, monotone_step_table
+from pinq.testing import epsilon_lower_bound, search_sensitivity, small_tables
+
+ROWS = 8
+SHAPES = [(2, 2), (3, 2), (2, 3)]
+
+
+def schema_of(rows: int = ROWS, classes: int = 3) -> Schema:
+    return Schema(
+        max_rows=rows,
+        columns={
+            "y": {"type": "categorical", "values": [f"c{i}" for i in range(classes)]},
+            "x": {"type": "numeric", "lower": 0, "upper": classes - 1, "integer": True},
+        },
+    )
+
+
+def of_classes() -> list[Any]:
+    return [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y"), ClassCount("y")]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("score", [*of_classes(), Balance(), SquaredError("x")], ids=lambda score: score.kind)
+def test_no_small_table_moves_a_score_further_than_it_declares(score: Any, shape: tuple[int, int]) -> None:
+    """Over all tables of at most 8 rows: change <= sensitivity, span <= declared span, and the direction is as declared."""
+    schema = schema_of(classes=shape[1])
+    found = search_sensitivity(score, schema, cells=shape[0], classes=shape[1])
+    assert found.tables > 50
+    assert found.change <= score.sensitivity(schema)
+    assert found.span <= score.span(schema)
+    assert found.monotone == score.monotone
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("score", "attained"),
+    [
+        (InfoGain("y"), lambda s: int(monotone_step_table(ROWS)[1][-1])),
+        (MutualInformation("y"), lambda s: int(monotone_step_table(ROWS)[1][-1])),
+        (Gini("y"), lambda s: 2 * GINI_UNIT * (ROWS - 1) // ROWS),
+        (MaxClass("y"), lambda s: 1),
+        (ClassCount("y"), lambda s: 1),
+        (Balance(), lambda s: 2),
+        (SquaredError("x"), lambda s: (s.columns["x"].cells - 1) ** 2 * (ROWS - 1) // ROWS),
+    ],
+    ids=["info_gain", "mutual_information", "gini", "max_class", "class_count", "balance", "squared_error"],
+)
+def test_the_declared_spans_are_attained(score: Any, attained: Any, shape: tuple[int, int]) -> None:
+    """No declared span could be smaller than the supremum that the proof gives for tables of 8 rows."""
+    schema = schema_of(classes=shape[1])
+    found = search_sensitivity(score, schema, cells=shape[0], classes=shape[1])
+    assert found.span >= attained(schema)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_info_gain_stays_within_its_span_beyond_the_declared_rows(rows: int) -> None:
+    """A wrong ``max_rows`` costs utility, never privacy: the capped score moves no further on larger tables (privacy.md 2.6)."""
+    schema = schema_of(rows, classes=2)
+    found = search_sensitivity(InfoGain("y"), schema, cells=2, classes=2, rows=12)
+    assert found.span <= InfoGain("y").span(schema)
+    assert found.monotone
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 7, 2**16, 2**16 + 1, 2**20, 2**33])
+def test_the_entropy_steps_never_fall(max_rows: int) -> None:
+    """φ is nondecreasing, starts at 0, and the running sum is its exact sum: what the proof of the span needs."""
+    starts, steps, sums = monotone_step_table(max_rows)
+    assert starts[0] == steps[0] == sums[0] == 0
+    assert (np.diff(starts) > 0).all()
+    assert (np.diff(steps) >= 0).all()
+    assert (np.diff(sums) == steps[:-1] * np.diff(starts)).all()
+    assert starts[-1] < max_rows
+
+
+@pytest.mark.parametrize("max_rows", [10, 2**16 - 1, 2**18])
+def test_large_random_tables_move_info_gain_within_its_span(max_rows: int) -> None:
+    """The same at the sizes where φ has wide steps, on random tables and the extreme ones."""
+    schema = schema_of(max_rows, classes=2)
+    score = InfoGain("y")
+    random = np.random.default_rng(5)
+    tables = random.integers(0, max_rows // 4, size=(4000, 2, 2))
+    tables[:4] = [[[0, max_rows - 1], [0, 0]], [[max_rows - 1, 0], [0, 0]], [[0, 0], [0, 0]], [[1, max_rows - 2], [0, 0]]]
+    before = score.of(tables, schema)
+    moved = []
+    for cell in range(2):
+        after = tables.copy()
+        after[:, cell, 0] += 1
+        moved.append(score.of(after, schema) - before)
+    assert max(map(np.max, moved)) <= 0
+    assert min(map(np.min, moved)) == -score.sensitivity(schema)
+
+
+def test_the_scores_are_what_their_names_say() -> None:
+    """Against the textbook formulas in floats, up to the floors."""
+    schema = schema_of(1000)
+    random = np.random.default_rng(2)
+    tables = random.integers(0, 50, size=(200, 3, 3))
+    n_j = tables.sum(axis=2)
+
+    def f(x: np.ndarray) -> np.ndarray:
+        return x * np.log2(np.maximum(x, 1))
+
+    entropy = f(tables).sum(axis=(1, 2)) - f(n_j).sum(axis=1)
+    assert np.abs(InfoGain("y").of(tables, schema) / 2**20 - entropy).max() < 0.01
+    gini = ((tables**2).sum(axis=2) / np.maximum(n_j, 1) - n_j).sum(axis=1)
+    assert np.abs(Gini("y").of(tables, schema) / GINI_UNIT - gini).max() < 0.01
+    assert (MaxClass("y").of(tables, schema) == tables.max(axis=2).sum(axis=1)).all()
+    assert (Balance().of(tables[:, :2, :1], schema) == -np.abs(tables[:, 0, 0] - tables[:, 1, 0])).all()
+    levels = np.arange(3)
+    moments = np.stack([n_j, tables @ levels, tables @ levels**2], axis=-1)
+    error = (moments[..., 2] - moments[..., 1] ** 2 / np.maximum(n_j, 1)).sum(axis=1)
+    assert np.abs(-SquaredError("x").of(moments, schema) - error).max() <= 3
+
+
+@pytest.mark.parametrize("score", [Gini("y"), SquaredError("x")], ids=lambda score: score.kind)
+def test_scores_do_not_overflow(score: Any) -> None:
+    """At the largest tables that a policy admits the score is still the exact integer that Python's own integers give."""
+    schema = Schema(
+        max_rows=2**33,
+        columns={"y": {"type": "categorical", "values": ["a", "b"]}, "x": {"type": "numeric", "lower": 0, "upper": 1023, "integer": True}},
+    )
+    big = 2**33 - 5
+    if isinstance(score, Gini):
+        table, want = np.array([[[big, 3], [1, 2**32]]]), -sum(-(-GINI_UNIT * 2 * a * b // (a + b)) for a, b in ((big, 3), (1, 2**32)))
+    else:
+        table, want = np.array([[[big, big * 1000, big * 1000**2], [0, 0, 0]]]), 0
+    assert int(score.of(table, schema)[0]) == want
+
+
+def test_the_search_finds_a_score_that_moves_too_far() -> None:
+    """Information gain per row, sensitivity 1 bit at every size, passed off as one that moves by 1 / rows."""
+
+    class PerRow:
+        measure = "classes"
+
+        def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+            return InfoGain("y").of(table, schema) // np.maximum(table.sum(axis=(-1, -2)), 1)
+
+    found = search_sensitivity(PerRow(), schema_of(), cells=2, classes=2)
+    assert found.span > 2**20 // 2
+    assert not found.monotone
+
+
+def test_small_tables_are_all_there() -> None:
+    """C(rows + cells, cells) tables, each once."""
+    tables = list(small_tables(4, 5))
+    assert len(tables) == len(set(tables)) == 126
+    assert max(map(sum, tables)) == 5
+
+
+def test_the_lower_bound_is_zero_for_what_does_not_depend_on_the_table() -> None:
+    """Fair coins on both tables: no loss is found."""
+    random = np.random.default_rng(0)
+    assert epsilon_lower_bound(lambda _, runs: random.integers(0, 2, runs), 0, 1, runs=2000) == 0
+
+
+def test_the_lower_bound_finds_the_loss_of_randomised_response() -> None:
+    """Coins of bias 3 : 1 lose ln 3; the bound comes close from below, whichever table is called the neighbour."""
+    for one, other in ((0, 1), (1, 0)):
+        random = np.random.default_rng(1)
+        bound = epsilon_lower_bound(lambda table, runs, random=random: (random.random(runs) < 0.75) ^ (table == 1), one, other, runs=40_000)
+        assert 0.9 < bound <= np.log(3)
