@@ -11,7 +11,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,7 +29,7 @@ from pinq.schema import closest
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Account", "Audit", "Line", "audit", "replay"]
+__all__ = ["Account", "Audit", "Line", "audit", "print_table", "replay"]
 
 RECENT = 20
 AMOUNTS = ("epsilon", "cost", "asked", "remaining", "spent", "joint", "limit", "cap")
@@ -221,14 +221,14 @@ class Audit:
             [one.analyst, one.state, show(one.limit), show(one.spent), show(one.remaining), bar(one.spent, one.limit), f"{one.answered:,}", f"{one.refused.total():,}",
              f"{one.unanswered:,}", when(one.first), when(one.last)] for one in self.accounts.values()
         ]
-        _table(console, "Analysts", ["analyst", "state", "limit >", "spent >", "remaining >", "used", "answered >", "refused >", "unanswered >", "first", "last"], people)
+        print_table(console, ["analyst", "state", "limit >", "spent >", "remaining >", "used", "answered >", "refused >", "unanswered >", "first", "last"], people, "Analysts")
         gone = [[when(one.at), one.analyst, show(one.asked or 0), show(one.remaining or 0), _scope(one.scope), one.about] for one in self.exhaustion]
-        _table(console, "Exhaustion: asked for more than what remained", ["when", "analyst", "asked >", "remaining >", "refused by", "question"], gone)
-        _table(console, "Grants and policy", ["when", "event", "analyst", "what"], [[when(one.at), one.kind, one.analyst, one.about] for one in self.changes])
+        print_table(console, ["when", "analyst", "asked >", "remaining >", "refused by", "question"], gone, "Exhaustion: asked for more than what remained", most=RECENT)
+        print_table(console, ["when", "event", "analyst", "what"], [[when(one.at), one.kind, one.analyst, one.about] for one in self.changes], "Grants and policy", most=RECENT)
         spending = [
             [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome] for one in self.requests
         ]
-        _table(console, "Spending over time", ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"], spending)
+        print_table(console, ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"], spending, "Spending over time", most=RECENT)
 
 
 def audit(policy: str | os.PathLike[str] | Policy, analyst: str | None = None) -> Audit:
@@ -328,21 +328,23 @@ def _scope(scope: str) -> str:
     return "own limit" if scope == "analyst" else "cap"
 
 
-def _table(console: Console, title: str, heads: list[str], rows: list[list[str]]) -> None:
-    """A table of plain texts: names are never read as markup, and control characters show as escapes."""
+def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, most: int | None = None) -> None:
+    """A table of plain texts, or nothing where it has no rows; ``>`` after a head means numbers, on the right.
+
+    Names are never read as markup, and control characters show as escapes.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     if not rows:
         return
-    hidden = max(0, len(rows) - RECENT) if title != "Analysts" else 0
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    hidden = 0 if most is None else max(0, len(rows) - most)
+    table = Table(title=Text(title, style="bold") if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for head in heads:
-        table.add_column(head.removesuffix(" >"), justify="right" if head.endswith(" >") else "left", overflow="fold")
+        table.add_column(Text(printable(head.removesuffix(" >"))), justify="right" if head.endswith(" >") else "left", overflow="fold")
     for row in rows[hidden:]:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print()
     console.print(table)
     if hidden:
         console.print(f"... after {hidden:,} earlier ones; --csv has them all.")

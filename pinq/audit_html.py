@@ -76,7 +76,7 @@ def _analysts(audit: Audit) -> str:
         used = f"<meter min='0' max='{max(one.limit, 1)}' value='{min(one.spent, max(one.limit, 1))}'>{_share(one.spent, one.limit)}</meter> {_share(one.spent, one.limit)}"
         refusals = ", ".join(f"{count:,} {_text(reason)}" for reason, count in one.refused.items()) or "0"
         return [_text(one.analyst), f"<span class='state {one.state.replace(' ', '-')}'>{one.state}</span>", show(one.limit), show(one.spent), show(one.remaining), used,
-                f"{one.answered:,}", refusals, f"{one.unanswered:,}", _when(one.expires) or "never", _when(one.first), _when(one.last)]
+                f"{one.answered:,}", refusals, f"{one.unanswered:,}", _when(one.expires) or "never", *(_when(at).replace(" ", "<br>") for at in (one.first, one.last))]
     heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "answered>", "refused>", "unanswered>", "expires", "first asked", "last asked"]
     note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
     return _table("Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note)

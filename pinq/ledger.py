@@ -132,6 +132,7 @@ class Ledger:
         self.dataset = dataset
         self._lock = threading.RLock()
         self._head: int | None = None
+        self._pending: tuple[int, str, str, str, dict[str, Any], Demand | None] | None = None
         self._process = os.getpid()
         self._sqlite = self.url.startswith("sqlite")
         try:
@@ -257,6 +258,8 @@ class Ledger:
         """Charges a request, in one transaction, before anything is read.
 
         Args:
+            analyst: Who asks.
+            request: Its id, chosen by the asker.
             demand: Which parts are asked.
             epsilon: What each of them is asked at, nano-epsilons.
             body: What the log keeps of the request.
@@ -413,7 +416,7 @@ class Ledger:
         """One transaction, of at most one new event; it counts only once it is committed."""
         if os.getpid() != self._process:
             raise LedgerError("This ledger was opened in another process; connections do not survive a fork. Open it again here.")
-        self._pending: tuple[Any, ...] | None = None
+        self._pending = None
         try:
             with self._engine.connect() as connection:
                 if write:
@@ -424,8 +427,8 @@ class Ledger:
         except sa.exc.SQLAlchemyError as error:
             raise LedgerError(f"The ledger {self._shown()} cannot be used: {_first_line(error)}. What was spent is in the log.") from None
         if self._pending is not None:
-            self._seq, self._hash, *meaning = self._pending
-            self._apply(*meaning)
+            self._seq, self._hash, kind, analyst, body, demand = self._pending
+            self._apply(kind, analyst, body, demand)
 
     def _begin(self, connection: sa.Connection) -> None:
         if not self._sqlite:

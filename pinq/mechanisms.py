@@ -198,7 +198,7 @@ def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
 
 
 def scale_of(sensitivity: int, epsilon: Fraction) -> float:
-    """sensitivity / epsilon as a float, rounded up."""
+    """Gives sensitivity / epsilon as a float, rounded up."""
     wanted = Fraction(sensitivity) / epsilon
     scale = float(wanted)
     return scale if Fraction(scale) >= wanted else math.nextafter(scale, math.inf)

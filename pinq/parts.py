@@ -287,12 +287,13 @@ def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
         numeric = schema.numeric(spec.column)
         thresholds = tuple(numeric.threshold(point, spec.column) for point in spec.points)
         if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
-            raise QueryError(f"the cuts of `{spec.column}` must increase and lie in different grid cells (width {float(numeric.width):g}); they are {list(spec.points)}. Nothing was spent.")
+            cells = f"must increase and lie in different grid cells (width {float(numeric.width):g})"
+            raise QueryError(f"the cuts of `{spec.column}` {cells}; they are {list(spec.points)}. Nothing was spent.")
         edges = [f"{numeric.edge(t):.10g}" for t in thresholds]
-        labels = (f"< {edges[0]}", *(f"{a} to < {b}" for a, b in itertools.pairwise(edges)), f">= {edges[-1]}")
+        intervals: tuple[str | None, ...] = (f"< {edges[0]}", *(f"{a} to < {b}" for a, b in itertools.pairwise(edges)), f">= {edges[-1]}")
         if numeric.nullable:
-            labels, thresholds = (*labels, None), (*thresholds, numeric.cells)
-        return Axis(spec.column, len(labels), labels, thresholds=thresholds), [*identity, thresholds]
+            intervals, thresholds = (*intervals, None), (*thresholds, numeric.cells)
+        return Axis(spec.column, len(intervals), intervals, thresholds=thresholds), [*identity, thresholds]
     categorical = schema.categorical(spec.column)
     lookup = np.full(categorical.codes, -1, dtype=np.int64)
     for number, group in enumerate(spec.groups):
@@ -499,7 +500,7 @@ def _text(name: str, value: object) -> None:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple"):
+    if isinstance(value, bool) or (not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple")):
         raise QueryError(f"the cut {value!r} is not a number. Nothing was spent.")
     number = float(value)  # type: ignore[arg-type]
     if number != number or number in (float("inf"), float("-inf")):

@@ -124,7 +124,7 @@ class _Verbs:
         answer = self._session.ask(request)
         if isinstance(request.score, ClassCount):
             labels = self.schema.categorical(request.score.target).labels
-            chosen = [labels[int(place)] for place in answer.values]
+            chosen: list[Any] = [labels[int(place)] for place in answer.values]
         else:
             chosen = [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
         return chosen[0] if self._parts.shape == () else chosen
@@ -134,7 +134,7 @@ class _Verbs:
         build = {"noisy_count": ("epsilon",), "noisy_sum": ("column", "epsilon"), "noisy_avg": ("column", "epsilon"), "exp_mech": ("candidates", "epsilon", "score")}
         if verb not in build:
             raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}. Nothing was spent.")
-        if len(args) > 1 or len(args) == 1 and verb == "noisy_count":
+        if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
             raise TypeError(f"preview({verb!r}) takes {build[verb][0]} and keywords")
         named = dict(zip(build[verb][:1], args, strict=False)) | kwargs
         wrong = set(named) - set(build[verb])

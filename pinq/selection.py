@@ -196,7 +196,7 @@ class Selection:
 
     def _groupings(self, one: AnyGrouping, table: np.ndarray, members: tuple[Groups, ...]) -> list[_Runs]:
         """Every bipartition as a member; table (parts, codes, measure)."""
-        left = np.stack([bind(member, self.schema).axes[0].lookup == 0 for member in members]).astype(np.int64)  # type: ignore[arg-type]
+        left = np.stack([bind(member, self.schema).axes[0].lookup == 0 for member in members]).astype(np.int64)
         sides = np.einsum("mk,pkc->pmc", left, table)
         scores = self.score.of(np.stack([sides, table.sum(axis=1, keepdims=True) - sides], axis=2), self.schema)  # type: ignore[union-attr]
         places, single = np.arange(len(members), dtype=np.int64), np.ones(len(members), dtype=np.int64)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def simulate(schema: Schema | Policy | str, *, rows: int = 10_000, epsilon: Loss
     ledger.declare(schema.digest, nano, {})
     ledger.grant("simulated", nano)
     # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as the schema says.
-    policy = Policy(dataset="simulated", cap=10**6, max_rows=schema.max_rows, columns=schema.columns, folder=Path())
+    policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=schema.columns, folder=Path())
     table = made_up(schema, int(rows), seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, ledger, engine)))

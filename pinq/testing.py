@@ -26,6 +26,8 @@ from pinq.schema import Schema
 
 __all__ = ["Movement", "epsilon_lower_bound", "search_sensitivity", "small_tables"]
 
+MOST_BINS = 40
+
 
 @dataclass(frozen=True)
 class Movement:
@@ -121,11 +123,16 @@ def epsilon_lower_bound(
     numbers = [np.array([place[outcome] for outcome in one]) for one in drawn]
     choosing = [np.bincount(one[:halves], minlength=len(place)) for one in numbers]
     measuring = [np.bincount(one[halves:], minlength=len(place)) for one in numbers]
+    # Neighbouring outcomes are taken together until a bin has draws enough to tell its likelihood ratio from chance.
+    both = choosing[0] + choosing[1]
+    bins = (np.cumsum(both) - both) * MOST_BINS // max(1, both.sum())
+    bins = np.unique(bins, return_inverse=True)[1]
     best, event, direction = -np.inf, np.zeros(len(place), dtype=bool), 0
     for towards in (0, 1):
         here, there = choosing[towards], choosing[1 - towards]
-        # Half-lines, and unions of the outcomes of largest likelihood ratio: the best event is among the latter but for noise.
-        for order in (np.arange(len(place)), np.arange(len(place))[::-1], np.argsort(-(here + 1.0) / (there + 1.0), kind="stable")):
+        ratio = (np.bincount(bins, here) + 1) / (np.bincount(bins, there) + 1)
+        # Half-lines, and unions of the bins of largest likelihood ratio: the best event is among the latter but for noise.
+        for order in (np.arange(len(place)), np.arange(len(place))[::-1], np.argsort(-ratio[bins], kind="stable")):
             found = _log_ratio(np.cumsum(here[order]), np.cumsum(there[order]), halves, error)
             if found.max() > best:
                 best, direction = float(found.max()), towards

@@ -100,7 +100,7 @@ class DuckDBEngine:
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    def _fetch(self, query: str) -> list[np.ndarray]:
+    def _fetch(self, query: str) -> list[Any]:
         # One cursor per call: threads may ask at the same time, and a result is always read to its end.
         with self._connection.cursor() as cursor:
             result = cursor.execute(query).fetchnumpy()

@@ -195,7 +195,9 @@ def _double(name: str, kind: str) -> str:
 def _text(name: str, kind: str) -> str:
     if kind in ("DOUBLE", "FLOAT"):
         # Whole-number codes come as doubles where a frame had missing values: 1.0 is the category 1.
-        return f"(CASE WHEN isnan({quoted(name)}) THEN NULL WHEN {quoted(name)} = trunc({quoted(name)}) AND abs({quoted(name)}) < 1e15 THEN {quoted(name)}::BIGINT::VARCHAR ELSE {quoted(name)}::VARCHAR END)"
+        value = quoted(name)
+        whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
+        return f"(CASE WHEN isnan({value}) THEN NULL WHEN {whole} THEN {value}::BIGINT::VARCHAR ELSE {value}::VARCHAR END)"
     return f"CAST({quoted(name)} AS VARCHAR)"
 
 

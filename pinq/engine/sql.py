@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from pinq.parts import Axis, Part, Partition, PartSet
+from pinq.parts import Axis, Block, Part, Partition, PartSet
 
 __all__ = ["axis_expression", "part_expression", "unsigned"]
 
@@ -23,6 +23,7 @@ def axis_expression(axis: Axis, columns: Mapping[str, str], none: int | None = N
     """The part of a row along one axis.
 
     Args:
+        axis: Which.
         columns: The encoded column of each declared one.
         none: What rows in no part get; NULL by default.
     """
@@ -69,15 +70,21 @@ def part_expression(parts: PartSet, columns: Mapping[str, str]) -> str | None:
     A tree of partitions becomes nested CASEs over codes. Where the children of a split are alike but for an even
     distance of their numbers, as in a histogram, the split becomes arithmetic on the code, whatever its size.
     """
+    common = parts.blocks[0].partition if len(parts.blocks) > 1 else None
+    alike = common is not None and all(block.partition is not None and block.partition.key == common.key for block in parts.blocks)
+    if common is not None and alike and all(axis.slots == axis.size for axis in common.axes):
+        # Everything ends in the same split (a histogram of the class): number what is split, then add the place in the split.
+        node = part_expression(PartSet([Block(block.part) for block in parts.blocks]), columns)
+        return f"least(({node})::BIGINT * {common.size} + {_place_text(common, columns)}, {len(parts)})"
     root = _Node()
     places: dict[bytes, _Node] = {b"": root}
     number = 0
     for block in parts.blocks:
-        node = _place(block.part, places)
+        node_of = _place(block.part, places)
         if block.partition is None:
-            node.answer = number
+            node_of.answer = number
         else:
-            node.partition, node.children = block.partition, number
+            node_of.partition, node_of.children = block.partition, number
         number += len(block)
     if root.answer is not None:
         return None

@@ -3,8 +3,10 @@
 
 How sure these tests are. A chi-square or binomial test fails a right mechanism with probability ``ALMOST_NEVER``; a loss bound
 is above the truth with probability ``ALMOST_NEVER``. Each pair of neighbours was chosen where the loss really is the claim, or close
-to it, so that noise made 30 % too small (``WEAK``) loses clearly more; the numbers of draws put the claim at least ten standard
-errors below that loss, of which the bound takes five. Either way a test fails by chance less than once in a million runs.
+to it, so that noise made 30 % too small (``WEAK``) loses clearly more. The numbers of draws put the claim at least ten standard
+errors below that larger loss; the bound itself lies 5.3 of them below what it sees. At epsilon 1.5 an event of probability 1/2 falls
+to exp(-1.5 / 0.7) / 2 = 0.059, so ln(p / q) has the standard error sqrt((16 + 1) / 4500) = 0.061 from 9,000 draws, half of which
+measure, and 2.14 - 1.5 is 10.5 of those. Either way a test fails by chance less than once in a million runs.
 """
 
 from __future__ import annotations
@@ -46,11 +48,11 @@ def weak(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return weaken
 
 
-def holds_and_would_fail(mechanism: Any, table: Any, neighbour: Any, *, epsilon: float, runs: int, weaken: Callable[[], None], tight: float = 0.85) -> None:
+def holds_and_would_fail(mechanism: Any, table: Any, neighbour: Any, *, epsilon: float, runs: int, weaken: Callable[[], None]) -> None:
     """The bound stays under the claim and near it, and passes the claim once the noise is too small."""
     bound = epsilon_lower_bound(mechanism, table, neighbour, runs=runs, error=ALMOST_NEVER)
     assert bound <= epsilon
-    assert bound >= tight * epsilon * 0.85, "the test has lost its power"
+    assert bound >= 0.6 * epsilon, "the test has lost its power"
     weaken()
     assert epsilon_lower_bound(mechanism, table, neighbour, runs=runs, error=ALMOST_NEVER) > epsilon
 
@@ -65,6 +67,8 @@ def law_is(drawn: np.ndarray, law: np.ndarray) -> None:
         counts, wanted = np.append(counts[~rare], counts[rare].sum()), np.append(wanted[~rare], wanted[rare].sum())
         if wanted[-1] < 1e-9:
             counts, wanted = counts[:-1], wanted[:-1]
+    if len(counts) == 1:
+        return
     assert stats.chisquare(counts, wanted * counts.sum() / wanted.sum()).pvalue > ALMOST_NEVER
 
 
@@ -137,12 +141,12 @@ def test_intervals_hold_their_level(scale: float) -> None:
 
 def test_a_count_loses_its_epsilon(weak: Callable[[], None]) -> None:
     """Ten rows or eleven: the loss is epsilon, and not more."""
-    holds_and_would_fail(lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(1)), 10, 11, epsilon=1, runs=20_000, weaken=weak)
+    holds_and_would_fail(lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(3, 2)), 10, 11, epsilon=1.5, runs=16_000, weaken=weak)
 
 
 def test_a_sum_loses_its_epsilon(weak: Callable[[], None]) -> None:
     """A row of the largest value comes: the loss is epsilon, and not more."""
-    holds_and_would_fail(lambda units, runs: laplace(np.full(runs, units), 500, Fraction(1)), 0, 500, epsilon=1, runs=20_000, weaken=weak)
+    holds_and_would_fail(lambda units, runs: laplace(np.full(runs, units), 500, Fraction(3, 2)), 0, 500, epsilon=1.5, runs=16_000, weaken=weak)
 
 
 # Permute-and-flip
@@ -174,8 +178,8 @@ def test_the_law_of_permute_and_flip_is_the_one_of_the_paper() -> None:
 
 def test_a_choice_loses_its_epsilon(weak: Callable[[], None]) -> None:
     """Two equal candidates, one of which loses a point: the loss is epsilon, and not more."""
-    mechanism = lambda scores, runs: [choose(np.array(scores), 1, Fraction(2)) for _ in range(runs)]  # noqa: E731
-    holds_and_would_fail(mechanism, (0, 0), (0, -1), epsilon=2, runs=16_000, weaken=weak)
+    mechanism = lambda scores, runs: [choose(np.array(scores), 1, Fraction(3, 2)) for _ in range(runs)]  # noqa: E731
+    holds_and_would_fail(mechanism, (0, 0), (0, -1), epsilon=1.5, runs=9000, weaken=weak)
 
 
 def test_a_single_candidate_is_chosen() -> None:
@@ -327,44 +331,39 @@ def two_columns(score: Any, rows: int, epsilon: Fraction) -> tuple[Any, Any, Any
     return mechanism, table, neighbour
 
 
-@pytest.mark.parametrize(("score", "tight"), [(InfoGain("y"), 1), (MutualInformation("y"), 1), (Gini("y"), 0.95), (MaxClass("y"), 1)], ids=["info_gain", "mutual", "gini", "max"])
-def test_choosing_between_columns_loses_its_epsilon(score: Any, tight: float, weak: Callable[[], None]) -> None:
+@pytest.mark.parametrize("score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y")], ids=lambda score: score.kind)
+def test_choosing_between_columns_loses_its_epsilon(score: Any, weak: Callable[[], None]) -> None:
     """Attributes chosen by a score of classes, on the neighbours that move the score most: the loss is epsilon, and not more."""
-    mechanism, table, neighbour = two_columns(score, 20, Fraction(2))
-    holds_and_would_fail(mechanism, table, neighbour, epsilon=2, runs=16_000, weaken=weak, tight=tight)
+    mechanism, table, neighbour = two_columns(score, 60, Fraction(3, 2))
+    holds_and_would_fail(mechanism, table, neighbour, epsilon=1.5, runs=9000, weaken=weak)
 
 
 def test_a_majority_vote_loses_its_epsilon(weak: Callable[[], None]) -> None:
     """ClassCount: two classes of equal size, one gains a row."""
-    mechanism = selecting(schema_of(), ClassCount("y"), [], Fraction(2))
-    holds_and_would_fail(mechanism, [[4, 4]], [[5, 4]], epsilon=2, runs=16_000, weaken=weak)
+    mechanism = selecting(schema_of(), ClassCount("y"), [], Fraction(3, 2))
+    holds_and_would_fail(mechanism, [[4, 4]], [[5, 4]], epsilon=1.5, runs=9000, weaken=weak)
 
 
 def test_a_balanced_choice_loses_its_epsilon(weak: Callable[[], None]) -> None:
     """Balance: the row makes one candidate more even and the other less, so the difference moves by two."""
     candidates = [Values("a"), Cuts("x", (4,))]
-    mechanism = selecting(schema_of(), Balance(), candidates, Fraction(2))
-    holds_and_would_fail(mechanism, [[3, 4], [4, 3]], [[4, 4], [5, 3]], epsilon=2, runs=16_000, weaken=weak)
+    mechanism = selecting(schema_of(), Balance(), candidates, Fraction(3, 2))
+    holds_and_would_fail(mechanism, [[3, 4], [4, 3]], [[4, 4], [5, 3]], epsilon=1.5, runs=9000, weaken=weak)
 
 
 def test_a_choice_by_squared_error_loses_its_epsilon(weak: Callable[[], None]) -> None:
-    """Twenty rows at one end in one cell; a row of the other end comes into that cell of a, into an empty cell of b."""
-    mechanism = selecting(schema_of(21), SquaredError("z"), [Values("a"), Values("b")], Fraction(2))
+    """Many rows at one end in one cell; a row of the other end comes into that cell of a, into an empty cell of b."""
+    mechanism = selecting(schema_of(60), SquaredError("z"), [Values("a"), Values("b")], Fraction(3, 2))
     none = [0, 0, 0]
-    table = [[[20, 0, 0], none], [[20, 0, 0], none, none]]
-    neighbour = [[[21, 15, 225], none], [[20, 0, 0], [1, 15, 225], none]]
-    holds_and_would_fail(mechanism, table, neighbour, epsilon=2, runs=16_000, weaken=weak, tight=0.95)
+    table = [[[59, 0, 0], none], [[59, 0, 0], none, none]]
+    neighbour = [[[60, 15, 225], none], [[59, 0, 0], [1, 15, 225], none]]
+    holds_and_would_fail(mechanism, table, neighbour, epsilon=1.5, runs=9000, weaken=weak)
 
 
 def test_any_grouping_loses_its_epsilon(weak: Callable[[], None]) -> None:
-    """The one family of three bipartitions, by permute-and-flip: a row hurts the two groupings that put its value with the others'."""
-    mechanism = selecting(schema_of(), MaxClass("y"), [AnyGrouping("b")], Fraction(2))
-    # u all n, v even, w p by one: grouping {w} apart is right for one more row of class n in v ...
-    table, neighbour = [[[0, 5], [5, 0], [5, 5]]], [[[0, 5], [5, 0], [6, 5]]]
-    bound = epsilon_lower_bound(mechanism, table, neighbour, runs=16_000, error=ALMOST_NEVER)
-    assert bound <= 2
-    weak()
-    assert epsilon_lower_bound(mechanism, table, neighbour, runs=16_000, error=ALMOST_NEVER) > bound
+    """The family of three bipartitions, by permute-and-flip: of the two best, a row of class n in w helps the one that puts v and w together."""
+    mechanism = selecting(schema_of(), MaxClass("y"), [AnyGrouping("b")], Fraction(3, 2))
+    holds_and_would_fail(mechanism, [[[0, 5], [5, 0], [5, 5]]], [[[0, 5], [5, 0], [6, 5]]], epsilon=1.5, runs=9000, weaken=weak)
 
 
 def cut_tables(column: int, rows: list[tuple[int, int]]) -> np.ndarray:
@@ -421,17 +420,23 @@ def test_sparse_and_dense_cuts_have_one_law(in_memory: Any, monkeypatch: pytest.
     law_is(np.array([names.index(one) for one in drawn]), weight / weight.sum())
 
 
-def test_a_joint_choice_of_column_and_cut_loses_its_epsilon(weak: Callable[[], None]) -> None:
-    """A mixed list, by the exponential mechanism: one row lowers the column and all cuts but a rare one. Under the claim, and over it when weak."""
-    schema = schema_of(60, x=51)
-    # All rows are of class p in cell 0; a row of class n comes in cell 50: only the last of 50 cuts puts it apart.
-    table, neighbour = cut_tables(51, [(0, 1)] * 40), cut_tables(51, [(0, 1)] * 40 + [(50, 0)])
-    mechanism = selecting(schema, MaxClass("y"), [AnyCut("x"), Values("a")], Fraction(2))
-    columns = [[[0, 40], [0, 0]], [[1, 40], [0, 0]]]
-    bound = epsilon_lower_bound(mechanism, [table, columns[0]], [neighbour, columns[1]], runs=6000, error=ALMOST_NEVER)
-    assert bound <= 2
+def test_a_joint_choice_of_column_and_cut_stays_under_its_epsilon(weak: Callable[[], None]) -> None:
+    """A mixed list: a row helps one cut of fifty and nothing else. The loss is under the claim; with weak noise the law itself shows."""
+    # All rows are of class p, two of them in cell 49; a row of class n comes in cell 50: only the last cut puts it apart.
+    rows = [(0, 1)] * 38 + [(49, 1)] * 2
+    tables = [[cut_tables(51, rows), [[0, 40], [0, 0]]], [cut_tables(51, [*rows, (50, 0)]), [[1, 40], [0, 0]]]]
+    mechanism = selecting(schema_of(60, x=51), MaxClass("y"), [AnyCut("x"), Values("a")], Fraction(2))
+    assert epsilon_lower_bound(mechanism, *tables, runs=5000, error=ALMOST_NEVER) <= 2
+    weight = np.array([math.exp(2) / 50, 49 / 50, 1])
+    name = {repr(Cuts("x", (50.0,))): 0, repr(Values("a")): 2}
+
+    def drawn() -> np.ndarray:
+        return np.array([name.get(one, 1) for one in mechanism(tables[1], 12_000)])
+
+    law_is(drawn(), weight / weight.sum())
     weak()
-    assert epsilon_lower_bound(mechanism, [table, columns[0]], [neighbour, columns[1]], runs=6000, error=ALMOST_NEVER) >= 0
+    with pytest.raises(AssertionError):  # the cut's share is 15 % there, not 7 %
+        law_is(drawn(), weight / weight.sum())
 
 
 # Through a handle: policy, encoding, engine, charge, noise, answer
@@ -463,15 +468,15 @@ def handle_on(in_memory: Any, extra: int, **policy: Any) -> Any:
         "a": {"type": "categorical", "values": ["u", "v"]},
         "b": {"type": "categorical", "values": ["u", "v"]},
     }
-    return in_memory(10**6, policy=Policy(**{"dataset": "law", "cap": 10**6, "max_rows": 12, "columns": columns} | policy), data=frame)
+    return in_memory(10**6, policy=Policy(**{"dataset": "law", "cap": 10**6, "max_rows": 11, "columns": columns} | policy), data=frame)
 
 
 QUERIES: dict[str, Any] = {
-    "noisy_count": lambda parts: parts.noisy_count(epsilon=2),
-    "noisy_sum": lambda parts: parts.noisy_sum("x", epsilon=2),
-    "noisy_avg": lambda parts: parts.noisy_avg("x", epsilon=2),
-    "majority": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MaxClass("y"), epsilon=2),
-    "info_gain": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=InfoGain("y"), epsilon=2),
+    "noisy_count": lambda parts: parts.noisy_count(epsilon=1.5),
+    "noisy_sum": lambda parts: parts.noisy_sum("x", epsilon=1.5),
+    "noisy_avg": lambda parts: parts.noisy_avg("x", epsilon=1.5),
+    "majority": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MaxClass("y"), epsilon=1.5),
+    "info_gain": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=InfoGain("y"), epsilon=1.5),
 }
 
 
@@ -489,16 +494,16 @@ def drawing(query: Any) -> Callable[[Any, int], list[Any]]:
 @pytest.mark.parametrize("verb", QUERIES)
 def test_answers_of_a_handle_lose_their_epsilon(verb: str, in_memory: Any, weak: Callable[[], None]) -> None:
     """End to end on neighbouring tables: the loss is the epsilon that was charged, and not more."""
-    holds_and_would_fail(drawing(QUERIES[verb]), handle_on(in_memory, 0), handle_on(in_memory, 1), epsilon=2, runs=16_000, weaken=weak, tight=0.9)
+    holds_and_would_fail(drawing(QUERIES[verb]), handle_on(in_memory, 0), handle_on(in_memory, 1), epsilon=1.5, runs=9000, weaken=weak)
 
 
 @pytest.mark.parametrize("verb", ["noisy_count", "noisy_sum", "noisy_avg"])
 def test_replacing_a_row_loses_epsilon(verb: str, in_memory: Any) -> None:
     """Under substitution neighbours lie two rows apart, and the claim still holds, with nothing more charged."""
     handles = [handle_on(in_memory, extra, adjacency="substitute") for extra in (0, 2)]
-    bound = epsilon_lower_bound(drawing(QUERIES[verb]), *handles, runs=12_000, error=ALMOST_NEVER)
-    assert 1.4 < bound <= 2
-    assert all(handle.budget.spent == 2 * (12_000 // PARTS) for handle in handles)
+    bound = epsilon_lower_bound(drawing(QUERIES[verb]), *handles, runs=9000, error=ALMOST_NEVER)
+    assert 0.9 < bound <= 1.5
+    assert all(handle.budget.spent == Fraction(3, 2) * (9000 // PARTS) for handle in handles)
 
 
 @pytest.mark.parametrize(("policy", "distance"), [

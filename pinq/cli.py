@@ -1,0 +1,515 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``pinq`` command: parse, call, print. What it does is in ``provider``, ``audit`` and ``local``.
+
+Exit status: 0 done, 1 refused or not ready, 2 the command line is wrong. An error is one line on the standard error stream and
+never holds a row's value: what went wrong after a charge goes only to the file that ``PINQ_LOG`` names.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pinq import __version__
+from pinq.audit_html import printable
+from pinq.errors import PinqError, QueryError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from pinq.provider import Account, CheckReport, GrantReport
+    from pinq.queryable import PrivateQueryable
+    from pinq.schema import Schema
+
+__all__ = ["app", "main"]
+
+ABOUT = """\
+Let others mine a table that you may not hand out.
+
+You declare in a [bold]policy[/bold] what is publicly known about the table, and grant each analyst a budget [bold]epsilon[/bold]. They ask for counts, sums, averages \
+and choices; every answer is differentially private, every cost is charged first and logged, and when the budget is gone the answer is no. \
+An [bold]audit[/bold] replays the log: who asked what, what it cost, who ran out when.
+"""
+EXAMPLES = """\
+[bold]From a table to an audit[/bold]
+
+[cyan]pinq init data.parquet --target income -o p.yaml[/cyan]  [dim](then review p.yaml)[/dim]
+
+[cyan]pinq check p.yaml[/cyan]
+
+[cyan]pinq grant p.yaml ana --epsilon 1.0 --expires 2030-01-31[/cyan]
+
+[cyan]pinq query p.yaml count --partition sex --analyst ana --epsilon 0.1[/cyan]
+
+[cyan]pinq audit p.yaml --html -o audit.html[/cyan]
+
+From Python: [cyan]pinq.open("p.yaml", analyst="ana").noisy_count(epsilon=0.1)[/cyan]
+"""
+
+app = typer.Typer(name="pinq", help=ABOUT, epilog=EXAMPLES, rich_markup_mode="rich", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+Command = Callable[..., None]
+PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file.", show_default=False)]
+Analyst = Annotated[str, typer.Argument(metavar="ANALYST", help="Whose grant it is.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Expires = Annotated[str | None, typer.Option("--expires", metavar="DATE", help="End of the grant: 2030-01-31 (all of that day, UTC) or 2030-01-31T18:00+01:00.", show_default=False)]
+
+
+def main() -> None:
+    """Runs the command."""
+    app(prog_name="pinq")
+
+
+def _guarded(command: Command) -> Command:
+    """Errors as one line and an exit status. What is not ours is named by its type alone: its text could quote a row."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except PinqError as error:
+            _fail(" ".join(part.strip() + (";" if i else "") for i, part in enumerate(str(error).splitlines())).rstrip(";"))
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except OSError as error:
+            _fail(f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}.")
+        except Exception as error:
+            if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):
+                raise
+            if isinstance(error, ModuleNotFoundError) and error.name in ("duckdb", "opendp", "sqlalchemy", "yaml"):
+                _fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
+            logging.getLogger("pinq.cli").exception("the command failed")
+            _fail(f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps the details, which may quote the data.")
+
+    return run
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"Error: {printable(message)}", err=True)
+    raise typer.Exit(1) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pinq {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _start(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+    log = logging.getLogger("pinq")
+    file = os.environ.get("PINQ_LOG")
+    # Without a handler, logging would print the engine's errors, and with them perhaps values, to the terminal.
+    log.propagate = False
+    log.addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
+
+
+# Prepare
+
+
+@app.command(rich_help_panel="Prepare")
+@_guarded
+def init(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A Parquet or CSV file, or FILE.duckdb::TABLE.", show_default=False)],
+    target: Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="The column that models will predict.", show_default=False)] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="The name under which analysts will know it; by default the file's.", show_default=False)] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the policy here; by default it is printed.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+) -> None:
+    """Propose a policy for a table, to be reviewed.
+
+    Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by what is publicly known, or confirm it, and delete its name there.
+    """
+    from pinq.provider import propose
+
+    if output is None:
+        typer.echo(propose(data, target=target, dataset=dataset), nl=False)
+        return
+    if output.exists() and not force:
+        _fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
+    text = propose(data, target=target, dataset=dataset, folder=output.parent)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
+    typer.echo(printable(f"Wrote {output}. Review what it lists under `unreviewed`, then: pinq check {output}"), err=True)
+
+
+@app.command(rich_help_panel="Prepare")
+@_guarded
+def check(policy: PolicyFile, as_json: AsJson = False) -> None:
+    """Show what a policy does to its data. Exit status 0 if it is ready.
+
+    Counts rows left out and values clamped, exactly: for the provider's eyes only.
+    """
+    from pinq.policy import load_policy
+    from pinq.provider import check as check_policy
+
+    loaded = load_policy(policy)
+    report = check_policy(loaded)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        _print_check(report, loaded.schema_, policy)
+    raise typer.Exit(0 if report.ready else 1)
+
+
+# Grant
+
+
+@app.command(rich_help_panel="Grant")
+@_guarded
+def grant(
+    policy: PolicyFile,
+    analyst: Analyst,
+    epsilon: Annotated[str, typer.Option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.", show_default=False)],
+    expires: Expires = None,
+    as_json: AsJson = False,
+) -> None:
+    """Grant a new analyst a budget."""
+    from pinq.provider import grant as grant_budget
+
+    _print_grant(grant_budget(policy, analyst, epsilon, expires), "granted", as_json)
+
+
+@app.command(rich_help_panel="Grant")
+@_guarded
+def show(policy: PolicyFile, as_json: AsJson = False) -> None:
+    """Show who was granted what, and what is left of it."""
+    from pinq.audit import print_table
+    from pinq.epsilon import show as decimal
+    from pinq.provider import show as status_of
+
+    status = status_of(policy)
+    if as_json:
+        _print_json(status.to_dict())
+        return
+    console = _console()
+    console.print(_plain(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all analysts together, {decimal(max(0, status.cap - status.spent))} remains under the cap"))
+    if not status.accounts:
+        console.print(_plain(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
+        return
+    print_table(console, ["analyst", "state", "limit >", "spent >", "remaining >", "expires"], [_account_row(one) for one in status.accounts])
+
+
+@app.command(rich_help_panel="Grant")
+@_guarded
+def extend(
+    policy: PolicyFile,
+    analyst: Analyst,
+    epsilon: Annotated[str | None, typer.Option("--epsilon", metavar="EPSILON", help="How much more.", show_default=False)] = None,
+    expires: Expires = None,
+    as_json: AsJson = False,
+) -> None:
+    """Raise a budget, or move its expiry."""
+    from pinq.provider import extend as extend_grant
+
+    if epsilon is None and expires is None:
+        raise typer.BadParameter("say how much more (--epsilon), until when (--expires), or both")
+    _print_grant(extend_grant(policy, analyst, epsilon, expires), "extended", as_json)
+
+
+@app.command(rich_help_panel="Grant")
+@_guarded
+def revoke(policy: PolicyFile, analyst: Analyst, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False, as_json: AsJson = False) -> None:
+    """End a grant at once. What was spent stays spent."""
+    from pinq.provider import revoke as revoke_grant
+
+    if not yes and sys.stdin.isatty():
+        typer.confirm(printable(f"Revoke the grant of {analyst!r}?"), abort=True, err=True)
+    _print_grant(revoke_grant(policy, analyst), "revoked", as_json)
+
+
+# Ask
+
+
+class Verb(str, Enum):
+    """What may be asked."""
+
+    count = "count"
+    sum = "sum"
+    avg = "avg"
+    choose = "choose"
+
+
+class ScoreName(str, Enum):
+    """What a choice goes by."""
+
+    gini = "gini"
+    info_gain = "info_gain"
+    max_class = "max_class"
+    mutual_information = "mutual_information"
+    squared_error = "squared_error"
+    balance = "balance"
+    class_count = "class_count"
+
+
+@app.command(rich_help_panel="Ask")
+@_guarded
+def query(
+    policy: PolicyFile,
+    verb: Annotated[Verb, typer.Argument(metavar="VERB", help="count, sum, avg or choose.", show_default=False)],
+    column: Annotated[str | None, typer.Argument(metavar="COLUMN", help="A numeric column, for sum and avg.", show_default=False)] = None,
+    *,
+    analyst: Annotated[str, typer.Option("--analyst", metavar="ANALYST", help="Whose budget is charged.", show_default=False)],
+    epsilon: Annotated[str, typer.Option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.", show_default=False)],
+    partition: Annotated[list[str] | None, typer.Option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. Repeat it to cross.", show_default=False)] = None,
+    candidate: Annotated[list[str] | None, typer.Option("--candidate", metavar="SPEC", help="For choose: education, age:30,45, or age:any for every cut. Repeat it.", show_default=False)] = None,
+    score: Annotated[ScoreName | None, typer.Option("--score", metavar="SCORE", help=f"For choose: what is best. {', '.join(one.value for one in ScoreName)}.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="For choose: what is to be predicted.", show_default=False)] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask one question, as an analyst would.
+
+    Parts are disjoint, so asking all of them costs EPSILON once:
+
+    [cyan]pinq query p.yaml avg age --partition sex --analyst ana --epsilon 0.1[/cyan]
+
+    A choice, here of the best first question of a tree:
+
+    [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target income --analyst ana --epsilon 0.1[/cyan]
+    """
+    _require_usage(verb, column, candidate, score, target)
+    from pinq.local import open as open_handle
+
+    handle = open_handle(policy, analyst=analyst)
+    schema = handle.schema
+    asked = handle.partition(*(_spec(text, schema) for text in partition)) if partition else handle
+    name = {"choose": "exp_mech"}.get(verb.value, f"noisy_{verb.value}")
+    words: dict[str, Any] = {"epsilon": epsilon}
+    if verb in (Verb.sum, Verb.avg):
+        words["column"] = column
+    elif verb is Verb.choose:
+        words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": _score(score, target)}
+    if preview:
+        _print_preview(asked.preview(name, **words), as_json)
+        return
+    expected = asked.preview(name, **words).error
+    _print_answer(handle, asked, getattr(asked, name)(**words), expected, as_json)
+
+
+def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, score: ScoreName | None, target: str | None) -> None:
+    if (verb in (Verb.sum, Verb.avg)) != (column is not None):
+        raise typer.BadParameter(f"`{verb.value}` {'needs' if column is None else 'takes no'} COLUMN")
+    if verb is not Verb.choose:
+        given = [name for name, value in (("--candidate", candidate), ("--score", score), ("--target", target)) if value]
+        if given:
+            raise typer.BadParameter(f"{', '.join(given)} is for `choose`, not for `{verb.value}`")
+        return
+    if score is None:
+        raise typer.BadParameter("`choose` needs --score")
+    if (score is ScoreName.balance) != (target is None):
+        raise typer.BadParameter(f"--score {score.value} {'needs' if target is None else 'takes no'} --target")
+    if (score is ScoreName.class_count) != (not candidate):
+        raise typer.BadParameter("--score class_count chooses among the values of --target and takes no --candidate" if candidate else "`choose` needs a --candidate, or several")
+
+
+def _spec(text: str, schema: Schema) -> Any:
+    """``sex`` or ``age:30,45``. A column's name may hold a colon: a whole name goes before a name with cuts."""
+    from pinq.parts import Cuts, Values
+    from pinq.schema import Numeric
+
+    name, _, points = (text, "", "") if text in schema.columns or ":" not in text else text.rpartition(":")
+    column = schema.column(name)
+    if points:
+        schema.numeric(name)
+        return Cuts(name, tuple(_point(point, name) for point in points.split(",")))
+    if isinstance(column, Numeric):
+        if not column.cuts:
+            raise QueryError(f"`{name}` is numeric and its policy declares no cuts; say where to cut it, for example {name}:{float(column.lower + column.upper) / 2:g}. Nothing was spent.")
+        return Cuts(name, tuple(float(cut) for cut in column.cuts))
+    return Values(name)
+
+
+def _candidate(text: str, schema: Schema) -> Any:
+    """A spec, or ``age:any`` for a family."""
+    from pinq.parts import AnyCut, AnyGrouping
+    from pinq.schema import Numeric
+
+    name = text.removesuffix(":any")
+    if name == text or text in schema.columns:
+        return _spec(text, schema)
+    return AnyCut(name) if isinstance(schema.column(name), Numeric) else AnyGrouping(name)
+
+
+def _point(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise QueryError(f"the cut {text!r} of `{name}` is not a number; write {name}:30,45. Nothing was spent.") from None
+
+
+def _score(score: ScoreName | None, target: str | None) -> Any:
+    from pinq import scores
+
+    assert score is not None
+    kind = getattr(scores, "".join(word.capitalize() for word in score.value.split("_")))
+    return kind() if target is None else kind(target)
+
+
+# Audit
+
+
+@app.command(rich_help_panel="Audit")
+@_guarded
+def audit(
+    policy: PolicyFile,
+    analyst: Annotated[str | None, typer.Option("--analyst", metavar="ANALYST", help="Only this one.", show_default=False)] = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it here; the name's ending (.json, .csv, .html) may say how.", show_default=False)] = None,
+) -> None:
+    """Replay the log: spending, refusals, who ran out when. Verifies the chain.
+
+    Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where the log was edited, cut or rolled back.
+    """
+    from pinq.audit import audit as audit_log
+
+    forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
+    if len(forms) > 1:
+        raise typer.BadParameter("choose one of --json, --csv and --html")
+    form = forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
+    found = audit_log(policy, analyst)
+    if form == "text":
+        with output.open("w", encoding="utf-8") if output else nullcontext() as file:
+            found.render(_console(file))
+    else:
+        text = {"json": found.to_json, "csv": found.to_csv, "html": found.to_html}[form]()
+        if output:
+            output.write_text(text, encoding="utf-8")
+        else:
+            typer.echo(text.rstrip("\n"))
+    if output:
+        typer.echo(printable(f"Wrote {output}."), err=True)
+
+
+# Print
+
+
+def _console(file: Any = None) -> Console:
+    from rich.console import Console
+
+    out = file or sys.stdout
+    # A pipe has no width; tables cut to 80 columns would lose names.
+    return Console(file=out, width=None if out.isatty() else 140, highlight=False, markup=False, emoji=False)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(printable(text), style=style)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _account_row(one: Account) -> list[str]:
+    from pinq.epsilon import show as decimal
+
+    return [one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), _until(one)]
+
+
+def _until(one: Account) -> str:
+    return "never" if one.expires is None else one.expires.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00").removesuffix(" 23:59:59")
+
+
+def _print_grant(report: GrantReport, done: str, as_json: bool) -> None:
+    from pinq.epsilon import show as decimal
+
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        one = report.account
+        until = "" if one.expires is None or done == "revoked" else f", until {_until(one)} (UTC)"
+        typer.echo(printable(f"{one.analyst}: {done}. limit {decimal(one.limit)}, spent {decimal(one.spent)}, remaining {decimal(one.remaining)}{until}"))
+    for warning in report.warnings:
+        typer.echo(f"Warning: {printable(warning)}", err=True)
+
+
+def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
+    from pinq.audit import print_table
+    from pinq.schema import describe
+
+    console = _console()
+    lost = report.source_rows - report.encoded_rows
+    console.print(_plain(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost:,} left out" + (f", {report.over_unit:,} of them over the privacy unit's bound" if report.over_unit else "")))
+    waiting = {name: [one.removeprefix(f"columns.{name}.") for one in report.unreviewed if one.startswith(f"columns.{name}.")] for name in schema.columns}
+    print_table(
+        console, ["column", "domain", "left out >", "clamped >", "unreviewed"],
+        [[name, describe(column), f"{report.left_out[name]:,}", f"{report.clamped[name]:,}" if name in report.clamped else "", ", ".join(waiting[name])] for name, column in schema.columns.items()],
+    )
+    for one in report.advice:
+        console.print(_plain(f"Note: {one}"))
+    for one in report.problems:
+        console.print(_plain(f"Not ready: {one}", "red"))
+    if report.ready:
+        console.print(_plain(f"Ready. Next: pinq grant {policy} ANALYST --epsilon 1.0", "green"))
+    console.print(_plain("These numbers are exact: they are for the provider's eyes only.", "dim"))
+
+
+def _print_preview(found: Any, as_json: bool) -> None:
+    if as_json:
+        _print_json({"cost": float(found.cost), "remaining": float(found.remaining), "refused": found.remaining < 0, "accuracy": found.error, "scale": found.scale})
+    else:
+        typer.echo(printable(repr(found)))
+
+
+def _print_answer(handle: PrivateQueryable, asked: Any, answer: Any, expected: str, as_json: bool) -> None:
+    """Numbers to standard output; what they cost and how exact they are to standard error."""
+    import numpy as np
+
+    from pinq.audit import print_table
+
+    budget = handle.budget
+    if asked is handle:
+        heads, rows = [], [[answer]]
+    else:
+        frame = asked.frame(answer)
+        heads, rows = [str(name) for name in frame.columns[:-1]], frame.astype(object).to_numpy().tolist()
+    if as_json:
+        values = [{"part": dict(zip(heads, (_json(label) for label in row[:-1]), strict=True)), "value": _json(row[-1])} for row in rows]
+        money = {name: float(getattr(budget, name)) for name in ("epsilon", "spent", "remaining")}
+        _print_json(({"value": values[0]["value"]} if asked is handle else {"values": values}) | {"accuracy": expected, "budget": money})
+        return
+    if asked is handle:
+        typer.echo(printable(_shown(answer)))
+    else:
+        number = isinstance(answer, np.ndarray)
+        print_table(_console(), [*heads, "answer >" if number else "answer"], [[_shown(label) for label in row] for row in rows])
+    typer.echo(printable(f"{expected}; {budget!r}"), err=True)
+
+
+def _json(value: Any) -> Any:
+    """A label, a number or a chosen spec as plain values."""
+    if isinstance(value, (list, tuple)):
+        return [_json(one) for one in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _json(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value.item() if hasattr(value, "item") else value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(missing)"
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_shown(one) for one in value)
+    return repr(value) if hasattr(value, "__dataclass_fields__") else str(value)
+
+
+if __name__ == "__main__":
+    main()
