@@ -65,7 +65,7 @@ def main() -> None:
     compare(miner, held_out)
     (PLACE / "tree.txt").write_text(miner.export_text(), encoding="utf-8")
     (PLACE / "tree.json").write_text(miner.to_json(), encoding="utf-8")
-    miner.plot().figure.savefig(PLACE / "tree.png", dpi=120, bbox_inches="tight")
+    miner.plot(max_depth=2).figure.savefig(PLACE / "tree.png", dpi=120, bbox_inches="tight")
     lines = miner.export_text().splitlines()
     say("\n".join(lines[:24]) + (f"\n... {len(lines) - 24} more lines in {shown(PLACE / 'tree.txt')}" if len(lines) > 24 else ""))
 

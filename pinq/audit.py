@@ -176,7 +176,7 @@ class Audit:
             names = [name for name in self.accounts if name]
             raise QueryError(f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {', '.join(names[:12]) or 'none'}.")
         lines = [line for line in self.lines if line.analyst == analyst]
-        return Audit(self.dataset, self.events, self.head, self.cap, self.joint, {analyst: self.accounts[analyst]}, lines, analyst)
+        return Audit(self.dataset, self.events, self.head, self.cap, self.joint, {analyst: self.accounts[analyst]}, lines, only=analyst)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
@@ -218,17 +218,22 @@ class Audit:
             "\nchain: ", ("verified", "green"), f", {self.events:,} events, last {self.head[:16]}",
         ))
         people = [
-            [one.analyst, one.state, show(one.limit), show(one.spent), show(one.remaining), bar(one.spent, one.limit), f"{one.answered:,}", f"{one.refused.total():,}",
-             f"{one.unanswered:,}", when(one.first), when(one.last)] for one in self.accounts.values()
+            [one.analyst, one.state, show(one.limit), show(one.spent), show(one.remaining), bar(one.spent, one.limit), f"{one.answered:,}",
+             f"{one.refused.total():,}", f"{one.unanswered:,}", when(one.first), when(one.last)] for one in self.accounts.values()
         ]
-        print_table(console, ["analyst", "state", "limit >", "spent >", "remaining >", "used", "answered >", "refused >", "unanswered >", "first", "last"], people, "Analysts")
-        gone = [[when(one.at), one.analyst, show(one.asked or 0), show(one.remaining or 0), _scope(one.scope), one.about] for one in self.exhaustion]
-        print_table(console, ["when", "analyst", "asked >", "remaining >", "refused by", "question"], gone, "Exhaustion: asked for more than what remained", most=RECENT)
-        print_table(console, ["when", "event", "analyst", "what"], [[when(one.at), one.kind, one.analyst, one.about] for one in self.changes], "Grants and policy", most=RECENT)
-        spending = [
-            [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome] for one in self.requests
+        heads = ["analyst", "state", "limit >", "spent >", "remaining >", "used", "answered >", "refused >", "unanswered >", "first", "last"]
+        print_table(console, heads, people, "Analysts")
+        gone = [
+            [when(one.at), one.analyst, show(one.asked or 0), show(one.remaining or 0), "own limit" if one.scope == "analyst" else "cap", one.about]
+            for one in self.exhaustion
         ]
-        print_table(console, ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"], spending, "Spending over time", most=RECENT)
+        heads = ["when", "analyst", "asked >", "remaining >", "refused by", "question"]
+        print_table(console, heads, gone, "Exhaustion: asked for more than what remained", most=RECENT)
+        changes = [[when(one.at), one.kind, one.analyst, one.about] for one in self.changes]
+        print_table(console, ["when", "event", "analyst", "what"], changes, "Grants and policy", most=RECENT)
+        spending = [[when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome] for one in self.requests]
+        heads = ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"]
+        print_table(console, heads, spending, "Spending over time", most=RECENT)
 
 
 def audit(policy: str | os.PathLike[str] | Policy, analyst: str | None = None) -> Audit:
@@ -248,7 +253,8 @@ def audit(policy: str | os.PathLike[str] | Policy, analyst: str | None = None) -
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:
     """Replays a log from its first event."""
-    found, joint, open_charges = Audit(dataset), Costs(), {}
+    found, joint = Audit(dataset), Costs()
+    open_charges: dict[tuple[str, str], int] = {}
     for event in events:
         found.events, found.head = event.seq, event.hash
         line: dict[str, Any] = {"about": event.body.get("about", "")}
@@ -258,14 +264,17 @@ def replay(dataset: str, events: Iterable[Event]) -> Audit:
         elif account is not None:
             line |= _applied(account, event, joint, open_charges, len(found.lines))
         found.joint = joint.spent
-        standing = {} if account is None else {"spent": account.spent, "limit": account.limit if account.granted else None}
-        found.lines.append(Line(event.seq, event.at, event.kind, event.analyst, request=event.request, hash=event.hash, joint=found.joint, cap=found.cap, **standing, **line))
+        if account is not None:
+            line |= {"spent": account.spent, "limit": account.limit if account.granted else None}
+        line |= {"joint": found.joint, "cap": found.cap, "request": event.request, "hash": event.hash}
+        found.lines.append(Line(event.seq, event.at, event.kind, event.analyst, **line))
         if event.kind == "answer":
             place = open_charges.pop((event.analyst, event.request), None)
             if place is not None:
                 found.lines[place] = Line(**vars(found.lines[place]) | {"outcome": "answered"})
+    waiting = Counter(analyst for analyst, _ in open_charges)
     for account in found.accounts.values():
-        account.unanswered = sum(1 for analyst, _ in open_charges if analyst == account.analyst)
+        account.unanswered = waiting[account.analyst]
         account.cap_left = max(0, found.cap - found.joint)
     return found
 
@@ -282,13 +291,14 @@ def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tu
     """Applies an event to its analyst's account; what its line says."""
     body = event.body
     if event.kind in ("grant", "extend"):
-        until = body["expires"] or ""
-        more = body["limit"] if event.kind == "grant" else body["more"]
-        account.limit = more if event.kind == "grant" else account.limit + more
-        account.expires = until if event.kind == "grant" else until or account.expires
-        account.granted, account.revoked = True, False if event.kind == "grant" else account.revoked
-        what = ([f"epsilon {show(more)}" if event.kind == "grant" else f"epsilon +{show(more)}, now {show(account.limit)}"] if more else []) + ([f"until {when(until)}"] if until else [])
-        return {"about": ", ".join(what), "expires": until}
+        until, what = body["expires"] or "", []
+        if event.kind == "grant":
+            account.limit, account.expires, account.granted, account.revoked = body["limit"], until, True, False
+            what.append(f"epsilon {show(account.limit)}")
+        else:
+            account.limit, account.expires = account.limit + body["more"], until or account.expires
+            what += [f"epsilon +{show(body['more'])}, now {show(account.limit)}"] if body["more"] else []
+        return {"about": ", ".join(what + ([f"until {when(until)}"] if until else [])), "expires": until}
     if event.kind == "revoke":
         account.revoked = True
         return {"about": f"{show(account.spent)} of {show(account.limit)} was spent"}
@@ -322,10 +332,6 @@ def bar(spent: int, limit: int, width: int = 10) -> str:
     """How much of a limit is used: ``━━━━──────``. Full only when nothing is left."""
     used = 0 if not limit else min(width, spent * width // limit)
     return "━" * used + "─" * (width - used)
-
-
-def _scope(scope: str) -> str:
-    return "own limit" if scope == "analyst" else "cap"
 
 
 def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, most: int | None = None) -> None:

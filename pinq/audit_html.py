@@ -59,13 +59,16 @@ def page(audit: Audit) -> str:
     cards = "".join(f"<div class='card'><b>{number}</b><span>{what}</span></div>" for number, what in facts)
     body = [
         f"<h1>{title}</h1><div class='cards'>{cards}</div>", *_charts(audit), _analysts(audit), _exhaustion(audit), _changes(audit), _requests(audit),
-        "<footer>Replayed from the log alone. Losses are epsilons in the policy's terms; times are UTC. <code>pinq audit --csv</code> has every event.</footer>",
+        "<footer>Replayed from the log alone. Losses are epsilons in the policy's terms; times are UTC. "
+        "<code>pinq audit --csv</code> has every event.</footer>",
     ]
     head = (
         "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><meta name='color-scheme' content='light dark'>"
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{title}</title><style>{_STYLE}</style>"
     )
-    return f"<!doctype html>\n<html lang='en'><head>{head}<title>{title}</title><style>{_STYLE}</style></head>\n<body><main>\n" + "\n".join(filter(None, body)) + "\n</main></body></html>\n"
+    inner = "\n".join(filter(None, body))
+    return f"<!doctype html>\n<html lang='en'><head>{head}</head>\n<body><main>\n{inner}\n</main></body></html>\n"
 
 
 # Tables
@@ -73,10 +76,13 @@ def page(audit: Audit) -> str:
 
 def _analysts(audit: Audit) -> str:
     def row(one: Account) -> list[str]:
-        used = f"<meter min='0' max='{max(one.limit, 1)}' value='{min(one.spent, max(one.limit, 1))}'>{_share(one.spent, one.limit)}</meter> {_share(one.spent, one.limit)}"
+        share, most = f"{100 * one.spent // one.limit} %" if one.limit else "", max(one.limit, 1)
+        meter = f"<meter min='0' max='{most}' value='{min(one.spent, most)}'>{share}</meter> {share}"
+        state = f"<span class='state {one.state.replace(' ', '-')}'>{one.state}</span>"
         refusals = ", ".join(f"{count:,} {_text(reason)}" for reason, count in one.refused.items()) or "0"
-        return [_text(one.analyst), f"<span class='state {one.state.replace(' ', '-')}'>{one.state}</span>", show(one.limit), show(one.spent), show(one.remaining), used,
-                f"{one.answered:,}", refusals, f"{one.unanswered:,}", _when(one.expires) or "never", *(_when(at).replace(" ", "<br>") for at in (one.first, one.last))]
+        asked = [_when(at).replace(" ", "<br>") for at in (one.first, one.last)]
+        numbers = [show(one.limit), show(one.spent), show(one.remaining), meter, f"{one.answered:,}", refusals, f"{one.unanswered:,}"]
+        return [_text(one.analyst), state, *numbers, _when(one.expires) or "never", *asked]
     heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "answered>", "refused>", "unanswered>", "expires", "first asked", "last asked"]
     note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
     return _table("Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note)
@@ -87,7 +93,8 @@ def _exhaustion(audit: Audit) -> str:
         [_when(one.at), _text(one.analyst), show(one.asked or 0), show(one.remaining or 0), _whose(one), _text(one.about)]
         for one in audit.exhaustion
     ]
-    return _table("Exhaustion", ["when", "analyst~", "asked>", "remaining>", "of which budget", "question~"], rows, "Nobody asked for more than what remained.")
+    heads = ["when", "analyst~", "asked>", "remaining>", "of which budget", "question~"]
+    return _table("Exhaustion", heads, rows, "Nobody asked for more than what remained.")
 
 
 def _changes(audit: Audit) -> str:
@@ -97,9 +104,11 @@ def _changes(audit: Audit) -> str:
 
 def _requests(audit: Audit) -> str:
     rows = [
-        [_when(one.at), _text(one.analyst), _text(one.about), _amount(one.cost), _amount(one.spent), show(one.joint), _text(one.outcome)] for one in audit.requests
+        [_when(one.at), _text(one.analyst), _text(one.about), _amount(one.cost), _amount(one.spent), show(one.joint), _text(one.outcome)]
+        for one in audit.requests
     ]
-    return _table("Spending over time", ["when", "analyst~", "question~", "cost>", "spent>", "all together>", "outcome"], rows, "Nothing was asked yet.")
+    heads = ["when", "analyst~", "question~", "cost>", "spent>", "all together>", "outcome"]
+    return _table("Spending over time", heads, rows, "Nothing was asked yet.")
 
 
 def _table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str, note: str = "") -> str:
@@ -109,9 +118,12 @@ def _table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str
     hidden = max(0, len(rows) - MAX_ROWS)
     kinds = [{">": " class='n'", "~": " class='w'"}.get(head[-1], "") for head in heads]
     top = "".join(f"<th scope='col'{kind}>{head.rstrip('>~')}</th>" for head, kind in zip(heads, kinds, strict=True))
-    lines = "\n".join("<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>" for row in rows[hidden:])
+    lines = "\n".join(f"<tr>{''.join(f'<td{kind}>{cell}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>" for row in rows[hidden:])
     note = f"The last {MAX_ROWS:,} of {len(rows):,}." if hidden else note
-    return f"<section><h2>{title}</h2>{f'<p>{note}</p>' if note else ''}<div class='wide'><table><thead><tr>{top}</tr></thead><tbody>\n{lines}\n</tbody></table></div></section>"
+    note = f"<p>{note}</p>" if note else ""
+    return (
+        f"<section><h2>{title}</h2>{note}<div class='wide'><table><thead><tr>{top}</tr></thead><tbody>\n{lines}\n</tbody></table></div></section>"
+    )
 
 
 # Pictures
@@ -127,7 +139,8 @@ def _charts(audit: Audit) -> list[str]:
         if line.analyst:
             by_analyst.setdefault(line.analyst, []).append(line)
     if audit.only is None:
-        lines = [_Series(name, _stepped(own, "spent"), f"s{place}") for place, (name, own) in enumerate(by_analyst.items()) if audit.accounts[name].granted]
+        granted = [(place, name) for place, name in enumerate(by_analyst) if audit.accounts[name].granted]
+        lines = [_Series(name, _stepped(by_analyst[name], "spent"), f"s{place % MAX_LINES}") for place, name in granted]
         together = _Series("all together", _stepped(audit.lines, "joint"), "joint")
         cap = _Series("cap", _stepped(audit.lines, "cap"), "limit")
         refused = [line for line in audit.exhaustion if line.scope == "cap"]
@@ -175,23 +188,24 @@ def _figure(key: str, title: str, about: str, series: list[_Series], refusals: l
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top
 
-    grid = "".join(
-        f"<line class='grid' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{y(value):.1f}' y2='{y(value):.1f}'/><text x='{LEFT - 8}' y='{y(value) + 4:.1f}' text-anchor='end'>{show(round(value))}</text>"
-        for value in (step * i for i in range(math.floor(top / step) + 1))
-    )
-    grid += "".join(
-        f"<line class='tick' x1='{x(at):.1f}' x2='{x(at):.1f}' y1='{HEIGHT - BOTTOM}' y2='{HEIGHT - BOTTOM + 5}'/>"
-        f"<text x='{x(at):.1f}' y='{HEIGHT - BOTTOM + 18}' text-anchor='middle'>{text}</text>" for at, text in _ticks(first, last)
-    )
+    grid = ""
+    for level_line in (step * i for i in range(math.floor(top / step) + 1)):
+        at = f"{y(level_line):.1f}"
+        grid += f"<line class='grid' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{at}' y2='{at}'/>"
+        grid += f"<text x='{LEFT - 8}' y='{y(level_line) + 4:.1f}' text-anchor='end'>{show(round(level_line))}</text>"
+    for moment, text in _ticks(first, last):
+        at = f"{x(moment):.1f}"
+        grid += f"<line class='tick' x1='{at}' x2='{at}' y1='{HEIGHT - BOTTOM}' y2='{HEIGHT - BOTTOM + 5}'/>"
+        grid += f"<text x='{at}' y='{HEIGHT - BOTTOM + 18}' text-anchor='middle'>{text}</text>"
     paths = "".join(_path(one, x, y, last) for one in series)
-    marks = "".join(
-        f"<g class='refusal' transform='translate({x(_moment(one.at)):.1f} {y(getattr(one, level) or 0):.1f})'><path d='M-5-5 5 5M-5 5 5-5'/>"
-        f"<title>{_text(one.analyst)} asked {show(one.asked or 0)}, {show(one.remaining or 0)} remained {_whose(one)}, {_when(one.at)}</title></g>" for one in refusals[-MAX_MARKS:]
-    )
-    ends = _apart([(y(one.points[-1][1]), one) for one in series])
-    names = "".join(
-        f"<text class='name {one.style}' x='{WIDTH - RIGHT + 10}' y='{at + 4:.1f}'>{_text(_clip(one.label))} {show(one.points[-1][1])}</text>" for at, one in ends
-    )
+    marks = ""
+    for one in refusals[-MAX_MARKS:]:
+        said = f"{_text(one.analyst)} asked {show(one.asked or 0)}, {show(one.remaining or 0)} remained {_whose(one)}, {_when(one.at)}"
+        place = f"translate({x(_moment(one.at)):.1f} {y(getattr(one, level) or 0):.1f})"
+        marks += f"<g class='refusal' transform='{place}'><path d='M-5-5 5 5M-5 5 5-5'/><title>{said}</title></g>"
+    names = ""
+    for height, line in _apart([(y(line.points[-1][1]), line) for line in series]):
+        names += f"<text class='name {line.style}' x='{WIDTH - RIGHT + 10}' y='{height + 4:.1f}'>{_text(_clip(line.label))} {show(line.points[-1][1])}</text>"
     day = " to ".join(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last)))
     key_line = f"<span class='key'>{day}. Dashed: the limit{'. ✕: refused for want of budget' if refusals else ''}.</span>"
     return (
@@ -255,10 +269,6 @@ def _amount(nano: int | None) -> str:
     return "" if nano is None else show(nano)
 
 
-def _share(spent: int, limit: int) -> str:
-    return f"{100 * spent // limit} %" if limit else ""
-
-
 def _whose(refusal: Line) -> str:
     return "under the own limit" if refusal.scope == "analyst" else "under the cap"
 
@@ -272,23 +282,30 @@ def _text(text: str) -> str:
 
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6575; --paper: #fff; --card: #f3f5f8; --line: #d7dce3; --bad: #b3261e; --good: #1b7a43;
-  --s0: #1463a5; --s1: #b3560b; --s2: #1a7f5a; --s3: #8a3ea8; --s4: #806600; --s5: #b0264f; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #a0a9b8; --paper: #14181f; --card: #1e242e; --line: #38414f; --bad: #ff8a80; --good: #6fd39a;
-  --s0: #6db3f2; --s1: #f0a35e; --s2: #58c9a0; --s3: #cf95e8; --s4: #d9c04a; --s5: #f585a5; } }
+:root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6575; --paper: #fff; --card: #f3f5f8; --line: #d7dce3; --bad: #b3261e; --good:
+#1b7a43; --s0: #1463a5; --s1: #b3560b; --s2: #1a7f5a; --s3: #8a3ea8; --s4: #806600; --s5: #b0264f; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #a0a9b8; --paper: #14181f; --card: #1e242e; --line: #38414f; --bad:
+#ff8a80; --good: #6fd39a; --s0: #6db3f2; --s1: #f0a35e; --s2: #58c9a0; --s3: #cf95e8; --s4: #d9c04a; --s5: #f585a5; } }
 * { box-sizing: border-box } body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif }
-main { max-width: 1080px; margin: 0 auto; padding: 1.5rem 1rem 3rem } h1 { font-size: 1.6rem; margin: 0 0 1rem } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem }
-h1, figcaption b, .w { overflow-wrap: anywhere }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .7rem } .card { background: var(--card); border-radius: 8px; padding: .7rem .9rem }
-.card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums } .card small, .card span { color: var(--soft); font-size: .82rem; font-weight: normal }
-section p { color: var(--soft); font-size: .88rem; margin: 0 0 .5rem } figure { margin: 0 0 1.4rem } figcaption { margin-bottom: .2rem } .key { color: var(--soft); font-size: .85rem } svg { width: 100%; height: auto; display: block }
+main { max-width: 1080px; margin: 0 auto; padding: 1.5rem 1rem 3rem } h1 { font-size: 1.6rem; margin: 0 0 1rem }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem } h1, figcaption b, .w { overflow-wrap: anywhere }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .7rem }
+.card { background: var(--card); border-radius: 8px; padding: .7rem .9rem }
+.card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums }
+.card small, .card span { color: var(--soft); font-size: .82rem; font-weight: normal }
+section p { color: var(--soft); font-size: .88rem; margin: 0 0 .5rem } figure { margin: 0 0 1.4rem } figcaption { margin-bottom: .2rem }
+.key { color: var(--soft); font-size: .85rem } svg { width: 100%; height: auto; display: block }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; font-variant-numeric: tabular-nums } svg .name { font-weight: 600 }
-.grid { stroke: var(--line); stroke-width: 1 } .tick { stroke: var(--soft) } .line { fill: none; stroke: var(--c); stroke-width: 2; stroke-linejoin: round }
-.fill { fill: var(--c); opacity: .14 } svg .name { fill: var(--c) } .limit { --c: var(--soft) } .line.limit { stroke-dasharray: 7 5 } .joint { --c: var(--ink) } .line.joint { stroke-width: 3 }
-.s0 { --c: var(--s0) } .s1 { --c: var(--s1) } .s2 { --c: var(--s2) } .s3 { --c: var(--s3) } .s4 { --c: var(--s4) } .s5 { --c: var(--s5) }
-.refusal path { stroke: var(--bad); stroke-width: 2.5; fill: none }
-.wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums }
-th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); padding: .35rem .9rem .35rem 0; vertical-align: bottom }
-td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; vertical-align: top; white-space: nowrap } td.w { white-space: normal; min-width: 9em } .n { text-align: right } meter { width: 4rem }
-.state { font-weight: 600 } .active { color: var(--good) } .spent, .expired, .revoked, .no-grant, .cap-reached { color: var(--bad) } footer { color: var(--soft); margin-top: 2.5rem; font-size: .85rem }
+.grid { stroke: var(--line); stroke-width: 1 } .tick { stroke: var(--soft) }
+.line { fill: none; stroke: var(--c); stroke-width: 2; stroke-linejoin: round } .fill { fill: var(--c); opacity: .14 }
+svg .name { fill: var(--c) } .limit { --c: var(--soft) } .line.limit { stroke-dasharray: 7 5 } .joint { --c: var(--ink) }
+.line.joint { stroke-width: 3 } .s0 { --c: var(--s0) } .s1 { --c: var(--s1) } .s2 { --c: var(--s2) } .s3 { --c: var(--s3) }
+.s4 { --c: var(--s4) } .s5 { --c: var(--s5) } .refusal path { stroke: var(--bad); stroke-width: 2.5; fill: none } .wide { overflow-x: auto }
+table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums }
+th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); padding: .35rem .9rem .35rem 0;
+vertical-align: bottom }
+td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; vertical-align: top; white-space: nowrap }
+td.w { white-space: normal; min-width: 9em } .n { text-align: right } meter { width: 4rem } .state { font-weight: 600 }
+.active { color: var(--good) } .spent, .expired, .revoked, .no-grant, .cap-reached { color: var(--bad) }
+footer { color: var(--soft); margin-top: 2.5rem; font-size: .85rem }
 """

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,8 +37,8 @@ __all__ = ["app", "main"]
 ABOUT = """\
 Let others mine a table that you may not hand out.
 
-You declare in a [bold]policy[/bold] what is publicly known about the table, and grant each analyst a budget [bold]epsilon[/bold]. They ask for counts, sums, averages \
-and choices; every answer is differentially private, every cost is charged first and logged, and when the budget is gone the answer is no. \
+You declare in a [bold]policy[/bold] what is publicly known about the table, and grant each analyst a budget [bold]epsilon[/bold]. \
+They ask for counts, sums, averages and choices; every answer is differentially private, every cost is charged first and logged, and when the budget is gone the answer is no. \
 An [bold]audit[/bold] replays the log: who asked what, what it cost, who ran out when.
 """
 EXAMPLES = """\
@@ -57,13 +57,24 @@ EXAMPLES = """\
 From Python: [cyan]pinq.open("p.yaml", analyst="ana").noisy_count(epsilon=0.1)[/cyan]
 """
 
-app = typer.Typer(name="pinq", help=ABOUT, epilog=EXAMPLES, rich_markup_mode="rich", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="pinq", help=ABOUT, epilog=EXAMPLES, rich_markup_mode="rich", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+def _option(*names: str, metavar: str, help: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False)
+
 
 Command = Callable[..., None]
-PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file.", show_default=False)]
-Analyst = Annotated[str, typer.Argument(metavar="ANALYST", help="Whose grant it is.", show_default=False)]
+PolicyFile = Annotated[Path, _argument("POLICY", "The policy file.")]
+Analyst = Annotated[str, _argument("ANALYST", "Whose grant it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Expires = Annotated[str | None, typer.Option("--expires", metavar="DATE", help="End of the grant: 2030-01-31 (all of that day, UTC) or 2030-01-31T18:00+01:00.", show_default=False)]
+Expires = Annotated[str | None, _option("--expires", metavar="DATE", help="End of the grant: 2030-01-31 (all of that day, UTC), or a time: 2030-01-31T18:00Z.")]
 
 
 def main() -> None:
@@ -122,15 +133,16 @@ def _start(version: Annotated[bool, typer.Option("--version", callback=_version,
 @app.command(rich_help_panel="Prepare")
 @_guarded
 def init(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A Parquet or CSV file, or FILE.duckdb::TABLE.", show_default=False)],
-    target: Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="The column that models will predict.", show_default=False)] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="The name under which analysts will know it; by default the file's.", show_default=False)] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the policy here; by default it is printed.", show_default=False)] = None,
+    data: Annotated[str, _argument("DATA", "A Parquet or CSV file, or FILE.duckdb::TABLE.")],
+    target: Annotated[str | None, _option("--target", metavar="COLUMN", help="The column that models will predict.")] = None,
+    dataset: Annotated[str | None, _option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")] = None,
+    output: Annotated[Path | None, _option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
 ) -> None:
     """Propose a policy for a table, to be reviewed.
 
-    Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by what is publicly known, or confirm it, and delete its name there.
+    Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by what is publicly known, or confirm it,
+    and delete its name there.
     """
     from pinq.provider import propose
 
@@ -172,7 +184,7 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
 def grant(
     policy: PolicyFile,
     analyst: Analyst,
-    epsilon: Annotated[str, typer.Option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.", show_default=False)],
+    epsilon: Annotated[str, _option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.")],
     expires: Expires = None,
     as_json: AsJson = False,
 ) -> None:
@@ -195,7 +207,8 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
         _print_json(status.to_dict())
         return
     console = _console()
-    console.print(_plain(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all analysts together, {decimal(max(0, status.cap - status.spent))} remains under the cap"))
+    left = decimal(max(0, status.cap - status.spent))
+    console.print(_plain(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap"))
     if not status.accounts:
         console.print(_plain(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
         return
@@ -207,7 +220,7 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
 def extend(
     policy: PolicyFile,
     analyst: Analyst,
-    epsilon: Annotated[str | None, typer.Option("--epsilon", metavar="EPSILON", help="How much more.", show_default=False)] = None,
+    epsilon: Annotated[str | None, _option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
     expires: Expires = None,
     as_json: AsJson = False,
 ) -> None:
@@ -221,7 +234,9 @@ def extend(
 
 @app.command(rich_help_panel="Grant")
 @_guarded
-def revoke(policy: PolicyFile, analyst: Analyst, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False, as_json: AsJson = False) -> None:
+def revoke(
+    policy: PolicyFile, analyst: Analyst, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False, as_json: AsJson = False
+) -> None:
     """End a grant at once. What was spent stays spent."""
     from pinq.provider import revoke as revoke_grant
 
@@ -233,16 +248,16 @@ def revoke(policy: PolicyFile, analyst: Analyst, yes: Annotated[bool, typer.Opti
 # Ask
 
 
-class Verb(str, Enum):
+class Verb(StrEnum):
     """What may be asked."""
 
-    count = "count"
+    count = "count"  # type: ignore[assignment]
     sum = "sum"
     avg = "avg"
     choose = "choose"
 
 
-class ScoreName(str, Enum):
+class ScoreName(StrEnum):
     """What a choice goes by."""
 
     gini = "gini"
@@ -258,15 +273,15 @@ class ScoreName(str, Enum):
 @_guarded
 def query(
     policy: PolicyFile,
-    verb: Annotated[Verb, typer.Argument(metavar="VERB", help="count, sum, avg or choose.", show_default=False)],
-    column: Annotated[str | None, typer.Argument(metavar="COLUMN", help="A numeric column, for sum and avg.", show_default=False)] = None,
+    verb: Annotated[Verb, _argument("VERB", "count, sum, avg or choose.")],
+    column: Annotated[str | None, _argument("COLUMN", "A numeric column, for sum and avg.")] = None,
     *,
-    analyst: Annotated[str, typer.Option("--analyst", metavar="ANALYST", help="Whose budget is charged.", show_default=False)],
-    epsilon: Annotated[str, typer.Option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.", show_default=False)],
-    partition: Annotated[list[str] | None, typer.Option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. Repeat it to cross.", show_default=False)] = None,
-    candidate: Annotated[list[str] | None, typer.Option("--candidate", metavar="SPEC", help="For choose: education, age:30,45, or age:any for every cut. Repeat it.", show_default=False)] = None,
-    score: Annotated[ScoreName | None, typer.Option("--score", metavar="SCORE", help=f"For choose: what is best. {', '.join(one.value for one in ScoreName)}.", show_default=False)] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="For choose: what is to be predicted.", show_default=False)] = None,
+    analyst: Annotated[str, _option("--analyst", metavar="ANALYST", help="Whose budget is charged.")],
+    epsilon: Annotated[str, _option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.")],
+    partition: Annotated[list[str] | None, _option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated.")] = None,
+    candidate: Annotated[list[str] | None, _option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")] = None,
+    score: Annotated[ScoreName | None, _option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")] = None,
+    target: Annotated[str | None, _option("--target", metavar="COLUMN", help="For choose: what to predict.")] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -312,7 +327,7 @@ def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, 
     if (score is ScoreName.balance) != (target is None):
         raise typer.BadParameter(f"--score {score.value} {'needs' if target is None else 'takes no'} --target")
     if (score is ScoreName.class_count) != (not candidate):
-        raise typer.BadParameter("--score class_count chooses among the values of --target and takes no --candidate" if candidate else "`choose` needs a --candidate, or several")
+        raise typer.BadParameter("--score class_count chooses a value of --target; it takes no --candidate" if candidate else "`choose` needs a --candidate")
 
 
 def _spec(text: str, schema: Schema) -> Any:
@@ -327,7 +342,8 @@ def _spec(text: str, schema: Schema) -> Any:
         return Cuts(name, tuple(_point(point, name) for point in points.split(",")))
     if isinstance(column, Numeric):
         if not column.cuts:
-            raise QueryError(f"`{name}` is numeric and its policy declares no cuts; say where to cut it, for example {name}:{float(column.lower + column.upper) / 2:g}. Nothing was spent.")
+            middle = f"{name}:{float(column.lower + column.upper) / 2:g}"
+            raise QueryError(f"`{name}` is numeric and the policy declares no cuts of it; say where to cut, for example {middle}. Nothing was spent.")
         return Cuts(name, tuple(float(cut) for cut in column.cuts))
     return Values(name)
 
@@ -365,15 +381,16 @@ def _score(score: ScoreName | None, target: str | None) -> Any:
 @_guarded
 def audit(
     policy: PolicyFile,
-    analyst: Annotated[str | None, typer.Option("--analyst", metavar="ANALYST", help="Only this one.", show_default=False)] = None,
+    analyst: Annotated[str | None, _option("--analyst", metavar="ANALYST", help="Only this one.")] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it here; the name's ending (.json, .csv, .html) may say how.", show_default=False)] = None,
+    output: Annotated[Path | None, _option("-o", "--output", metavar="FILE", help="Write it here; .json, .csv, .html say how.")] = None,
 ) -> None:
     """Replay the log: spending, refusals, who ran out when. Verifies the chain.
 
-    Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where the log was edited, cut or rolled back.
+    Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where the log was edited, cut
+    or rolled back.
     """
     from pinq.audit import audit as audit_log
 
@@ -434,7 +451,8 @@ def _print_grant(report: GrantReport, done: str, as_json: bool) -> None:
     else:
         one = report.account
         until = "" if one.expires is None or done == "revoked" else f", until {_until(one)} (UTC)"
-        typer.echo(printable(f"{one.analyst}: {done}. limit {decimal(one.limit)}, spent {decimal(one.spent)}, remaining {decimal(one.remaining)}{until}"))
+        numbers = f"limit {decimal(one.limit)}, spent {decimal(one.spent)}, remaining {decimal(one.remaining)}"
+        typer.echo(printable(f"{one.analyst}: {done}. {numbers}{until}"))
     for warning in report.warnings:
         typer.echo(f"Warning: {printable(warning)}", err=True)
 
@@ -444,13 +462,16 @@ def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
     from pinq.schema import describe
 
     console = _console()
-    lost = report.source_rows - report.encoded_rows
-    console.print(_plain(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost:,} left out" + (f", {report.over_unit:,} of them over the privacy unit's bound" if report.over_unit else "")))
-    waiting = {name: [one.removeprefix(f"columns.{name}.") for one in report.unreviewed if one.startswith(f"columns.{name}.")] for name in schema.columns}
-    print_table(
-        console, ["column", "domain", "left out >", "clamped >", "unreviewed"],
-        [[name, describe(column), f"{report.left_out[name]:,}", f"{report.clamped[name]:,}" if name in report.clamped else "", ", ".join(waiting[name])] for name, column in schema.columns.items()],
-    )
+    lost = f"{report.source_rows - report.encoded_rows:,} left out"
+    over = f", {report.over_unit:,} of them over the privacy unit's bound" if report.over_unit else ""
+    console.print(_plain(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost}{over}"))
+    rows = []
+    for name, column in schema.columns.items():
+        start = f"columns.{name}."
+        waiting = ", ".join(one.removeprefix(start) for one in report.unreviewed if one.startswith(start))
+        clamped = f"{report.clamped[name]:,}" if name in report.clamped else ""
+        rows.append([name, describe(column), f"{report.left_out[name]:,}", clamped, waiting])
+    print_table(console, ["column", "domain", "left out >", "clamped >", "unreviewed"], rows)
     for one in report.advice:
         console.print(_plain(f"Note: {one}"))
     for one in report.problems:
@@ -462,7 +483,8 @@ def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
 
 def _print_preview(found: Any, as_json: bool) -> None:
     if as_json:
-        _print_json({"cost": float(found.cost), "remaining": float(found.remaining), "refused": found.remaining < 0, "accuracy": found.error, "scale": found.scale})
+        numbers = {"cost": float(found.cost), "remaining": float(found.remaining), "refused": found.remaining < 0}
+        _print_json(numbers | {"accuracy": found.error, "scale": found.scale})
     else:
         typer.echo(printable(repr(found)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -37,7 +37,10 @@ _WHOLE = r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER)"
 _REAL = r"(FLOAT|DOUBLE|DECIMAL.*)"
 _MOMENT = r"(DATE|TIME.*)"
 _TEXT = r"(VARCHAR|UUID|BOOLEAN|ENUM.*)"
-_QUANTITY = r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|loss|score|weight|height|size|total|sum|qty|quantity)([\W_]|$)"
+_QUANTITY = (
+    r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|loss|score|"
+    r"weight|height|size|total|sum|qty|quantity)([\W_]|$)"
+)
 _IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|id$"
 
 MAX_CATEGORIES = 1000
@@ -149,12 +152,12 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     unreviewed = tuple(loaded.unreviewed_fields())
     problems = [f"{_many(len(unreviewed), 'value')} read off the data and not reviewed: {_listed(unreviewed)}"] if unreviewed else []
     if counted.source_rows > loaded.max_rows:
-        problems.append(f"the source has {counted.source_rows:,} rows, more than max_rows ({loaded.max_rows:,}); declare a bound that no table under this policy passes")
+        problems.append(f"the source has {counted.source_rows:,} rows, more than max_rows ({loaded.max_rows:,}); declare a bound that holds")
     if counted.encoded_rows == 0:
         problems.append("no row can be encoded, so every answer would be noise alone")
     rows = max(1, counted.source_rows)
     advice = [
-        f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare the missing values, or `nullable: true`"
+        f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare what they hold, or `nullable: true`"
         for name, missing in counted.left_out.items() if missing >= LEFT_OUT_SHARE * rows and missing
     ]
     advice += [
@@ -246,15 +249,13 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
     """
     if expires is None:
         return None
-    found: date | None = None
-    for read in (date.fromisoformat, datetime.fromisoformat) if isinstance(expires, str) else ():
-        try:
-            found = found or read(expires.strip())
-        except ValueError:
-            continue
-    found = expires if isinstance(expires, date) else found
+    found = expires if isinstance(expires, date) else None
+    for read in (date.fromisoformat, datetime.fromisoformat):
+        if isinstance(expires, str) and found is None:
+            with suppress(ValueError):
+                found = read(expires.strip())
     if found is None:
-        raise QueryError(f"`expires` is {str(expires)[:40]!r}; it must be a date such as 2030-01-31 (the end of that day, UTC) or a date and time such as 2030-01-31T18:00+01:00.")
+        raise QueryError(f"`expires` is {str(expires)[:40]!r}; it must be a date such as 2030-01-31 (all of that day, UTC), or a time: 2030-01-31T18:00Z.")
     try:
         moment = found if isinstance(found, datetime) else datetime.combine(found, time(23, 59, 59, 999_999))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -265,14 +266,14 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
 def _future(expires: str | date | None) -> datetime | None:
     moment = parse_expiry(expires)
     if moment is not None and moment <= now():
-        raise QueryError(f"`expires` is {moment.isoformat(sep=' ', timespec='seconds')}, which is past; name a moment to come. To end a grant now, use `pinq revoke`.")
+        shown = moment.isoformat(sep=" ", timespec="seconds")
+        raise QueryError(f"`expires` is {shown}, which is past; name a moment to come. To end a grant now, use `pinq revoke`.")
     return moment
 
 
 def _require_name(analyst: object) -> None:
     if not isinstance(analyst, str) or not analyst.strip() or analyst != analyst.strip() or len(analyst) > MAX_NAME or not analyst.isprintable():
-        shown = repr(analyst)
-        raise QueryError(f"`analyst` is {shown if len(shown) <= 60 else shown[:57] + '...'}; it must be 1 to {MAX_NAME} printable characters without blanks around them.")
+        raise QueryError(f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without blanks around them.")
 
 
 def _require_source(policy: Policy) -> None:
@@ -282,7 +283,7 @@ def _require_source(policy: Policy) -> None:
         return
     pattern = any(sign in path.name for sign in "*?[")
     if not (any(path.parent.glob(path.name)) if pattern else path.exists()):
-        raise PolicyError(f"There is no source {path}. Correct `source:` in the policy of {policy.dataset!r}; relative paths start at the policy file.")
+        raise PolicyError(f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the policy file.")
 
 
 def _existing(policy: Policy, *, declare: bool) -> Ledger:
@@ -323,7 +324,9 @@ def _listed(names: tuple[str, ...]) -> str:
 # Propose
 
 
-def propose(data: str | os.PathLike[str], *, target: str | None = None, dataset: str | None = None, folder: str | os.PathLike[str] | None = None) -> str:
+def propose(
+    data: str | os.PathLike[str], *, target: str | None = None, dataset: str | None = None, folder: str | os.PathLike[str] | None = None
+) -> str:
     """Proposes a policy for a table, as YAML with comments. Nothing in it counts before the provider reviewed it.
 
     Args:
@@ -338,9 +341,10 @@ def propose(data: str | os.PathLike[str], *, target: str | None = None, dataset:
     source, stem = _source_of(os.fspath(data), folder)
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
-        bare = Policy(dataset=name, source=source, cap=1, max_rows=1, columns={"-": Categorical(values=("-",))}, folder=Path(folder or "."))
+        column = Categorical(values=("-",))
+        bare = Policy.model_validate({"dataset": name, "source": source, "cap": 1, "max_rows": 1, "columns": {"-": column}, "folder": folder or "."})
     except ValidationError:
-        raise PolicyError(f"The dataset name {name!r} must be letters, digits, `_`, `.` and `-`, at most 64, and start with a letter or digit.") from None
+        raise PolicyError(f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit.") from None
     connection, table, types = read_columns(bare)
     with closing(connection):
         if target is not None and target not in types:
@@ -373,9 +377,10 @@ def _propose_column(connection: Any, table: str, name: str, kind: str, rows: int
     # A cast as encoding does it, so that what is proposed is what is encoded; NaN is missing, infinities clamp.
     q, real = quoted(name), bool(re.fullmatch(_REAL, kind))
     number = "NULL::DOUBLE" if re.fullmatch(_MOMENT, kind) else f"TRY_CAST({q} AS DOUBLE)"
+    finite = f"FILTER (isfinite({number}))"
     filled, parsed, low, high, whole, codes, longest, distinct = connection.execute(
         f"SELECT count({q}) {f'FILTER (NOT isnan({number}))' if real else ''}, count({number}) FILTER (NOT isnan({number})), "
-        f"min({number}) FILTER (isfinite({number})), max({number}) FILTER (isfinite({number})), coalesce(bool_and({number} = trunc({number})) FILTER (isfinite({number})), false), "
+        f"min({number}) {finite}, max({number}) {finite}, coalesce(bool_and({number} = trunc({number})) {finite}, false), "
         f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]')), coalesce(max(length({q}::VARCHAR)), 0), approx_count_distinct({q}) FROM {table}"
     ).fetchone()
     if not filled:
@@ -383,16 +388,18 @@ def _propose_column(connection: Any, table: str, name: str, kind: str, rows: int
     numeric = parsed == filled and not codes and low is not None and not re.fullmatch(_MOMENT, kind) and kind != "BOOLEAN"
     texts = None
     if distinct <= 1.2 * MAX_CATEGORIES:  # the estimate's error is a few percent
-        texts = [text for text, in connection.execute(f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {MAX_CATEGORIES + 1}").fetchall()]
+        found = connection.execute(f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {MAX_CATEGORIES + 1}").fetchall()
+        texts = [text for text, in found]
     few = texts is not None and len(texts) <= FEW
     if re.fullmatch(_MOMENT, kind) and not few:
         return "dates and times are neither categories nor numbers here; add a column such as a year or an age to the source"
     if re.search(_IDENTITY, name.casefold()) and distinct > 0.9 * rows > FEW and (whole or not numeric):
-        return f"it seems to name rows or persons; where a person can have several rows, declare privacy_unit: {{column: {json.dumps(name, ensure_ascii=False)}, max_rows: ...}}"
+        unit = f"privacy_unit: {{column: {json.dumps(name, ensure_ascii=False)}, max_rows: ...}}"
+        return f"it seems to name rows or persons; where a person can have several rows, declare {unit}"
     if numeric and not (few and whole and (target or _are_codes(name, len(texts or ()), low, high))):
         return _propose_numeric(low, high, bool(whole), kind, parsed < rows)
     if texts is None or len(texts) > MAX_CATEGORIES:
-        return f"it has more than {MAX_CATEGORIES:,} different values, too many for categories; group them in the source, or declare the ones that are publicly known"
+        return f"it has more than {MAX_CATEGORIES:,} different values; group them in the source, or declare those that are publicly known"
     if len(texts) > FEW and len(texts) > rows / 2 and not numeric:
         return "its values hardly repeat, so they may name persons"
     values = [_category(text, kind) for text in texts if not (real and text.lower() in ("nan", "inf", "-inf"))]
@@ -447,7 +454,9 @@ def _source_of(data: str, folder: str | os.PathLike[str] | None) -> tuple[str | 
         raise PolicyError(f"{data!r} is no source; write data.parquet, data.csv, or file.duckdb::table.")
     if not inside and path.endswith((".duckdb", ".db", ".ddb")):
         raise PolicyError(f"{path} is a database; say which table of it: {path}::TABLE.")
-    shown = os.path.abspath(path) if folder is None else os.path.relpath(os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path)), os.path.realpath(folder))
+    shown = os.path.abspath(path)
+    if folder is not None:
+        shown = os.path.relpath(os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path)), os.path.realpath(folder))
     if not inside:
         return shown, Path(path).name.split(".")[0]
     return {"database": shown, "table": inside[-1]} | ({"schema": inside[0]} if len(inside) == 2 else {}), inside[-1]

@@ -528,7 +528,7 @@ def test_one_whole_count_loses_its_epsilon(in_memory: Any, tiny_policy: Policy, 
     """No vectorising: one request and one charge for each draw, on two whole tables that differ by one row."""
     handles = [in_memory(10**6, data=frame.iloc[:rows]) for rows in (39, 40)]
     bound = epsilon_lower_bound(lambda handle, runs: [handle.noisy_count(epsilon=2) for _ in range(runs)], *handles, runs=1200, error=ALMOST_NEVER)
-    assert 1 < bound <= 2
+    assert 0.7 < bound <= 2
     assert handles[0].budget.spent == 2400
 
 

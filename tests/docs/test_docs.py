@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents say is true of the code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+import pinq
+from pinq import errors
+from pinq.local import open_ledger
+from pinq.policy import DatabaseTable, Policy
+from pinq.schema import Categorical, Numeric, PrivacyUnit
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what the README's examples use, so that no ledger is left in the checkout."""
+    shutil.copytree(ROOT / "policies", tmp_path / "policies")
+    (tmp_path / "data").mkdir()
+    shutil.copy(ROOT / "data" / "adult.parquet", tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_readmes_python_runs(project: Path) -> None:
+    """The analyst's example works on a grant of 1 and leaves something of it."""
+    mpl.use("Agg")
+    ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
+    ledger.grant("analyst1", 10**9)
+    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    assert names["tree"].cost_ == pinq.epsilon.exact(5 * 10**8)
+    assert names["h"].budget.spent == pinq.epsilon.exact(8 * 10**8)
+
+
+def test_the_readmes_commands_exist() -> None:
+    """Every `pinq` and `make` command of the README is a real one, and its options too."""
+    helps: dict[str, str] = {}
+    for line in re.findall(r"^\$ pinq (.*)$", README, flags=re.MULTILINE):
+        words = line.split("#")[0].split()
+        if words[0] not in helps:
+            done = subprocess.run([sys.executable, "-m", "pinq.cli", words[0], "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""})
+            helps[words[0]] = done.stdout
+        for option in (word for word in words if word.startswith("-")):
+            assert option in helps[words[0]], line
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(re.findall(r"`?make ([a-z-]+)", README)) - {"are"} <= targets
+
+
+@pytest.mark.parametrize("model", [Policy, DatabaseTable, PrivacyUnit, Categorical, Numeric])
+def test_every_policy_key_is_documented(model: type) -> None:
+    """The reference names every key that a policy may have."""
+    for name, field in model.model_fields.items():
+        if name != "folder":
+            assert re.search(rf"\b{field.alias or name}\b", REFERENCE), name
+
+
+def test_every_error_is_drawn() -> None:
+    """The tree in errors.py names every error class, and codes differ."""
+    assert errors.__doc__ is not None
+    classes = [getattr(errors, name) for name in errors.__all__]
+    assert all(one.__name__ in errors.__doc__ for one in classes)
+    assert len({one.code for one in classes}) == len(classes)
+
+
+@pytest.mark.parametrize("policy", sorted((ROOT / "policies").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_policy_loads(policy: Path) -> None:
+    """Example policies are reviewed and fit their source."""
+    loaded = pinq.load_policy(policy)
+    assert loaded.unreviewed_fields() == []
+    assert loaded.source_path().exists()
+
+
+def test_links_lead_somewhere() -> None:
+    """Relative links of README and docs exist."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    """The main job, end to end, in a copy of the project."""
+    for name in ("examples", "policies", "data"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    done = subprocess.run([sys.executable, str(tmp_path / "examples" / "adult.py")], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    private, exact = (float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("DiffPID3, epsilon 1", "not private"))
+    assert exact - 0.06 < private <= exact + 0.02
+    assert "Refused: This would cost epsilon 0.3" in done.stdout
+    for name in ("tree.png", "tree.txt", "tree.json", "audit.html"):
+        assert (tmp_path / "build" / "demo" / name).stat().st_size > 500

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine against a table counted row by row in numpy, on hostile names and values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import encode, members, tabulate
+
+from pinq.engine import open_engine
+from pinq.engine.duckdb import Moments, Sparse, TableRequest
+from pinq.parts import Block, Cross, Cuts, Groups, Part, PartSet, Shards, Values, bind
+from pinq.policy import Policy
+from pinq.schema import Categorical, Numeric
+
+WHOLE = PartSet([Block(Part())])
+HOSTILE = ["select", 'a"b', "c0", "c1", "row_coin", "unit", "codes", "source", "価格", "x; DROP TABLE codes --", "p", "m", "%s", " x", "k0", "'", "é", "é"]
+TEXTS = ["a", "b'", 'c"', "", " a", "NULL", "select", "é", "é", "nan", "1", "true", "\\", "ß"]
+NUMBERS = st.one_of(st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, 0.3, 10.0, 9.999999999]), st.floats(-20, 30), st.integers(-3, 14).map(float))
+
+
+@st.composite
+def worlds(draw: Any) -> tuple[Policy, pd.DataFrame]:
+    """A policy of a few columns and a table with values that fit it, or not."""
+    names = draw(st.lists(st.sampled_from(HOSTILE), min_size=2, max_size=4, unique=True))
+    rows = draw(st.integers(0, 40))
+    columns: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    for place, name in enumerate(names):
+        nullable = draw(st.booleans())
+        if place == 0 or draw(st.booleans()):
+            values = draw(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6, unique=True))
+            columns[name] = {"type": "categorical", "values": values, "nullable": nullable}
+            data[name] = draw(st.lists(st.sampled_from([*values, *values, "undeclared", None]), min_size=rows, max_size=rows))
+        else:
+            grid = draw(st.sampled_from([{"lower": 0, "upper": 10}, {"lower": -3, "upper": 9, "integer": True}, {"lower": 0, "upper": 1, "step": "0.1"}]))
+            columns[name] = {"type": "numeric", "nullable": nullable, **grid}
+            data[name] = draw(st.lists(NUMBERS, min_size=rows, max_size=rows))
+    frame = pd.DataFrame({name: pd.Series(values, dtype=object if columns[name]["type"] == "categorical" else float) for name, values in data.items()})
+    return Policy(dataset="world", cap=1, max_rows=1000, columns=columns), frame
+
+
+def spec_of(draw: Any, name: str, column: Any) -> Any:
+    if isinstance(column, Numeric):
+        grid = sorted(draw(st.sets(st.integers(1, column.cells - 1), min_size=1, max_size=3)))
+        return Cuts(name, tuple(column.edge(cell) for cell in grid))
+    if draw(st.booleans()):
+        return Values(name)
+    labels = list(column.labels)
+    owner = draw(st.lists(st.integers(0, 2), min_size=len(labels), max_size=len(labels)))  # 2: in no group
+    groups = [tuple(label for label, group in zip(labels, owner, strict=True) if group == which) for which in (0, 1)]
+    groups = [group for group in groups if group]
+    return Groups(name, tuple(groups)) if groups else Values(name)
+
+
+@given(st.data())
+@settings(max_examples=120)
+def test_tables_are_those_of_the_rows(data: st.DataObject) -> None:
+    """Any parts, any columns, any values: the engine's counts, sums and squares are those that a loop over the rows gives."""
+    policy, frame = data.draw(worlds())
+    schema = policy.schema_
+    names = list(schema.columns)
+
+    def partition() -> Any:
+        chosen = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+        specs = tuple(spec_of(data.draw, name, schema.columns[name]) for name in chosen)
+        return bind(specs[0] if len(specs) == 1 else Cross(specs), schema)
+
+    parts, aside = WHOLE, []
+    for _ in range(data.draw(st.integers(0, 3))):
+        parts = parts.split(partition()) if data.draw(st.booleans()) else parts.split([partition() for _ in range(len(parts))])
+        if len(parts) > 12:
+            keep = sorted(data.draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=6)))
+            rest = sorted(set(range(len(parts))) - set(keep))
+            aside.append(parts.take(np.array(rest[:4], dtype=np.int64)))
+            parts = parts.take(np.array(keep))
+    parts = PartSet.union([parts, *aside])
+    requests, axes = [], []
+    for _ in range(data.draw(st.integers(1, 3))):
+        own = [bind(spec_of(data.draw, name, schema.columns[name]), schema).axes[0] for name in data.draw(st.lists(st.sampled_from(names), max_size=2, unique=True))]
+        axes.append(own)
+        requests.append(TableRequest(tuple(own), sparse=bool(own) and data.draw(st.booleans())))
+    numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric)]
+    moments = data.draw(st.sampled_from([None, *(Moments(name, shift, squares) for name in numeric for shift, squares in ((0, True), (2, True), (0, False)))]))
+    codes = encode(frame, schema)
+    engine, report = open_engine(policy, data=frame, salt=b"salt", report=True)
+    try:
+        assert report is not None
+        assert engine.rows() == report.encoded_rows == len(next(iter(codes.values())))
+        assert report.source_rows == len(frame)
+        found = engine.tabulate(parts, requests, moments)
+    finally:
+        engine.close()
+    for request, own, table in zip(requests, axes, found, strict=True):
+        want = tabulate(parts, own, codes, moments, schema.columns[moments.column].null_code if moments else None)
+        if isinstance(table, Sparse):
+            shape = (len(parts), *request.shape)
+            dense = np.zeros((math.prod(shape), *want.shape[len(shape) :]), dtype=object)
+            dense[table.places] = table.values
+            assert (np.diff(table.places) > 0).all()
+            table = dense.reshape(want.shape)
+        assert table.shape == want.shape
+        assert (table == want).all()
+
+
+@given(worlds())
+@settings(max_examples=40)
+def test_what_is_left_out_is_counted(world: tuple[Policy, pd.DataFrame]) -> None:
+    """The provider's report agrees, column by column, with each column's own rule."""
+    policy, frame = world
+    engine, report = open_engine(policy, data=frame, salt=b"", report=True)
+    engine.close()
+    assert report is not None
+    for name, column in policy.columns.items():
+        assert report.left_out[name] == int((column.encode(frame[name]) < 0).sum())
+        if isinstance(column, Numeric):
+            assert report.clamped[name] == int(((frame[name] < float(column.lower)) | (frame[name] > float(column.upper))).sum())
+
+
+def test_every_hostile_name_and_value_at_once() -> None:
+    """Quotes, unicode, reserved words and the engine's own internal names are names like any other."""
+    random = np.random.default_rng(0)
+    names = [name for name in HOSTILE if name != "é"]
+    frame = pd.DataFrame({name: random.choice(TEXTS, 200) for name in names})
+    policy = Policy(dataset="h", cap=1, max_rows=1000, columns={name: {"type": "categorical", "values": TEXTS} for name in names})
+    schema = policy.schema_
+    engine, _ = open_engine(policy, data=frame, salt=b"x")
+    for name in names:
+        table = engine.tabulate(WHOLE.split(bind(Cross((Values(name), Shards(2))), schema)))[0].reshape(-1, 2)
+        assert table.sum(axis=1).tolist() == [int((frame[name] == text).sum()) for text in TEXTS]
+    engine.close()
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 10_000])
+def test_ten_thousand_values(count: int) -> None:
+    """Histograms, groups, single parts and their mixtures over domains at and beyond the width of one byte."""
+    random = np.random.default_rng(count)
+    values = [f"värde '{i}\"" for i in range(count)]
+    frame = pd.DataFrame({"v": random.choice(values, 3000), "s": random.choice(["f", "m"], 3000), "x": random.integers(0, 5000, 3000)})
+    columns = {"v": {"type": "categorical", "values": values}, "s": {"type": "categorical", "values": ["f", "m"]}, "x": {"type": "numeric", "lower": 0, "upper": 4999, "integer": True}}
+    policy = Policy(dataset="wide", cap=1, max_rows=5000, columns=columns)
+    schema = policy.schema_
+    codes = encode(frame, schema)
+    engine, _ = open_engine(policy, data=frame, salt=b"x")
+    by_value, by_sex = bind(Values("v"), schema), bind(Values("s"), schema)
+    men, women = WHOLE.split(by_sex)
+    few = random.choice(count, 150, replace=False)
+    halves = bind(Groups("v", (tuple(values[: count // 2]), tuple(values[count // 2 : -1]))), schema)
+    cut = bind(Cuts("x", tuple(range(10, 4990, 10))), schema)
+    mixed = [
+        WHOLE.split(by_value),
+        WHOLE.split(by_sex).split(by_value),
+        PartSet([*(Block(Part(men, by_value, int(i))) for i in few), Block(women, by_value)]),
+        PartSet([*(Block(Part(men, by_value, int(i)), cut) for i in few[:3]), Block(women, halves)]),
+        WHOLE.split(by_value).take(few).split(halves),
+    ]
+    for parts in mixed:
+        found = engine.tabulate(parts)[0]
+        if len(parts) > 2000:  # the loop over rows is too slow: count by codes
+            flat = codes["v"] if parts.shape == (count,) else codes["s"] * count + codes["v"] if len(parts.shape) == 2 else None
+            if flat is not None:
+                assert (found == np.bincount(flat, minlength=len(parts))).all()
+                continue
+        some = random.choice(len(parts), min(300, len(parts)), replace=False)
+        assert found[some].tolist() == [int(members(parts.at(int(i)), codes).sum()) for i in some]
+    engine.close()
+
+
+def test_a_tree_sixty_levels_deep() -> None:
+    """As deep as a request may go: the last level still counts its rows."""
+    frame = pd.DataFrame({"x": np.arange(100)})
+    policy = Policy(dataset="deep", cap=1, max_rows=1000, columns={"x": {"type": "numeric", "lower": 0, "upper": 99, "integer": True}})
+    schema = policy.schema_
+    engine, _ = open_engine(policy, data=frame, salt=b"")
+    part, leaves = Part(), []
+    for cut in range(1, 61):
+        partition = bind(Cuts("x", (cut,)), schema)
+        leaves.append(Block(Part(part, partition, 0)))
+        part = Part(part, partition, 1)
+    assert engine.tabulate(PartSet([*leaves, Block(part)]))[0].tolist() == [1] * 60 + [40]
+    engine.close()
+
+
+# Shards
+
+
+def shards(policy: Policy, frame: pd.DataFrame, spec: Shards, salt: bytes, by: str) -> np.ndarray:
+    """Rows by value and shard, shape (values, shards)."""
+    engine, _ = open_engine(policy, data=frame, salt=salt)
+    found = engine.tabulate(WHOLE.split(bind(Cross((Values(by), spec)), policy.schema_)))[0]
+    engine.close()
+    return found.reshape(-1, spec.count)
+
+
+POPULATION = Policy(
+    dataset="shards", cap=1, max_rows=10_000,
+    columns={"id": {"type": "categorical", "values": [str(i) for i in range(300)]}, "s": {"type": "categorical", "values": ["f", "m"]}},
+)
+
+
+def population(rows: int = 900, seed: int = 0) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    return pd.DataFrame({"id": random.integers(0, 300, rows).astype(str), "s": random.choice(["f", "m"], rows)})
+
+
+def test_each_row_is_in_one_shard() -> None:
+    """Shards part the rows: nobody is lost or counted twice, and each shard gets its share."""
+    frame = population(6000)
+    found = shards(POPULATION, frame, Shards(7), b"salt", "id")
+    assert found.sum(axis=1).tolist() == [int((frame.id == str(i)).sum()) for i in range(300)]
+    expected = len(frame) / 7
+    assert (np.abs(found.sum(axis=0) - expected) < 6 * math.sqrt(expected)).all()
+
+
+def test_shards_are_steady_and_keyed() -> None:
+    """The same salt and key give the same shards in every session; another salt or key gives others."""
+    frame = population()
+    first = shards(POPULATION, frame, Shards(5), b"salt", "id")
+    assert (shards(POPULATION, frame, Shards(5), b"salt", "id") == first).all()
+    assert (shards(POPULATION, frame, Shards(5, 1), b"salt", "id") != first).any()
+    assert (shards(POPULATION, frame, Shards(5), b"other", "id") != first).any()
+
+
+def test_the_order_of_rows_does_not_move_them() -> None:
+    """Shards go by what a row is, not by where it stands."""
+    frame = population()
+    assert (shards(POPULATION, frame.sample(frac=1, random_state=1), Shards(5), b"salt", "id") == shards(POPULATION, frame, Shards(5), b"salt", "id")).all()
+
+
+@given(st.integers(0, 299), st.sampled_from("fm"), st.integers(1, 9))
+@settings(max_examples=12)
+def test_a_new_row_moves_no_other_row(person: int, sex: str, count: int) -> None:
+    """With one more row exactly one shard of its own value gains exactly one row, equal rows or not: shards have stability one."""
+    frame = population(400)
+    more = pd.concat([pd.DataFrame({"id": [str(person)], "s": [sex]}), frame])
+    changed = shards(POPULATION, more, Shards(count), b"salt", "id") - shards(POPULATION, frame, Shards(count), b"salt", "id")
+    assert changed.sum() == np.abs(changed).sum() == 1
+    assert changed[person].sum() == 1
+
+
+def test_another_encoding_makes_other_shards() -> None:
+    """Coins follow all columns, so under a changed schema ``Shards`` is another partition and its charges add."""
+    narrow, wide = POPULATION.schema_, Policy(**POPULATION.model_dump() | {"columns": {"s": {"type": "categorical", "values": ["f", "m"]}}}).schema_
+    assert bind(Shards(3), narrow).key != bind(Shards(3), wide).key
+    assert bind(Values("s"), narrow).key == bind(Values("s"), wide).key
+
+
+# Privacy units
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), st.integers(1, 3), st.integers(0, 2**32 - 1))
+@settings(max_examples=40)
+def test_a_unit_keeps_its_bound_and_no_other_unit_notices(rows: list[tuple[int, int]], bound: int, seed: int) -> None:
+    """At most ``max_rows`` rows of each unit are kept, the same ones whatever the order and whoever else is in the table."""
+    columns = {"v": {"type": "categorical", "values": [str(i) for i in range(5)]}}
+    policy = Policy(dataset="u", cap=1, max_rows=100, columns=columns, privacy_unit={"column": "who", "max_rows": bound})
+
+    def kept(chosen: list[tuple[int, int]]) -> np.ndarray:
+        frame = pd.DataFrame({"who": [f"p{who}" for who, _ in chosen], "v": [str(value) for _, value in chosen]}, dtype=object)
+        engine, _ = open_engine(policy, data=frame, salt=b"salt")
+        found = engine.tabulate(WHOLE.split(bind(Values("v"), policy.schema_)))[0]
+        engine.close()
+        return found
+
+    alone = [kept([row for row in rows if row[0] == who]) for who in range(4)]
+    assert all(one.sum() == min(bound, sum(row[0] == who for row in rows)) for who, one in enumerate(alone))
+    together = kept(rows)
+    assert (together == sum(alone)).all()
+    assert (kept([rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]) == together).all()
+
+
+def test_rows_without_a_unit_are_left_out() -> None:
+    """Nobody knows whose they are, so nobody could bound them."""
+    policy = Policy(dataset="u", cap=1, max_rows=9, columns={"v": {"type": "categorical", "values": ["a"]}}, privacy_unit={"column": "who", "max_rows": 2})
+    frame = pd.DataFrame({"who": ["x", None, "x", "x", None], "v": ["a"] * 5})
+    engine, report = open_engine(policy, data=frame, salt=b"", report=True)
+    assert report is not None
+    assert (engine.rows(), report.over_unit) == (2, 3)
+    engine.close()
+
+
+def test_all_forms_of_a_table_encode_alike(tmp_path: Any) -> None:
+    """A frame, an Arrow table, Parquet, CSV and a DuckDB table with the same rows give the same tables."""
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    frame = pd.DataFrame({"s": ["f", "m", None, "x", "f"], "x": [1.0, math.nan, 3.0, 1e9, -5.0], "b": [True, False, True, True, False]})
+    columns: dict[str, Any] = {
+        "s": {"type": "categorical", "values": ["f", "m"], "nullable": True},
+        "x": {"type": "numeric", "lower": 0, "upper": 10, "integer": True, "nullable": True},
+        "b": {"type": "categorical", "values": [True, False]},
+    }
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    pq.write_table(table, tmp_path / "t.parquet")
+    pq.write_table(table.slice(0, 2), tmp_path / "part-0.parquet")
+    pq.write_table(table.slice(2), tmp_path / "part-1.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with duckdb.connect(str(tmp_path / "d.duckdb")) as connection:
+        connection.register("frame", table)
+        connection.execute('CREATE TABLE "Ta ble" AS SELECT * FROM frame')
+    sources: list[Any] = ["t.parquet", "part-*.parquet", "t.csv", {"database": "d.duckdb", "table": "Ta ble"}]
+    policies = [(Policy(dataset="f", cap=1, max_rows=9, columns=columns, source=source, folder=tmp_path), None) for source in sources]
+    policies += [(Policy(dataset="f", cap=1, max_rows=9, columns=columns), data) for data in (frame, table, table.combine_chunks().filter(pa.array([True] * 5)))]
+    found = []
+    for policy, data in policies:
+        schema = policy.schema_
+        engine, report = open_engine(policy, data=data, salt=b"s", report=True)
+        found.append((engine.tabulate(WHOLE.split(bind(Cross((Values("s"), Values("b"), Values("x"), Shards(3))), schema)))[0].tolist(), report))
+        engine.close()
+    assert all(one == found[0] for one in found)
+    assert found[0][1].encoded_rows == 4
+    assert isinstance(policies[0][0].columns["s"], Categorical)
+    assert len(list(itertools.chain(found))) == 7
