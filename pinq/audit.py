@@ -127,7 +127,8 @@ class Account:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         return {
-            "analyst": self.analyst, "state": self.state, "limit": _float(self.limit), "spent": _float(self.spent), "remaining": _float(self.remaining),
+            "analyst": self.analyst, "state": self.state,
+            "limit": _float(self.limit), "spent": _float(self.spent), "remaining": _float(self.remaining),
             "expires": self.expires or None, "answered": self.answered, "charged_not_answered": self.unanswered,
             "refused": dict(self.refused), "first": self.first or None, "last": self.last or None,
         }
@@ -231,7 +232,9 @@ class Audit:
         print_table(console, heads, gone, "Exhaustion: asked for more than what remained", most=RECENT)
         changes = [[when(one.at), one.kind, one.analyst, one.about] for one in self.changes]
         print_table(console, ["when", "event", "analyst", "what"], changes, "Grants and policy", most=RECENT)
-        spending = [[when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome] for one in self.requests]
+        spending = [
+            [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome] for one in self.requests
+        ]
         heads = ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"]
         print_table(console, heads, spending, "Spending over time", most=RECENT)
 

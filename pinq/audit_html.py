@@ -83,7 +83,7 @@ def _analysts(audit: Audit) -> str:
         asked = [_when(at).replace(" ", "<br>") for at in (one.first, one.last)]
         numbers = [show(one.limit), show(one.spent), show(one.remaining), meter, f"{one.answered:,}", refusals, f"{one.unanswered:,}"]
         return [_text(one.analyst), state, *numbers, _when(one.expires) or "never", *asked]
-    heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "answered>", "refused>", "unanswered>", "expires", "first asked", "last asked"]
+    heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "answered>", "refused>", "unanswered>", "expires", "first", "last"]
     note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
     return _table("Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note)
 
@@ -153,7 +153,8 @@ def _charts(audit: Audit) -> list[str]:
         style = f"s{list(by_analyst).index(name) % MAX_LINES}"
         series = [_Series("spent", _stepped(own, "spent"), f"{style} area"), _Series("limit", _stepped(own, "limit"), "limit")]
         about = f"{show(account.spent)} of {show(account.limit)} spent in {account.answered:,} answered queries, {account.refused.total():,} refused."
-        charts.append(_figure(f"chart-{place}", f"{_text(name)}, against the own limit", about, series, [one for one in own if one.asked is not None], "spent"))
+        refused = [one for one in own if one.asked is not None]
+        charts.append(_figure(f"chart-{place}", f"{_text(name)}, against the limit granted", about, series, refused, "spent"))
     if len(drawn) > MAX_CHARTS:
         charts.append(f"<p>Charts of the first {MAX_CHARTS} of {len(drawn):,} analysts; the tables have all.</p>")
     return [f"<section><h2>Spending against the limits</h2>{''.join(charts)}</section>"]
@@ -205,13 +206,15 @@ def _figure(key: str, title: str, about: str, series: list[_Series], refusals: l
         marks += f"<g class='refusal' transform='{place}'><path d='M-5-5 5 5M-5 5 5-5'/><title>{said}</title></g>"
     names = ""
     for height, line in _apart([(y(line.points[-1][1]), line) for line in series]):
-        names += f"<text class='name {line.style}' x='{WIDTH - RIGHT + 10}' y='{height + 4:.1f}'>{_text(_clip(line.label))} {show(line.points[-1][1])}</text>"
+        label = f"{_text(_clip(line.label))} {show(line.points[-1][1])}"
+        names += f"<text class='name {line.style}' x='{WIDTH - RIGHT + 10}' y='{height + 4:.1f}'>{label}</text>"
     day = " to ".join(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last)))
     key_line = f"<span class='key'>{day}. Dashed: the limit{'. ✕: refused for want of budget' if refusals else ''}.</span>"
     return (
         f"<figure><figcaption><b>{title}</b> {about} {key_line}</figcaption>"
         f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-labelledby='{key}-t {key}-d'><title id='{key}-t'>{title}</title>"
-        f"<desc id='{key}-d'>Step chart of epsilon spent over time. {about} The tables below have the numbers.</desc>{grid}{paths}{marks}{names}</svg></figure>"
+        f"<desc id='{key}-d'>Step chart of epsilon spent over time. {about} The tables below have the numbers.</desc>"
+        f"{grid}{paths}{marks}{names}</svg></figure>"
     )
 
 

@@ -26,9 +26,8 @@ from pinq.errors import PinqError, QueryError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
-    from pinq.provider import Account, CheckReport, GrantReport
+    from pinq.provider import Account, CheckReport
     from pinq.queryable import PrivateQueryable
     from pinq.schema import Schema
 
@@ -38,8 +37,8 @@ ABOUT = """\
 Let others mine a table that you may not hand out.
 
 You declare in a [bold]policy[/bold] what is publicly known about the table, and grant each analyst a budget [bold]epsilon[/bold]. \
-They ask for counts, sums, averages and choices; every answer is differentially private, every cost is charged first and logged, and when the budget is gone the answer is no. \
-An [bold]audit[/bold] replays the log: who asked what, what it cost, who ran out when.
+They ask for counts, sums, averages and choices; every answer is differentially private, every cost is charged first and logged, \
+and when the budget is gone the answer is no. An [bold]audit[/bold] replays the log: who asked what, what it cost, who ran out when.
 """
 EXAMPLES = """\
 [bold]From a table to an audit[/bold]
@@ -70,11 +69,10 @@ def _option(*names: str, metavar: str, help: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, show_default=False)
 
 
-Command = Callable[..., None]
 PolicyFile = Annotated[Path, _argument("POLICY", "The policy file.")]
 Analyst = Annotated[str, _argument("ANALYST", "Whose grant it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Expires = Annotated[str | None, _option("--expires", metavar="DATE", help="End of the grant: 2030-01-31 (all of that day, UTC), or a time: 2030-01-31T18:00Z.")]
+Expires = Annotated[str | None, _option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z.")]
 
 
 def main() -> None:
@@ -82,7 +80,7 @@ def main() -> None:
     app(prog_name="pinq")
 
 
-def _guarded(command: Command) -> Command:
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     """Errors as one line and an exit status. What is not ours is named by its type alone: its text could quote a row."""
 
     @functools.wraps(command)
@@ -91,9 +89,8 @@ def _guarded(command: Command) -> Command:
             command(*args, **kwargs)
         except PinqError as error:
             _fail(" ".join(part.strip() + (";" if i else "") for i, part in enumerate(str(error).splitlines())).rstrip(";"))
-        except BrokenPipeError:
+        except BrokenPipeError:  # the reader had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(1) from None
         except OSError as error:
             _fail(f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}.")
         except Exception as error:
@@ -102,7 +99,7 @@ def _guarded(command: Command) -> Command:
             if isinstance(error, ModuleNotFoundError) and error.name in ("duckdb", "opendp", "sqlalchemy", "yaml"):
                 _fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
             logging.getLogger("pinq.cli").exception("the command failed")
-            _fail(f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps the details, which may quote the data.")
+            _fail(f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details, which may quote data.")
 
     return run
 
@@ -182,16 +179,14 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
 @app.command(rich_help_panel="Grant")
 @_guarded
 def grant(
-    policy: PolicyFile,
-    analyst: Analyst,
+    policy: PolicyFile, analyst: Analyst,
     epsilon: Annotated[str, _option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.")],
-    expires: Expires = None,
-    as_json: AsJson = False,
+    expires: Expires = None, as_json: AsJson = False,
 ) -> None:
     """Grant a new analyst a budget."""
     from pinq.provider import grant as grant_budget
 
-    _print_grant(grant_budget(policy, analyst, epsilon, expires), "granted", as_json)
+    _print_account(grant_budget(policy, analyst, epsilon, expires), "granted", as_json)
 
 
 @app.command(rich_help_panel="Grant")
@@ -208,28 +203,27 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
         return
     console = _console()
     left = decimal(max(0, status.cap - status.spent))
-    console.print(_plain(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap"))
+    console.print(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap")
     if not status.accounts:
-        console.print(_plain(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
+        console.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
         return
-    print_table(console, ["analyst", "state", "limit >", "spent >", "remaining >", "expires"], [_account_row(one) for one in status.accounts])
+    rows = [[one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), _until(one)] for one in status.accounts]
+    print_table(console, ["analyst", "state", "limit >", "spent >", "remaining >", "expires"], rows)
 
 
 @app.command(rich_help_panel="Grant")
 @_guarded
 def extend(
-    policy: PolicyFile,
-    analyst: Analyst,
+    policy: PolicyFile, analyst: Analyst,
     epsilon: Annotated[str | None, _option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
-    expires: Expires = None,
-    as_json: AsJson = False,
+    expires: Expires = None, as_json: AsJson = False,
 ) -> None:
     """Raise a budget, or move its expiry."""
     from pinq.provider import extend as extend_grant
 
     if epsilon is None and expires is None:
         raise typer.BadParameter("say how much more (--epsilon), until when (--expires), or both")
-    _print_grant(extend_grant(policy, analyst, epsilon, expires), "extended", as_json)
+    _print_account(extend_grant(policy, analyst, epsilon, expires), "extended", as_json)
 
 
 @app.command(rich_help_panel="Grant")
@@ -242,31 +236,14 @@ def revoke(
 
     if not yes and sys.stdin.isatty():
         typer.confirm(printable(f"Revoke the grant of {analyst!r}?"), abort=True, err=True)
-    _print_grant(revoke_grant(policy, analyst), "revoked", as_json)
+    _print_account(revoke_grant(policy, analyst), "revoked", as_json)
 
 
 # Ask
 
 
-class Verb(StrEnum):
-    """What may be asked."""
-
-    count = "count"  # type: ignore[assignment]
-    sum = "sum"
-    avg = "avg"
-    choose = "choose"
-
-
-class ScoreName(StrEnum):
-    """What a choice goes by."""
-
-    gini = "gini"
-    info_gain = "info_gain"
-    max_class = "max_class"
-    mutual_information = "mutual_information"
-    squared_error = "squared_error"
-    balance = "balance"
-    class_count = "class_count"
+Verb = StrEnum("Verb", ["count", "sum", "avg", "choose"])
+ScoreName = StrEnum("ScoreName", ["gini", "info_gain", "max_class", "mutual_information", "squared_error", "balance", "class_count"])
 
 
 @app.command(rich_help_panel="Ask")
@@ -327,7 +304,7 @@ def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, 
     if (score is ScoreName.balance) != (target is None):
         raise typer.BadParameter(f"--score {score.value} {'needs' if target is None else 'takes no'} --target")
     if (score is ScoreName.class_count) != (not candidate):
-        raise typer.BadParameter("--score class_count chooses a value of --target; it takes no --candidate" if candidate else "`choose` needs a --candidate")
+        raise typer.BadParameter("--score class_count chooses a value of --target, not a --candidate" if candidate else "`choose` needs a --candidate")
 
 
 def _spec(text: str, schema: Schema) -> Any:
@@ -412,9 +389,6 @@ def audit(
         typer.echo(printable(f"Wrote {output}."), err=True)
 
 
-# Print
-
-
 def _console(file: Any = None) -> Console:
     from rich.console import Console
 
@@ -423,37 +397,26 @@ def _console(file: Any = None) -> Console:
     return Console(file=out, width=None if out.isatty() else 140, highlight=False, markup=False, emoji=False)
 
 
-def _plain(text: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text(printable(text), style=style)
-
-
 def _print_json(content: dict[str, Any]) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
 
 
-def _account_row(one: Account) -> list[str]:
-    from pinq.epsilon import show as decimal
-
-    return [one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), _until(one)]
-
-
 def _until(one: Account) -> str:
-    return "never" if one.expires is None else one.expires.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00").removesuffix(" 23:59:59")
+    from pinq.audit import when
+
+    return when(one.expires.isoformat()) if one.expires else "never"
 
 
-def _print_grant(report: GrantReport, done: str, as_json: bool) -> None:
+def _print_account(one: Account, done: str, as_json: bool) -> None:
     from pinq.epsilon import show as decimal
 
     if as_json:
-        _print_json(report.to_dict())
+        _print_json(one.to_dict() | {"warnings": list(one.warnings)})
     else:
-        one = report.account
         until = "" if one.expires is None or done == "revoked" else f", until {_until(one)} (UTC)"
         numbers = f"limit {decimal(one.limit)}, spent {decimal(one.spent)}, remaining {decimal(one.remaining)}"
         typer.echo(printable(f"{one.analyst}: {done}. {numbers}{until}"))
-    for warning in report.warnings:
+    for warning in one.warnings:
         typer.echo(f"Warning: {printable(warning)}", err=True)
 
 
@@ -464,7 +427,7 @@ def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
     console = _console()
     lost = f"{report.source_rows - report.encoded_rows:,} left out"
     over = f", {report.over_unit:,} of them over the privacy unit's bound" if report.over_unit else ""
-    console.print(_plain(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost}{over}"))
+    console.print(printable(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost}{over}"))
     rows = []
     for name, column in schema.columns.items():
         start = f"columns.{name}."
@@ -473,12 +436,12 @@ def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
         rows.append([name, describe(column), f"{report.left_out[name]:,}", clamped, waiting])
     print_table(console, ["column", "domain", "left out >", "clamped >", "unreviewed"], rows)
     for one in report.advice:
-        console.print(_plain(f"Note: {one}"))
+        console.print(printable(f"Note: {one}"))
     for one in report.problems:
-        console.print(_plain(f"Not ready: {one}", "red"))
+        console.print(printable(f"Not ready: {one}"), style="red")
     if report.ready:
-        console.print(_plain(f"Ready. Next: pinq grant {policy} ANALYST --epsilon 1.0", "green"))
-    console.print(_plain("These numbers are exact: they are for the provider's eyes only.", "dim"))
+        console.print(printable(f"Ready. Next: pinq grant {policy} ANALYST --epsilon 1.0"), style="green")
+    console.print(printable("These numbers are exact: they are for the provider's eyes only."), style="dim")
 
 
 def _print_preview(found: Any, as_json: bool) -> None:
@@ -509,8 +472,8 @@ def _print_answer(handle: PrivateQueryable, asked: Any, answer: Any, expected: s
     if asked is handle:
         typer.echo(printable(_shown(answer)))
     else:
-        number = isinstance(answer, np.ndarray)
-        print_table(_console(), [*heads, "answer >" if number else "answer"], [[_shown(label) for label in row] for row in rows])
+        last = "answer >" if isinstance(answer, np.ndarray) else "answer"
+        print_table(_console(), [*heads, last], [[_shown(label) for label in row] for row in rows])
     typer.echo(printable(f"{expected}; {budget!r}"), err=True)
 
 

@@ -136,7 +136,7 @@ class Ledger:
         self._process = os.getpid()
         self._sqlite = self.url.startswith("sqlite")
         try:
-            options: dict[str, Any] = {"poolclass": sa.StaticPool} if memory else {}
+            options: dict[str, Any] = {"poolclass": sa.StaticPool} if memory else {} if self._sqlite else {"isolation_level": "READ COMMITTED"}
             if self._sqlite:
                 options["connect_args"] = {"timeout": 0, "check_same_thread": False}
                 if self._file is not None:
@@ -432,6 +432,7 @@ class Ledger:
 
     def _begin(self, connection: sa.Connection) -> None:
         if not self._sqlite:
+            # One writer at a time; what it reads next is what the one before committed.
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(7162390)"))
             return
         deadline = time.monotonic() + BUSY_SECONDS

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -31,7 +31,7 @@ from pinq.local import open_ledger
 from pinq.policy import Policy, _number, load_policy
 from pinq.schema import REAL_CELLS, Categorical, closest
 
-__all__ = ["Account", "CheckReport", "GrantReport", "Status", "check", "extend", "grant", "parse_expiry", "propose", "revoke", "show"]
+__all__ = ["Account", "CheckReport", "Status", "check", "extend", "grant", "parse_expiry", "propose", "revoke", "show"]
 
 _WHOLE = r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER)"
 _REAL = r"(FLOAT|DOUBLE|DECIMAL.*)"
@@ -96,6 +96,7 @@ class Account:
     Attributes:
         remaining: What can still be asked: 0 once revoked or expired, and never more than the cap leaves.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
+        warnings: After a change, what the provider should know about it.
     """
 
     analyst: str
@@ -104,23 +105,12 @@ class Account:
     remaining: int
     expires: datetime | None
     state: str
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         numbers = {name: float(exact(getattr(self, name))) for name in ("limit", "spent", "remaining")}
         return {"analyst": self.analyst, **numbers, "expires": self.expires.isoformat() if self.expires else None, "state": self.state}
-
-
-@dataclass(frozen=True)
-class GrantReport:
-    """An account after a change, and what the provider should know about it."""
-
-    account: Account
-    warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return self.account.to_dict() | {"warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -157,7 +147,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         problems.append("no row can be encoded, so every answer would be noise alone")
     rows = max(1, counted.source_rows)
     advice = [
-        f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare what they hold, or `nullable: true`"
+        f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare it, or `nullable: true`"
         for name, missing in counted.left_out.items() if missing >= LEFT_OUT_SHARE * rows and missing
     ]
     advice += [
@@ -170,7 +160,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     )
 
 
-def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, expires: str | date | None = None) -> GrantReport:
+def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, expires: str | date | None = None) -> Account:
     """Grants a new analyst a budget. Warns, and does not refuse, where all grants together pass the cap.
 
     Args:
@@ -194,7 +184,7 @@ def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, 
         return _report(ledger, analyst)
 
 
-def extend(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss | None = None, expires: str | date | None = None) -> GrantReport:
+def extend(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss | None = None, expires: str | date | None = None) -> Account:
     """Raises an analyst's limit by ``epsilon``, moves the expiry, or both.
 
     Raises:
@@ -210,7 +200,7 @@ def extend(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss 
         return _report(ledger, analyst)
 
 
-def revoke(policy: str | os.PathLike[str] | Policy, analyst: str) -> GrantReport:
+def revoke(policy: str | os.PathLike[str] | Policy, analyst: str) -> Account:
     """Ends a grant at once; what it spent stays spent.
 
     Raises:
@@ -255,7 +245,7 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
             with suppress(ValueError):
                 found = read(expires.strip())
     if found is None:
-        raise QueryError(f"`expires` is {str(expires)[:40]!r}; it must be a date such as 2030-01-31 (all of that day, UTC), or a time: 2030-01-31T18:00Z.")
+        raise QueryError(f"`expires` is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z.")
     try:
         moment = found if isinstance(found, datetime) else datetime.combine(found, time(23, 59, 59, 999_999))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -294,7 +284,7 @@ def _existing(policy: Policy, *, declare: bool) -> Ledger:
     return Ledger(ledger_url(policy), policy.dataset, create=False)
 
 
-def _report(ledger: Ledger, analyst: str) -> GrantReport:
+def _report(ledger: Ledger, analyst: str) -> Account:
     grants = ledger.grants()
     spent, cap = ledger.joint()
     # What was spent under an ended grant still counts against the cap.
@@ -305,7 +295,7 @@ def _report(ledger: Ledger, analyst: str) -> GrantReport:
             f"All grants together come to epsilon {decimal(promised)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
             "will be refused under the cap before they reach their own limits."
         )
-    return GrantReport(_account(grants[analyst], max(0, cap - spent)), tuple(warnings))
+    return replace(_account(grants[analyst], max(0, cap - spent)), warnings=tuple(warnings))
 
 
 def _account(one: Grant, cap_left: int) -> Account:
@@ -352,16 +342,16 @@ def propose(
         rows = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # type: ignore[index]
         columns: dict[str, dict[str, Any]] = {}
         left_out: dict[str, str] = {}
-        for column, kind in types.items():
-            found = _propose_column(connection, table, column, kind, rows, column == target, columns)
+        for each, kind in types.items():
+            found = _propose_column(connection, table, each, kind, rows, each == target, columns)
             if isinstance(found, str):
-                left_out[column] = found
+                left_out[each] = found
             else:
-                columns[column] = found
+                columns[each] = found
     if target in left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {left_out[target]}.")
     if not columns:
-        reasons = "; ".join(f"{column}: {why}" for column, why in left_out.items()) or "it has no columns"
+        reasons = "; ".join(f"{each}: {why}" for each, why in left_out.items()) or "it has no columns"
         raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
     text = _yaml(name, source, rows, columns, left_out, target)
     Policy(**yaml.safe_load(text))  # what is proposed can be read back
@@ -381,7 +371,8 @@ def _propose_column(connection: Any, table: str, name: str, kind: str, rows: int
     filled, parsed, low, high, whole, codes, longest, distinct = connection.execute(
         f"SELECT count({q}) {f'FILTER (NOT isnan({number}))' if real else ''}, count({number}) FILTER (NOT isnan({number})), "
         f"min({number}) {finite}, max({number}) {finite}, coalesce(bool_and({number} = trunc({number})) {finite}, false), "
-        f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]')), coalesce(max(length({q}::VARCHAR)), 0), approx_count_distinct({q}) FROM {table}"
+        f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]')), coalesce(max(length({q}::VARCHAR)), 0), "
+        f"approx_count_distinct({q}) FROM {table}"
     ).fetchone()
     if not filled:
         return "it holds no values"

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pinq.errors import QueryError
 
@@ -31,7 +31,19 @@ CELL_TOLERANCE = 1e-9
 
 Value = str | int | bool
 Adjacency = Literal["add-remove", "substitute"]
-FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False)]
+
+
+def _canonical(number: Decimal) -> Decimal:
+    """One form for each number: 1, 1.0 and 1E0 are the same declaration, so they must not make different digests."""
+    if not number:
+        return Decimal(0)
+    if abs(number.adjusted()) > 300:
+        raise ValueError("the number is too large, or too close to 0")
+    digits = format(number, "f")
+    return Decimal(digits.rstrip("0").rstrip(".") if "." in digits else digits)
+
+
+FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_canonical)]
 
 
 class _Declared(BaseModel):

@@ -21,8 +21,8 @@ from pinq.policy import Policy
 from pinq.schema import Categorical, Numeric
 
 WHOLE = PartSet([Block(Part())])
-HOSTILE = ["select", 'a"b', "c0", "c1", "row_coin", "unit", "codes", "source", "価格", "x; DROP TABLE codes --", "p", "m", "%s", " x", "k0", "'", "é", "é"]
-TEXTS = ["a", "b'", 'c"', "", " a", "NULL", "select", "é", "é", "nan", "1", "true", "\\", "ß"]
+HOSTILE = ["select", 'a"b', "c0", "c1", "row_coin", "unit", "codes", "source", "価格", "x; DROP TABLE codes --", "p", "m", "%s", " x", "k0", "'", "\u00e9", "e\u0301"]
+TEXTS = ["a", "b'", 'c"', "", " a", "NULL", "select", "\u00e9", "e\u0301", "nan", "1", "true", "\\", "ß"]
 NUMBERS = st.one_of(st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, 0.3, 10.0, 9.999999999]), st.floats(-20, 30), st.integers(-3, 14).map(float))
 
 
@@ -127,7 +127,7 @@ def test_what_is_left_out_is_counted(world: tuple[Policy, pd.DataFrame]) -> None
 def test_every_hostile_name_and_value_at_once() -> None:
     """Quotes, unicode, reserved words and the engine's own internal names are names like any other."""
     random = np.random.default_rng(0)
-    names = [name for name in HOSTILE if name != "é"]
+    names = HOSTILE
     frame = pd.DataFrame({name: random.choice(TEXTS, 200) for name in names})
     policy = Policy(dataset="h", cap=1, max_rows=1000, columns={name: {"type": "categorical", "values": TEXTS} for name in names})
     schema = policy.schema_
@@ -164,7 +164,7 @@ def test_ten_thousand_values(count: int) -> None:
     for parts in mixed:
         found = engine.tabulate(parts)[0]
         if len(parts) > 2000:  # the loop over rows is too slow: count by codes
-            flat = codes["v"] if parts.shape == (count,) else codes["s"] * count + codes["v"] if len(parts.shape) == 2 else None
+            flat = codes["v"] if len(parts) == count else codes["s"] * count + codes["v"] if len(parts) == 2 * count else None
             if flat is not None:
                 assert (found == np.bincount(flat, minlength=len(parts))).all()
                 continue
@@ -302,7 +302,7 @@ def test_all_forms_of_a_table_encode_alike(tmp_path: Any) -> None:
     pq.write_table(table, tmp_path / "t.parquet")
     pq.write_table(table.slice(0, 2), tmp_path / "part-0.parquet")
     pq.write_table(table.slice(2), tmp_path / "part-1.parquet")
-    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.assign(b=frame["b"].map({True: "true", False: "false"})).to_csv(tmp_path / "t.csv", index=False)
     with duckdb.connect(str(tmp_path / "d.duckdb")) as connection:
         connection.register("frame", table)
         connection.execute('CREATE TABLE "Ta ble" AS SELECT * FROM frame')

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process is killed at random instants of 200 runs of grant, charge and answer: nothing that was seen is ever unpaid."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pinq.epsilon import to_nano
+from pinq.ledger import Ledger
+from pinq.queries import Answer
+
+RUNS = 200
+SEED = 20260101
+
+# A forking server: imports once, then for each line of its input forks a child that works until it is killed. The child opens the
+# ledger, makes a grant of its own, and asks with request ids that its parent chose; each answer it gets it writes to the pipe, in one write.
+SERVER = """
+import os, sys
+import pandas as pd
+from pinq.curator import Curator
+from pinq.engine import open_engine
+from pinq.epsilon import to_nano
+from pinq.ledger import Ledger
+from pinq.policy import Policy
+from pinq.queries import Request
+
+policy = Policy(dataset="crash", cap=10**6, max_rows=100, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
+frame = pd.DataFrame({"s": ["f", "m", "m"]})
+
+def work(name):
+    ledger = Ledger(sys.argv[1], "crash")
+    ledger.declare("x", to_nano(10**6), {})
+    ledger.grant(name, to_nano(1000))
+    engine, _ = open_engine(policy, data=frame, salt=ledger.salt)
+    curator = Curator(policy.schema_, ledger, engine)
+    number = 0
+    while True:
+        request = Request(id=f"{name}-{number // 2}", verb="noisy_count", epsilon="0.5")
+        os.write(1, (request.id + " " + curator.ask(name, request).to_json() + "\\n").encode())
+        number += 1
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        work(line.strip())
+    os.write(1, f"child {child}\\n".encode())
+    os.waitpid(child, 0)
+    os.write(1, b"dead\\n")
+"""
+
+
+class Lines:
+    """Lines from a pipe, whatever pieces they come in."""
+
+    def __init__(self, file: int) -> None:
+        self.file, self.rest = file, b""
+
+    def read(self, deadline: float | None = None) -> str | None:
+        while b"\n" not in self.rest:
+            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.file], [], [], wait)[0]:
+                return None
+            piece = os.read(self.file, 65536)
+            assert piece, "the server ended"
+            self.rest += piece
+        line, self.rest = self.rest.split(b"\n", 1)
+        return line.decode()
+
+
+def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
+    """After each kill the chain verifies, what was seen was charged, and asking again by the same id gets the same answer and no charge."""
+    chance = random.Random(SEED)
+    file = tmp_path / "crash.ledger"
+    server = subprocess.Popen([sys.executable, "-W", "ignore::DeprecationWarning", "-c", SERVER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    lines = Lines(server.stdout.fileno())
+    seen_by: dict[str, dict[str, str]] = {}
+    repeated = 0
+    try:
+        for run in range(RUNS):
+            name = f"run{run}"
+            server.stdin.write(f"{name}\n".encode())
+            server.stdin.flush()
+            seen: dict[str, str] = {}
+            child, killed = 0, False
+            # Most lives end within the first steps (opening, granting, the first charges), some later.
+            end = time.monotonic() + chance.choice((0.01, 0.03, 0.06)) * chance.random() + (0.02 if run % 2 else 0)
+            while (line := lines.read(None if killed else end)) != "dead":
+                if line is None:
+                    assert child
+                    os.kill(child, signal.SIGKILL)
+                    killed = True
+                elif line.startswith("child "):
+                    child = int(line.split()[1])
+                    end = max(end, time.monotonic())
+                else:
+                    request, answer = line.split(" ", 1)
+                    repeated += request in seen
+                    assert seen.setdefault(request, answer) == answer, "an answer was given twice with fresh noise"
+                if line is None and not child:
+                    end = None
+            seen_by[name] = seen
+            ledger = Ledger(file, "crash")
+            ledger.verify()
+            grant = ledger.grants().get(name)
+            assert grant is not None or not seen
+            assert (grant.spent if grant else 0) >= to_nano("0.5") * len(seen)
+            for request, answer in seen.items():
+                charge, given = ledger.answer_of(name, request)
+                assert charge is not None
+                assert given == answer
+            ledger.close()
+    finally:
+        server.kill()
+        server.communicate()
+    ledger = Ledger(file, "crash")
+    charged = [(event.analyst, event.request) for event in ledger.events() if event.kind == "charge"]
+    assert len(charged) == len(set(charged)), "a request was charged twice"
+    assert ledger.joint()[0] == to_nano("0.5") * len(charged)
+    given = [Answer.from_json(payload) for name in seen_by for payload in ledger.payloads(name).values()]
+    assert len(given) >= sum(map(len, seen_by.values()))
+    assert len(given) > 50, "the runs were killed too early to mean anything"
+    assert repeated > 10
+    assert len(charged) >= len(given)
+    ledger.close()
