@@ -165,7 +165,8 @@ def _stepped(lines: Sequence[Line], field: str) -> list[tuple[float, int]]:
     points: list[tuple[float, int]] = []
     for line in lines:
         value = getattr(line, field)
-        if value is not None and (not points or points[-1][1] != value):
+        # Before the policy was declared there is no cap, rather than one of 0.
+        if value is not None and (value or field != "cap") and (not points or points[-1][1] != value):
             points.append((_moment(line.at), value))
     if points and lines:
         points.append((_moment(lines[-1].at), points[-1][1]))
@@ -178,6 +179,7 @@ def _figure(key: str, title: str, about: str, series: list[_Series], refusals: l
     # A budget granted long before its first use would squeeze its use into the last pixels: time starts where spending does.
     spending = [at for one in series if one.style != "limit" for at, value in one.points if value] + [_moment(one.at) for one in refusals]
     first, last = min(spending), max(at for one in series for at, _ in one.points)
+    day = " to ".join(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last)))
     first, last = first - 0.04 * max(last - first, 0.01), last + 0.01 * max(last - first, 0.01)
     highest = max(value for one in series for _, value in one.points) or NANO
     step = _round_up(highest / 5)
@@ -208,7 +210,6 @@ def _figure(key: str, title: str, about: str, series: list[_Series], refusals: l
     for height, line in _apart([(y(line.points[-1][1]), line) for line in series]):
         label = f"{_text(_clip(line.label))} {show(line.points[-1][1])}"
         names += f"<text class='name {line.style}' x='{WIDTH - RIGHT + 10}' y='{height + 4:.1f}'>{label}</text>"
-    day = " to ".join(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last)))
     key_line = f"<span class='key'>{day}. Dashed: the limit{'. ✕: refused for want of budget' if refusals else ''}.</span>"
     return (
         f"<figure><figcaption><b>{title}</b> {about} {key_line}</figcaption>"
@@ -244,7 +245,7 @@ def _apart(ends: list[tuple[float, _Series]]) -> list[tuple[float, _Series]]:
 def _ticks(first: float, last: float) -> list[tuple[float, str]]:
     """About five round moments and their texts."""
     span = last - first
-    step = next((step for step in _STEPS if step >= span / 5), None) or _round_up(span / 5 / _DAY) * _DAY
+    step = next((step for step in _STEPS if step >= span / 5), None) or _round_up(span / 6 / _DAY) * _DAY
     places = [math.ceil(first / step) * step + i * step for i in range(12)]
     form = "%Y-%m-%d" if step >= _DAY else "%d %b %H:%M" if span > _DAY / 2 else "%H:%M" if step >= 60 else "%H:%M:%S"
     texts = []
@@ -290,7 +291,7 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #a0a9b8; --paper: #14181f; --card: #1e242e; --line: #38414f; --bad:
 #ff8a80; --good: #6fd39a; --s0: #6db3f2; --s1: #f0a35e; --s2: #58c9a0; --s3: #cf95e8; --s4: #d9c04a; --s5: #f585a5; } }
 * { box-sizing: border-box } body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif }
-main { max-width: 1080px; margin: 0 auto; padding: 1.5rem 1rem 3rem } h1 { font-size: 1.6rem; margin: 0 0 1rem }
+main { max-width: 1180px; margin: 0 auto; padding: 1.5rem 1rem 3rem } h1 { font-size: 1.6rem; margin: 0 0 1rem }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem } h1, figcaption b, .w { overflow-wrap: anywhere }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .7rem }
 .card { background: var(--card); border-radius: 8px; padding: .7rem .9rem }

@@ -116,12 +116,13 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
+@_guarded
 def _start(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
-    log = logging.getLogger("pinq")
     file = os.environ.get("PINQ_LOG")
+    if file:  # it may quote the data: readable by the provider alone, from the first byte
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
     # Without a handler, logging would print the engine's errors, and with them perhaps values, to the terminal.
-    log.propagate = False
-    log.addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
+    logging.getLogger("pinq").addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
 
 
 # Prepare
@@ -295,8 +296,7 @@ def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, 
     if (verb in (Verb.sum, Verb.avg)) != (column is not None):
         raise typer.BadParameter(f"`{verb.value}` {'needs' if column is None else 'takes no'} COLUMN")
     if verb is not Verb.choose:
-        given = [name for name, value in (("--candidate", candidate), ("--score", score), ("--target", target)) if value]
-        if given:
+        if given := [name for name, value in (("--candidate", candidate), ("--score", score), ("--target", target)) if value]:
             raise typer.BadParameter(f"{', '.join(given)} is for `choose`, not for `{verb.value}`")
         return
     if score is None:
@@ -304,7 +304,7 @@ def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, 
     if (score is ScoreName.balance) != (target is None):
         raise typer.BadParameter(f"--score {score.value} {'needs' if target is None else 'takes no'} --target")
     if (score is ScoreName.class_count) != (not candidate):
-        raise typer.BadParameter("--score class_count chooses a value of --target, not a --candidate" if candidate else "`choose` needs a --candidate")
+        raise typer.BadParameter("--score class_count takes no --candidate, only --target" if candidate else "`choose` needs a --candidate")
 
 
 def _spec(text: str, schema: Schema) -> Any:
@@ -371,20 +371,17 @@ def audit(
     """
     from pinq.audit import audit as audit_log
 
-    forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
-    if len(forms) > 1:
+    if as_json + as_csv + as_html > 1:
         raise typer.BadParameter("choose one of --json, --csv and --html")
+    forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
     form = forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
     found = audit_log(policy, analyst)
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
             found.render(_console(file))
     else:
-        text = {"json": found.to_json, "csv": found.to_csv, "html": found.to_html}[form]()
-        if output:
-            output.write_text(text, encoding="utf-8")
-        else:
-            typer.echo(text.rstrip("\n"))
+        text = {"json": found.to_json, "csv": found.to_csv, "html": found.to_html}[form]().rstrip("\n") + "\n"
+        output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
     if output:
         typer.echo(printable(f"Wrote {output}."), err=True)
 

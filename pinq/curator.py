@@ -127,6 +127,11 @@ class Curator:
         left = min(grant.remaining, max(0, cap - spent))
         return Preview(exact(cost), exact(left - cost) if left >= cost else -exact(cost - left), work.error, work.scale)
 
+    def close(self) -> None:
+        """Closes engine and ledger."""
+        self._engine.close()
+        self.ledger.close()
+
     def _answer(self, request: Request, work: _Work) -> Answer:
         try:
             tables = self._engine.tabulate(work.parts, work.tables, work.moments)

@@ -20,6 +20,7 @@ import secrets
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -144,6 +145,8 @@ class Ledger:
                     if not self._file.exists():  # readable by the provider alone, from the first byte
                         os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600))
             self._engine = sa.create_engine(self.url, **options)
+            # Whoever forgets close() leaves no open connection behind.
+            self._closing = weakref.finalize(self, self._engine.dispose)
             if self._sqlite:
                 sa.event.listen(self._engine, "connect", _sqlite_pragmas)
             self._reset()
@@ -308,6 +311,14 @@ class Ledger:
             self._write_head()
         return payload
 
+    def authorise(self, analyst: str) -> Grant:
+        """A valid grant, else ``NotAuthorised``, and the refusal is logged."""
+        try:
+            return self.grant_of(analyst)
+        except NotAuthorised as error:
+            self._change(lambda: None, "refusal", analyst, {"reason": error.code, "about": "open"})
+            raise
+
     def price(self, analyst: str, demand: Demand, epsilon: int) -> tuple[int, Grant]:
         """What a request would cost now, nano-epsilons, and the grant it would be charged to."""
         grant = self.grant_of(analyst)
@@ -315,7 +326,7 @@ class Ledger:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._engine.dispose()
+        self._closing()
         if self._head is not None:
             os.close(self._head)
             self._head = None
@@ -419,8 +430,7 @@ class Ledger:
         self._pending = None
         try:
             with self._engine.connect() as connection:
-                if write:
-                    self._begin(connection)
+                self._begin(connection, write)
                 yield connection
                 if write:
                     connection.commit()
@@ -430,19 +440,24 @@ class Ledger:
             self._seq, self._hash, kind, analyst, body, demand = self._pending
             self._apply(kind, analyst, body, demand)
 
-    def _begin(self, connection: sa.Connection) -> None:
+    def _begin(self, connection: sa.Connection, write: bool) -> None:
         if not self._sqlite:
-            # One writer at a time; what it reads next is what the one before committed.
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7162390)"))
+            if write:  # One writer at a time; what it reads next is what the one before committed.
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7162390)"))
+            return
+        if not write and self._file is None:
             return
         deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                if not write:  # Readers see one state throughout. They can find it locked too, while another process mends it after a crash.
+                    connection.exec_driver_sql("SELECT 1 FROM sqlite_master").close()
                 return
             except sa.exc.OperationalError as error:
                 if not _busy(error) or time.monotonic() > deadline:
                     raise
+                connection.rollback()
                 time.sleep(random.uniform(0.0001, 0.001))
 
     def _write_head(self) -> None:

@@ -45,6 +45,10 @@ class LocalSession:
         """The analyst's own lines of the log, with the answers."""
         return history(self._curator.ledger, self._analyst)
 
+    def close(self) -> None:
+        """Frees the encoded copy and the ledger's connections."""
+        self._curator.close()
+
     def __reduce__(self) -> Any:
         raise TypeError("A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open it again where it is needed.")
 
@@ -68,7 +72,7 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
         raise QueryError(f"`analyst` is {analyst!r}; it must be the name of a grant's holder.")
     loaded = load_policy(policy)
     ledger = open_ledger(loaded)
-    ledger.grant_of(analyst)
+    ledger.authorise(analyst)
     engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
     return PrivateQueryable(LocalSession(loaded.dataset, analyst, Curator(loaded.schema_, ledger, engine)))
 

@@ -88,9 +88,9 @@ class Policy(_Declared):
 
     def to_yaml(self) -> str:
         """The policy as ``load_policy`` reads it."""
-        return yaml.safe_dump(_plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True) | {
+        return yaml.dump(_plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True) | {
             "columns": {name: {"type": column.type} | column.model_dump(mode="json", exclude_defaults=True) for name, column in self.columns.items()}
-        }), sort_keys=False, allow_unicode=True, width=110)
+        }), Dumper=_Exact, sort_keys=False, allow_unicode=True, width=110)
 
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
@@ -118,6 +118,13 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         return Policy(**content, folder=Path(os.path.realpath(file)).parent)
     except (ValidationError, TypeError, QueryError) as error:
         raise PolicyError(f"The policy file {file} is not valid:\n{_problems(error)}") from None
+
+
+class _Exact(yaml.SafeDumper):
+    """Writes unicode line breaks escaped: read back raw, they would be blanks."""
+
+
+_Exact.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if set(text) & set("\x85\u2028\u2029\ufeff") else None))
 
 
 class _Strict(yaml.SafeLoader):

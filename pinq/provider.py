@@ -25,7 +25,7 @@ from pinq.engine import open_engine, read_columns
 from pinq.engine.encoding import quoted
 from pinq.epsilon import Loss, exact, to_nano
 from pinq.epsilon import show as decimal
-from pinq.errors import PolicyError, QueryError
+from pinq.errors import InternalError, PolicyError, QueryError
 from pinq.ledger import Grant, Ledger, now
 from pinq.local import open_ledger
 from pinq.policy import Policy, _number, load_policy
@@ -48,8 +48,7 @@ FEW = 20
 MAX_TEXT = 200
 MAX_STEPS_OF_ONE = 2**17
 MAX_NAME = 128
-LEFT_OUT_SHARE = 0.1
-"""From this share of left-out rows on, ``check`` advises to look at the column."""
+LEFT_OUT_SHARE = 0.1  # from this share of rows on, ``check`` advises to look at the column
 
 
 @dataclass(frozen=True)
@@ -285,8 +284,7 @@ def _existing(policy: Policy, *, declare: bool) -> Ledger:
 
 
 def _report(ledger: Ledger, analyst: str) -> Account:
-    grants = ledger.grants()
-    spent, cap = ledger.joint()
+    grants, (spent, cap) = ledger.grants(), ledger.joint()
     # What was spent under an ended grant still counts against the cap.
     promised = sum(one.limit if one.valid else one.spent for one in grants.values())
     warnings = []
@@ -354,7 +352,9 @@ def propose(
         reasons = "; ".join(f"{each}: {why}" for each, why in left_out.items()) or "it has no columns"
         raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
     text = _yaml(name, source, rows, columns, left_out, target)
-    Policy(**yaml.safe_load(text))  # what is proposed can be read back
+    Policy(**yaml.safe_load(text))
+    if yaml.safe_load(text)["columns"] != columns:
+        raise InternalError("The proposed policy does not read back as it was written. Please report it.")
     return text
 
 
@@ -494,4 +494,6 @@ def _yaml(name: str, source: Any, rows: int, columns: dict[str, dict[str, Any]],
 
 def _dump(content: dict[str, Any], flow: bool | None) -> list[str]:
     """Lines of YAML; with ``flow`` None, innermost lists stand in brackets."""
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110, default_flow_style=flow)).rstrip("\n").split("\n")
+    # PyYAML folds Unicode's own line breaks into blanks unless they are escaped.
+    plain = not re.search("[\x85\u2028\u2029\ufeff]", json.dumps(content, ensure_ascii=False))
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=plain, width=110, default_flow_style=flow)).rstrip("\n").split("\n")

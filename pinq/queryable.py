@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class Session(Protocol):
     def preview(self, request: Request) -> Preview: ...
     def budget(self) -> Budget: ...
     def history(self) -> list[dict[str, Any]]: ...
+    def close(self) -> None: ...
 
 
 class _Verbs:
@@ -187,6 +188,16 @@ class PrivateQueryable(_Verbs):
         import pandas as pd
 
         return pd.DataFrame(self._session.history(), columns=["at", "asked", "epsilon", "spent", "outcome", "answer"])
+
+    def close(self) -> None:
+        """Lets go of what stands behind the handle; also at the end of a ``with`` block."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         part = self._parts.at(0)

@@ -26,8 +26,10 @@ __all__ = ["Adjacency", "Categorical", "Column", "Numeric", "PrivacyUnit", "Sche
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1
 REAL_CELLS = 4096
-# Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell puts grid points into their own cell.
+# Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles can tell apart, where
+# that is more) puts grid points into their own cell.
 CELL_TOLERANCE = 1e-9
+MAX_TOLERANCE = 1e-3
 
 Value = str | int | bool
 Adjacency = Literal["add-remove", "substitute"]
@@ -154,6 +156,8 @@ class Numeric(_Column):
             raise ValueError("lower, upper and step of a column of whole numbers must be whole")
         if self.cells > MAX_CELLS:
             raise ValueError(f"the grid has {self.cells:,} cells, at most {MAX_CELLS:,} are possible; choose a larger step")
+        if self.tolerance > MAX_TOLERANCE:
+            raise ValueError(f"a step of {float(self.width):g} is too fine for numbers as large as {max(abs(self.lower), abs(self.upper))}; choose a larger step")
         for before, after in zip(self.cuts, self.cuts[1:], strict=False):
             if before >= after:
                 raise ValueError("cuts must increase")
@@ -173,6 +177,11 @@ class Numeric(_Column):
     def cells(self) -> int:
         span = (Fraction(self.upper) - Fraction(self.lower)) / self.width
         return math.floor(span) + 1 if self.integer else max(1, math.ceil(span))
+
+    @cached_property
+    def tolerance(self) -> float:
+        """By how much of a cell a number may lie below an edge and still count as on it."""
+        return max(CELL_TOLERANCE, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
 
     @cached_property
     def origin(self) -> Fraction:
@@ -202,7 +211,7 @@ class Numeric(_Column):
         if self.cells < 2:
             raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut. Nothing was spent.")
         # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just below it as well.
-        return min(max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(CELL_TOLERANCE))), self.cells - 1)
+        return min(max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(self.tolerance))), self.cells - 1)
 
     def encode(self, values: Any) -> np.ndarray:
         """Codes of a column of numbers, shape (n,); -1 where missing and not nullable."""
@@ -211,7 +220,7 @@ class Numeric(_Column):
         numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore", invalid="ignore"):
-            cell = np.floor((numbers - float(self.lower)) / float(self.width) + CELL_TOLERANCE)
+            cell = np.floor((numbers - float(self.lower)) / float(self.width) + self.tolerance)
         codes = np.clip(np.where(missing, 0.0, cell), 0, self.cells - 1).astype(np.int64)
         codes[missing] = self.cells if self.nullable else -1
         return codes

@@ -7,6 +7,7 @@ import math
 import os
 import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,11 +38,12 @@ class DuckDBEngine:
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, schema: Schema, salt: bytes, scratch: tempfile.TemporaryDirectory[str] | None = None) -> None:
-        self.schema, self._connection, self._salt, self._scratch = schema, connection, salt, scratch
+        self.schema, self._connection, self._salt = schema, connection, salt
         self.columns = {name: f"c{i}" for i, name in enumerate(schema.columns)}
         self._lock = threading.Lock()
         self._coins = False
         self._process = os.getpid()
+        self._closing = weakref.finalize(self, _close, connection, scratch)
         connection.execute(f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}")
 
     def tabulate(self, parts: PartSet, tables: Sequence[TableRequest] = (TableRequest(),), moments: Moments | None = None) -> list[Any]:
@@ -96,9 +98,7 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """Frees the memory and deletes the encoded copy."""
-        self._connection.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        self._closing()
 
     def _fetch(self, query: str) -> list[Any]:
         # One cursor per call: threads may ask at the same time, and a result is always read to its end.
@@ -122,6 +122,12 @@ class DuckDBEngine:
                 f"row_number() OVER (PARTITION BY {listed})) AS row_coin FROM codes"
             )
             self._coins = True
+
+
+def _close(connection: duckdb.DuckDBPyConnection, scratch: tempfile.TemporaryDirectory[str] | None) -> None:
+    connection.close()
+    if scratch is not None:
+        scratch.cleanup()
 
 
 def _pack(tables: Sequence[TableRequest], slots: int) -> tuple[list[list[Axis]], list[int]]:

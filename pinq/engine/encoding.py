@@ -22,7 +22,7 @@ from pinq.engine.duckdb import DuckDBEngine
 from pinq.engine.sql import unsigned
 from pinq.errors import PolicyError
 from pinq.policy import DatabaseTable, Policy
-from pinq.schema import CELL_TOLERANCE, Categorical, Numeric, closest
+from pinq.schema import Categorical, Numeric, closest
 
 __all__ = ["EncodingReport", "open_engine", "read_columns"]
 
@@ -177,7 +177,7 @@ def _encoders(connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict
 def _code(connection: duckdb.DuckDBPyConnection, number: int, name: str, column: Categorical | Numeric, kind: str) -> str:
     if isinstance(column, Numeric):
         value = _double(name, kind)
-        cell = f"floor(({value} - ({float(column.lower)!r})::DOUBLE) / ({float(column.width)!r})::DOUBLE + {CELL_TOLERANCE!r})"
+        cell = f"floor(({value} - ({float(column.lower)!r})::DOUBLE) / ({float(column.width)!r})::DOUBLE + {column.tolerance!r})"
         # least() and greatest() pass over NULL, so a missing number must be kept from them.
         return f"CASE WHEN {value} IS NOT NULL THEN least(greatest({cell}, 0), {column.cells - 1}) END"
     # An enum of the declared values, made from a table and not from text, finds any value's place and fits any name.

@@ -47,10 +47,15 @@ def work(name):
         number += 1
 
 for line in sys.stdin:
+    ready, go = os.pipe()
     child = os.fork()
     if child == 0:
+        os.read(ready, 1)
         work(line.strip())
     os.write(1, f"child {child}\\n".encode())
+    os.write(go, b".")
+    os.close(go)
+    os.close(ready)
     os.waitpid(child, 0)
     os.write(1, b"dead\\n")
 """
@@ -90,23 +95,21 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
             server.stdin.write(f"{name}\n".encode())
             server.stdin.flush()
             seen: dict[str, str] = {}
-            child, killed = 0, False
-            # Most lives end within the first steps (opening, granting, the first charges), some later.
-            end = time.monotonic() + chance.choice((0.01, 0.03, 0.06)) * chance.random() + (0.02 if run % 2 else 0)
-            while (line := lines.read(None if killed else end)) != "dead":
+            first = lines.read()
+            assert first is not None
+            assert first.startswith("child ")
+            # Half of them die while they open, make their grant or ask first; the others at some instant after their first answer.
+            end: float | None = time.monotonic() + (0.05 * chance.random() if run % 2 else 30)
+            while (line := lines.read(end)) != "dead":
                 if line is None:
-                    assert child
-                    os.kill(child, signal.SIGKILL)
-                    killed = True
-                elif line.startswith("child "):
-                    child = int(line.split()[1])
-                    end = max(end, time.monotonic())
-                else:
-                    request, answer = line.split(" ", 1)
-                    repeated += request in seen
-                    assert seen.setdefault(request, answer) == answer, "an answer was given twice with fresh noise"
-                if line is None and not child:
+                    os.kill(int(first.split()[1]), signal.SIGKILL)
                     end = None
+                    continue
+                if run % 2 == 0 and not seen:
+                    end = time.monotonic() + 0.015 * chance.random()
+                request, answer = line.split(" ", 1)
+                repeated += request in seen
+                assert seen.setdefault(request, answer) == answer, "an answer was given twice with fresh noise"
             seen_by[name] = seen
             ledger = Ledger(file, "crash")
             ledger.verify()
