@@ -142,7 +142,7 @@ def init(
     Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by what is publicly known, or confirm it,
     and delete its name there.
     """
-    from pinq.provider import propose
+    from pinq.proposal import propose
 
     if output is None:
         typer.echo(propose(data, target=target, dataset=dataset), nl=False)

@@ -142,7 +142,7 @@ def epsilon_lower_bound(
 
 
 def _log_ratio(here: np.ndarray, there: np.ndarray, draws: int, error: float) -> np.ndarray:
-    """ln of the least likely p over the most likely q, each bound wrong with probability error / 2."""
+    """Ln of the least likely p over the most likely q, each bound wrong with probability error / 2."""
     from scipy.stats import beta
 
     least = np.where(here > 0, beta.ppf(error / 2, np.maximum(here, 1), draws - here + 1), 0.0)

@@ -16,6 +16,7 @@ import pinq
 from pinq import provider
 from pinq.errors import LedgerError, PolicyError, QueryError
 from pinq.policy import Policy, load_policy
+from pinq.proposal import propose
 from pinq.schema import Categorical, Numeric
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "größe: 名前 #1", "select", "a'b\nc", "yes"]
@@ -58,13 +59,13 @@ def people(tmp_path: Path) -> Path:
 def policy(people: Path) -> Path:
     """A reviewed policy of it."""
     path = people.parent / "people.yaml"
-    path.write_text(reviewed(provider.propose(people, target="sex", folder=people.parent), cap=2), encoding="utf-8")
+    path.write_text(reviewed(propose(people, target="sex", folder=people.parent), cap=2), encoding="utf-8")
     return path
 
 
 class TestPropose:
     def test_kinds(self, people: Path) -> None:
-        columns = Policy(**yaml.safe_load(provider.propose(people))).columns
+        columns = Policy(**yaml.safe_load(propose(people))).columns
         assert set(columns) == {"age", "children", "num_visits", "flag", "height", "sex", "smoker"}
         assert isinstance(columns["age"], Numeric)
         assert columns["age"].integer
@@ -81,7 +82,7 @@ class TestPropose:
         assert columns["smoker"].values == (False, True)
 
     def test_real_grid_is_exact_and_round(self, people: Path) -> None:
-        height = Policy(**yaml.safe_load(provider.propose(people))).columns["height"]
+        height = Policy(**yaml.safe_load(propose(people))).columns["height"]
         assert isinstance(height, Numeric)
         assert (height.lower, height.upper) == (Decimal("1.5"), 2)
         assert height.step == Decimal("0.0002")
@@ -90,7 +91,7 @@ class TestPropose:
         assert height.cells <= 4096
 
     def test_everything_read_off_the_data_is_unreviewed(self, people: Path) -> None:
-        content = yaml.safe_load(provider.propose(people))
+        content = yaml.safe_load(propose(people))
         assert content["unreviewed"] == ["max_rows"]
         assert content["max_rows"] == 500
         for column in content["columns"].values():
@@ -100,7 +101,7 @@ class TestPropose:
             Policy(**content).require_reviewed()
 
     def test_left_out_with_reasons_and_without_values(self, people: Path) -> None:
-        text = provider.propose(people)
+        text = propose(people)
         for line in (
             "#   name: its values hardly repeat, so they may name persons",
             "#   person_id: it seems to name rows or persons; where a person can have several rows, declare "
@@ -114,13 +115,13 @@ class TestPropose:
 
     def test_too_many_values(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"word": [f"w{i % 1500}" for i in range(6000)], "x": [i % 2 for i in range(6000)]}), tmp_path / "t.parquet")
-        assert "#   word: it has more than 1,000 different values" in provider.propose(tmp_path / "t.parquet")
+        assert "#   word: it has more than 1,000 different values" in propose(tmp_path / "t.parquet")
 
     def test_csv_kinds_are_those_of_the_text(self, tmp_path: Path) -> None:
         lines = ["zip,size,smoker,n,code,score"]
         lines += [f"0{1000 + i % 7},{i / 8},{'True' if i % 2 else 'False'},{i},{i % 3},{'' if i % 10 == 0 else i % 50}" for i in range(200)]
         (tmp_path / "t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        (tmp_path / "p.yaml").write_text(reviewed(provider.propose(tmp_path / "t.csv", folder=tmp_path)), encoding="utf-8")
+        (tmp_path / "p.yaml").write_text(reviewed(propose(tmp_path / "t.csv", folder=tmp_path)), encoding="utf-8")
         policy = load_policy(tmp_path / "p.yaml")
         assert isinstance(policy.columns["zip"], Categorical)
         assert policy.columns["zip"].values[0] == "01000"
@@ -143,7 +144,7 @@ class TestPropose:
 
     def test_wide_numbers_get_a_coarse_round_step(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"weight": [12_285 + i * 7_000 for i in range(200)], "huge": [10.0**i for i in range(200)]}), tmp_path / "t.parquet")
-        columns = Policy(**yaml.safe_load(provider.propose(tmp_path / "t.parquet"))).columns
+        columns = Policy(**yaml.safe_load(propose(tmp_path / "t.parquet"))).columns
         assert isinstance(columns["weight"], Numeric)
         assert columns["weight"].integer
         assert columns["weight"].step == 500
@@ -153,7 +154,7 @@ class TestPropose:
     def test_infinities_and_nan(self, tmp_path: Path) -> None:
         values = [i / 3 for i in range(100)] + [float("inf"), float("-inf"), float("nan")]
         pq.write_table(pa.table({"x": values, "sole": [0.5] * 103}), tmp_path / "t.parquet")
-        columns = Policy(**yaml.safe_load(provider.propose(tmp_path / "t.parquet"))).columns
+        columns = Policy(**yaml.safe_load(propose(tmp_path / "t.parquet"))).columns
         assert isinstance(columns["x"], Numeric)
         assert columns["x"].nullable
         assert (columns["x"].lower, columns["x"].upper) == (0, 35)
@@ -164,22 +165,22 @@ class TestPropose:
         file = tmp_path / "d.duckdb"
         with duckdb.connect(str(file)) as connection:
             connection.execute('CREATE TABLE "odd ""name" AS SELECT i % 3 AS kind, i % 100 AS age FROM range(1000) t(i)')
-        content = yaml.safe_load(provider.propose(f'{file}::odd "name', folder=tmp_path))
+        content = yaml.safe_load(propose(f'{file}::odd "name', folder=tmp_path))
         assert content["source"] == {"database": "d.duckdb", "table": 'odd "name'}
         assert content["dataset"] == "odd_name"
         assert set(content["columns"]) == {"kind", "age"}
         with pytest.raises(PolicyError, match=r"is a database; say which table of it: .*::TABLE"):
-            provider.propose(file)
+            propose(file)
 
     def test_source_path(self, people: Path, tmp_path: Path) -> None:
-        assert yaml.safe_load(provider.propose(people))["source"] == str(people)
-        assert yaml.safe_load(provider.propose(people, folder=tmp_path / "deep" / "policies"))["source"] == "../../people.parquet"
+        assert yaml.safe_load(propose(people))["source"] == str(people)
+        assert yaml.safe_load(propose(people, folder=tmp_path / "deep" / "policies"))["source"] == "../../people.parquet"
 
     def test_hostile_names_and_values(self, tmp_path: Path) -> None:
         values = [*HOSTILE, "1", "1.0", "null", "~", "- x", "# y", "\u202e rtl", "\x85", "\u2028", "\ufeffb", "\t", "\n\n x \n", " "]
         rows = [values[i % len(values)] for i in range(300)]
         pq.write_table(pa.table({name: rows for name in HOSTILE} | {"v" * 300: rows}), tmp_path / "t.parquet")
-        text = provider.propose(tmp_path / "t.parquet", target=HOSTILE[0], folder=tmp_path)
+        text = propose(tmp_path / "t.parquet", target=HOSTILE[0], folder=tmp_path)
         (tmp_path / "p.yaml").write_text(reviewed(text), encoding="utf-8")
         loaded = load_policy(tmp_path / "p.yaml")
         assert list(loaded.columns) == [*HOSTILE, "v" * 300]
@@ -194,25 +195,25 @@ class TestPropose:
     ])
     def test_bad_target(self, people: Path, target: str, text: str) -> None:
         with pytest.raises(PolicyError, match=text):
-            provider.propose(people, target=target)
+            propose(people, target=target)
 
     def test_bad_sources(self, tmp_path: Path) -> None:
         (tmp_path / "junk.parquet").write_bytes(b"not a table, but a secret")
         with pytest.raises(PolicyError, match="There is no source"):
-            provider.propose(tmp_path / "gone.parquet")
+            propose(tmp_path / "gone.parquet")
         with pytest.raises(PolicyError, match="cannot be read") as caught:
-            provider.propose(tmp_path / "junk.parquet")
+            propose(tmp_path / "junk.parquet")
         assert "secret" not in str(caught.value)
         pq.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "none.parquet")
         with pytest.raises(PolicyError, match=r"Nothing in the source can be a column. x: it holds no values"):
-            provider.propose(tmp_path / "none.parquet")
+            propose(tmp_path / "none.parquet")
         with pytest.raises(PolicyError, match="must be 1 to 64 letters"):
-            provider.propose(tmp_path / "none.parquet", dataset="a b")
+            propose(tmp_path / "none.parquet", dataset="a b")
 
 
 class TestCheck:
     def test_unreviewed_is_not_ready(self, people: Path) -> None:
-        (people.parent / "p.yaml").write_text(provider.propose(people), encoding="utf-8")
+        (people.parent / "p.yaml").write_text(propose(people), encoding="utf-8")
         report = provider.check(people.parent / "p.yaml")
         assert not report.ready
         assert "columns.age.lower" in report.unreviewed

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a raw column holds, exactly: for the provider who proposes a policy, and for nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from pinq.engine.encoding import quoted
+
+__all__ = ["ColumnProfile", "count_rows", "profile"]
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """Facts about one column.
+
+    Attributes:
+        filled: Rows with a value (NaN is none).
+        numbers: Rows whose value encoding would read as a number.
+        low, high: Smallest and largest finite number.
+        whole: Whether all finite numbers are whole.
+        zero_led: Values like 007, which are codes and no numbers.
+        longest: Characters of the longest text.
+        distinct: About how many values there are.
+        texts: The values, where there are few enough of them.
+    """
+
+    filled: int
+    numbers: int
+    low: float | None
+    high: float | None
+    whole: bool
+    zero_led: int
+    longest: int
+    distinct: int
+    texts: list[str] | None
+
+
+def profile(connection: duckdb.DuckDBPyConnection, table: str, name: str, *, real: bool, moment: bool, most: int) -> ColumnProfile:
+    """Profiles a column in one pass, two where it has at most ``most`` values.
+
+    Args:
+        connection: Reads the source.
+        table: How SQL names it.
+        name: The column.
+        real: It is of a floating or decimal type.
+        moment: It is a date or a time, which is no number.
+        most: How many values are listed at most.
+    """
+    # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing, infinities clamp.
+    q = quoted(name)
+    number = "NULL::DOUBLE" if moment else f"TRY_CAST({q} AS DOUBLE)"
+    finite = f"FILTER (isfinite({number}))"
+    facts = connection.execute(
+        f"SELECT count({q}) {f'FILTER (NOT isnan({number}))' if real else ''}, count({number}) FILTER (NOT isnan({number})), "
+        f"min({number}) {finite}, max({number}) {finite}, coalesce(bool_and({number} = trunc({number})) {finite}, false), "
+        f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]')), coalesce(max(length({q}::VARCHAR)), 0), "
+        f"approx_count_distinct({q}) FROM {table}"
+    ).fetchone()
+    assert facts is not None
+    texts = None
+    if facts[-1] <= 1.2 * most:  # the estimate's error is a few percent
+        found = connection.execute(f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}").fetchall()
+        texts = [text for (text,) in found]
+    filled, numbers, low, high, whole, zero_led, longest, distinct = facts
+    return ColumnProfile(filled, numbers, low, high, whole, zero_led, longest, distinct, texts)
+
+
+def count_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    """Rows of a raw table, exact."""
+    (rows,) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0]
+    return int(rows)
