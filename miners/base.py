@@ -117,7 +117,7 @@ def public_schema(handle: Any) -> Schema:
     schema = getattr(handle, "schema", None)
     if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
         raise QueryError(
-            f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open or pinq.connect, "
+            f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
             "or pinq.simulate to try for free. Nothing was spent."
         )
     return schema
@@ -125,7 +125,8 @@ def public_schema(handle: Any) -> Schema:
 
 def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> None:
     """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
-    remaining = handle.budget.remaining
+    # Every part of a tree's last level costs what its root costs in one question of the whole epsilon, shared partitions included.
+    remaining = handle.preview("noisy_count", epsilon=needed).remaining + needed if needed else Fraction(0)
     if needed > remaining:
         raise BudgetExceeded(
             f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. Ask for less. Nothing was spent.",

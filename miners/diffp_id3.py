@@ -13,10 +13,11 @@ import numpy as np
 
 from miners.base import TreeClassifier, public_schema, require_budget, whole_number
 from miners.candidates import multiway_splits
-from miners.noise import count_scale, standard_deviation
+from miners.noise import count_scale
 from miners.plan import Plan, PlanLine, rows_text
 from miners.schedule import Schedule
 from miners.tree import Node, Tree
+from pinq.accuracy import standard_deviation
 from pinq.epsilon import NANO, Loss, show, to_nano
 from pinq.errors import QueryError
 from pinq.parts import MAX_PARTS, Cuts, Values, bind
@@ -131,7 +132,7 @@ class DiffPID3(TreeClassifier):
         """Grows the tree.
 
         Args:
-            handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
+            handle: A private handle; see ``pinq.open``, ``pinq.simulate``.
             target: The categorical column to predict.
 
         Raises:

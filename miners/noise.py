@@ -1,44 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is public about the noise in a count: its scale, its spread, the interval that holds the true count.
-
-A count asked at ``epsilon`` carries discrete Laplace noise: P(z) = (1 - p)/(1 + p) p^|z| on the integers with
-p = exp(-1/scale) (privacy.md, notation and 2.1). All of this is a function of the request, so showing it is free.
-"""
+"""The scale of the noise in a count, which is public."""
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 from pinq.schema import Schema
 
-__all__ = ["count_scale", "half_width", "standard_deviation"]
+__all__ = ["count_scale"]
 
 
 def count_scale(schema: Schema, epsilon: Fraction | float) -> float:
     """Scale of the noise in one count, in rows. ``epsilon`` is in the policy's terms, hence the distance."""
     return float(schema.distance / Fraction(epsilon))
-
-
-def standard_deviation(scale: float) -> float:
-    """Standard deviation of the noise, in rows: sqrt(2p) / (1 - p)."""
-    if scale <= 0:
-        return 0.0
-    return math.exp(-0.5 / scale) * math.sqrt(2) / -math.expm1(-1 / scale)
-
-
-def half_width(scale: float, level: float = 0.95) -> int:
-    """The smallest whole k such that the noise lies in [-k, k] with probability at least ``level``.
-
-    From P(|noise| > k) = 2 p^(k+1) / (1 + p).
-
-    Args:
-        scale: Scale of the discrete Laplace law, in rows.
-        level: Between 0 and 1, both excluded.
-    """
-    if scale <= 0:
-        return 0
-    p = math.exp(-1 / scale)
-    tail = (1 - level) * (1 + p) / 2
-    # A hair is taken off before rounding up, or 2.0000000001 would become 3.
-    return max(0, math.ceil(-scale * math.log(tail) - 1 - 1e-9))

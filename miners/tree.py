@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from miners.noise import half_width
 from miners.tree_route import Router, encode
+from pinq.accuracy import laplace_interval
 from pinq.errors import QueryError
 from pinq.parts import Cuts, Groups, Values, bind
 from pinq.schema import Schema, Value
@@ -75,7 +75,7 @@ class Node:
         """
         if self.size is None or self.size_scale is None:
             return None
-        wide = half_width(self.size_scale, level)
+        wide = laplace_interval(self.size_scale, level)
         return max(0.0, self.size - wide), max(0.0, self.size + wide)
 
 

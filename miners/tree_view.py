@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from miners.noise import half_width
+from pinq.accuracy import laplace_interval
 from pinq.errors import QueryError
 from pinq.parts import Groups, bind
 from pinq.schema import text_of
@@ -41,7 +41,7 @@ def _label(label: Any, *, grouped: bool) -> str:
 def size_text(node: Node) -> str:
     """Estimated rows with the 95 % half-width of their noise where a size was asked: ``1,204 ±33 rows``."""
     if node.size is not None and node.size_scale is not None and not node.is_leaf:
-        return f"{node.rows:,.0f} ±{half_width(node.size_scale):,} rows"
+        return f"{node.rows:,.0f} ±{laplace_interval(node.size_scale):,} rows"
     return f"{node.rows:,.0f} {'row' if round(node.rows) == 1 else 'rows'}"
 
 

@@ -8,6 +8,7 @@ Names load when they are first used, so the analyst's side needs neither an engi
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from pinq.simulation import simulate as simulate
 
 __version__ = "0.1.0"
+
+# What an engine says of a failure may follow the rows: it goes where the provider sends it, never to stderr by default.
+logging.getLogger("pinq").addHandler(logging.NullHandler())
 
 _HOMES = {
     "curator": ("Preview",),

@@ -29,12 +29,13 @@ from typing import Any
 
 import numpy as np
 
+from pinq.accuracy import laplace_interval
 from pinq.composition import Demand
 from pinq.engine import DuckDBEngine, Moments, TableRequest
 from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import EngineError, QueryError
 from pinq.ledger import Ledger
-from pinq.mechanisms import laplace, laplace_interval
+from pinq.mechanisms import laplace
 from pinq.parts import PartSet, Spec
 from pinq.queries import MAX_CANDIDATES, Answer, Request
 from pinq.schema import Numeric, Schema
@@ -106,10 +107,13 @@ class Curator:
             EngineError: The charge stands.
         """
         work = self._validate(request)
-        question = hashlib.sha256(request.model_copy(update={"id": "-"}).to_json().encode()).hexdigest()[:32]
-        body = {"verb": request.verb, "about": work.about, "question": question}
+        # The schema belongs to the question: a charge for one meaning of "part 1" must not pay for another.
+        text = self.schema.digest + request.model_copy(update={"id": "-"}).to_json()
+        body = {"verb": request.verb, "about": work.about, "question": hashlib.sha256(text.encode()).hexdigest()[:32]}
+        if isinstance(request.score, ClassCount):
+            body["classes"] = request.score.target
         charge, given = self.ledger.charge(analyst, request.id, Demand.of(work.parts), work.nano, body)
-        if charge is not None and charge.body.get("question") != question:
+        if charge is not None and charge.body.get("question") != body["question"]:
             raise QueryError(f"the request id {request.id!r} was used for another question. Nothing was spent.")
         if given is None:
             answer = self._answer(request, work)
@@ -122,10 +126,8 @@ class Curator:
     def preview(self, analyst: str, request: Request) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request)
-        cost, grant = self.ledger.price(analyst, Demand.of(work.parts), work.nano)
-        spent, cap = self.ledger.joint()
-        left = min(grant.remaining, max(0, cap - spent))
-        return Preview(exact(cost), exact(left - cost) if left >= cost else -exact(cost - left), work.error, work.scale)
+        cost, left = self.ledger.price(analyst, Demand.of(work.parts), work.nano)
+        return Preview(exact(cost), exact(left), work.error, work.scale)
 
     def close(self) -> None:
         """Closes engine and ledger."""
@@ -154,8 +156,7 @@ class Curator:
         work = {"noisy_count": self._count, "noisy_sum": self._sum, "noisy_avg": self._avg, "exp_mech": self._exp_mech}[request.verb](request, parts, nano)
         # The engine keeps one more place along each axis, for rows in no part of it.
         cells = sum((len(parts) + 1) * math.prod(axis.size + 1 for axis in table.axes) for table in work.tables if not table.sparse)
-        if cells > MAX_TABLE_CELLS:
-            raise QueryError(f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones. Nothing was spent.")
+        _require_room(cells)
         return work
 
     def _count(self, request: Request, parts: PartSet, nano: int) -> _Work:
@@ -171,17 +172,17 @@ class Curator:
     def _sum(self, request: Request, parts: PartSet, nano: int) -> _Work:
         """Sum of whole numbers of units + DLap(largest / epsilon); a row adds at most ``largest`` units to one part (privacy.md 2.2).
 
-        Cell k of the grid counts as ``factor * k + offset`` units. Where the numbers of the cells are not whole multiples of a
-        unit they are rounded to half a step; where they are (whole numbers, round grids) nothing is lost.
+        Cell k of the grid counts as ``factor * k + offset`` units, the largest unit of which the numbers of all cells are whole multiples.
         """
         name, column = self._numeric(request)
-        whole = (column.origin / column.width).denominator == 1
-        factor = 1 if whole else 2
-        unit = column.width / factor
-        offset = round(column.origin / unit)
+        unit = Fraction(
+            math.gcd(column.origin.numerator * column.width.denominator, column.width.numerator * column.origin.denominator),
+            column.origin.denominator * column.width.denominator,
+        )
+        factor, offset = int(column.width / unit), int(column.origin / unit)
         largest = max(abs(offset), abs(factor * (column.cells - 1) + offset))
         if largest * self.schema.max_rows >= MAX_SUM:
-            raise QueryError(f"sums of `{name}` could pass 2^62 steps of {float(unit):g}; the provider must declare a larger step. Nothing was spent.")
+            raise QueryError(f"sums of `{name}` could pass 2^62 units of {float(unit):g}; the provider must declare rounder bounds or a larger step. Nothing was spent.")
         scale = float(largest / self._epsilon(nano))
 
         def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
@@ -219,13 +220,15 @@ class Curator:
             raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible. Nothing was spent.")
         lists = () if isinstance(score, ClassCount) and not any(request.candidates) else request.candidates
         selection = Selection(self.schema, parts, score, lists, request.which)
+        _require_room(selection.cells())
 
         def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
             picked = selection.choose(tables, epsilon)
             if isinstance(score, ClassCount):
                 return picked, ()
-            distinct: dict[Any, int] = {}
-            return [-1 if one is None else distinct.setdefault(one, len(distinct)) for one in picked], tuple(distinct)
+            distinct = {repr(one): one for one in picked if one is not None}
+            place = {text: number for number, text in enumerate(distinct)}
+            return [-1 if one is None else place[repr(one)] for one in picked], tuple(distinct.values())
 
         options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else max(map(len, selection.lists)))
         # P[score of the choice < best - t] <= m exp(-eta t): a bound for both mechanisms.
@@ -238,6 +241,11 @@ class Curator:
         return str(request.column), self.schema.numeric(request.column)
 
 
+def _require_room(cells: int) -> None:
+    if cells > MAX_TABLE_CELLS:
+        raise QueryError(f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones. Nothing was spent.")
+
+
 def _unit(score: Any) -> int:
     from pinq.scores import ENTROPY_BITS, GINI_UNIT
 
@@ -247,7 +255,7 @@ def _unit(score: Any) -> int:
 def _grid_error(column: Numeric) -> str:
     if column.integer and column.width == 1:
         return "and the grid is exact"
-    return f"and the grid moves a value by at most {float(column.width) / 2:.3g}"
+    return f"and the grid moves a value by at most {float(column.width - int(column.integer)) / 2:.3g}"
 
 
 def _about(what: str, parts: PartSet) -> str:

@@ -56,7 +56,7 @@ _answers = sa.Table(
     sa.Column("payload", sa.Text, nullable=False),
 )
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
-_news = sa.select(_events).where(_events.c.seq > sa.bindparam("after")).order_by(_events.c.seq)
+_news = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
 _by_request = sa.select(_events.c.kind, _events.c.seq, _events.c.body).where(_events.c.analyst == sa.bindparam("who"), _events.c.request == sa.bindparam("id"))
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
 
@@ -192,7 +192,7 @@ class Ledger:
     def events(self) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified."""
         with self._lock, self._transaction(write=False) as connection:
-            rows = connection.execute(_news, {"after": 0}).fetchall()
+            rows = connection.execute(_news, {"since": 1}).fetchall()
         chain = ""
         for number, row in enumerate(rows, start=1):
             chain = self._verified(row, number, chain)
@@ -224,20 +224,34 @@ class Ledger:
 
     # What changes it
 
-    def declare(self, digest: str, cap: int, schema: dict[str, Any]) -> None:
-        """Logs the policy when it differs from the last one logged. A higher cap counts from here on; a lower one at once.
+    def declare(self, digest: str, cap: int, schema: dict[str, Any], *, may_raise: bool = True) -> None:
+        """Logs the policy when it differs from the last one logged. A lower cap counts at once, a higher one if ``may_raise``.
 
         A changed schema gives every partition of a changed column a new identity, so it can never make an old charge cheaper.
+        What epsilon *means* (adjacency, privacy unit) cannot change once there are grants: spent and asked would be of different kinds.
+
+        Args:
+            digest: Identifies the schema.
+            cap: nano-epsilons.
+            schema: What the log keeps of it, defaults left out.
+            may_raise: Whether this is the provider's own act.
+
+        Raises:
+            LedgerError: Another adjacency or privacy unit than the one under which budgets were granted.
         """
-        body = {"digest": digest, "cap": cap, "schema": schema}
+        meaning = json.dumps([schema.get("adjacency", "add-remove"), schema.get("privacy_unit", "row")], sort_keys=True)
         with self._lock:
             self.grants()
-            if self._policy == (digest, cap):
-                return
-            with self._transaction() as connection:
+            with self._transaction(write=self._policy != (digest, cap)) as connection:
                 self._catch_up(connection)
+                if self._grants and self._meaning != meaning:
+                    raise LedgerError(
+                        f"The ledger {self._shown()} holds budgets for adjacency and privacy unit {self._meaning}; the policy now says {meaning}, and an epsilon of one "
+                        "is not an epsilon of the other. Keep them, or start over with another ledger and another table."
+                    )
+                cap = cap if may_raise or self._policy is None else min(cap, self._cap)
                 if self._policy != (digest, cap):
-                    self._append(connection, "policy", "", "", body)
+                    self._append(connection, "policy", "", "", {"digest": digest, "cap": cap, "schema": schema})
             self._write_head()
 
     def grant(self, analyst: str, limit: int, expires: datetime | None = None) -> Grant:
@@ -319,10 +333,13 @@ class Ledger:
             self._change(lambda: None, "refusal", analyst, {"reason": error.code, "about": "open"})
             raise
 
-    def price(self, analyst: str, demand: Demand, epsilon: int) -> tuple[int, Grant]:
-        """What a request would cost now, nano-epsilons, and the grant it would be charged to."""
-        grant = self.grant_of(analyst)
-        return grant.costs.price(demand, epsilon), grant
+    def price(self, analyst: str, demand: Demand, epsilon: int) -> tuple[int, int]:
+        """What a request would cost now, and what it would leave (of the grant, of the cap, whichever is less); nano-epsilons, below 0 where refused."""
+        with self._lock:
+            grant = self.grant_of(analyst)
+            price = grant.costs.price(demand, epsilon)
+            left = min(grant.limit - grant.spent - price, self._cap - self._all.spent - self._all.price(demand, epsilon))
+        return price, left
 
     def close(self) -> None:
         """Closes the connections."""
@@ -342,7 +359,7 @@ class Ledger:
         self._all = Costs()
         self._cap = 0
         self._policy: tuple[str, int] | None = None
-        self._dataset, self._salt = "", b""
+        self._dataset, self._salt, self._meaning = "", b"", ""
 
     def _change(self, check: Callable[[], None], kind: str, analyst: str, body: dict[str, Any]) -> None:
         with self._lock:
@@ -383,7 +400,12 @@ class Ledger:
 
     def _catch_up(self, connection: sa.Connection) -> None:
         """Applies events that this process has not seen, verifying the chain."""
-        for row in connection.execute(_news, {"after": self._seq}):
+        rows = iter(connection.execute(_news, {"since": max(1, self._seq)}))
+        if self._seq:  # the last event that this process knows must still be there
+            known = next(rows, None)
+            if known is None or (known.seq, known.hash) != (self._seq, self._hash):
+                raise LedgerError(self._cut(self._seq))
+        for row in rows:
             self._hash = self._verified(row, self._seq + 1, self._hash)
             self._seq = row.seq
             self._apply(row.kind, row.analyst, json.loads(row.body), None)
@@ -409,6 +431,8 @@ class Ledger:
             self._dataset, self._salt = body["dataset"], bytes.fromhex(body["salt"])
         elif kind == "policy":
             self._policy, self._cap = (body["digest"], body["cap"]), body["cap"]
+            schema = body["schema"]
+            self._meaning = json.dumps([schema.get("adjacency", "add-remove"), schema.get("privacy_unit", "row")], sort_keys=True)
         elif kind == "grant":
             spent = self._grants[analyst].costs if analyst in self._grants else Costs()
             self._grants[analyst] = Grant(analyst, body["limit"], _moment(body["expires"]), costs=spent)
@@ -486,10 +510,10 @@ class Ledger:
             self._catch_up(connection)
             row = connection.execute(sa.select(_events.c.hash).where(_events.c.seq == seq)).scalar()
         if row != chained:
-            raise LedgerError(
-                f"The ledger {self._shown()} was cut or rolled back: event {seq}, which was committed, is not in it. The dataset stays closed; restore the "
-                f"ledger, or delete {self._file.name}.head and accept that what was spent since no longer counts."
-            )
+            raise LedgerError(self._cut(int(seq)) + f" Or delete {self._file.name}.head and accept that what was spent since no longer counts.")
+
+    def _cut(self, seq: int) -> str:
+        return f"The ledger {self._shown()} was cut or rolled back: event {seq}, which was committed, is not in it. The dataset stays closed; restore the ledger."
 
     def _shown(self) -> str:
         return str(self._file) if self._file is not None else sa.make_url(self.url).render_as_string(hide_password=True)

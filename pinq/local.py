@@ -15,6 +15,7 @@ from pinq.ledger import Ledger
 from pinq.policy import Policy, load_policy
 from pinq.queries import Answer, Request
 from pinq.queryable import Budget, PrivateQueryable
+from pinq.schema import Categorical, Schema
 
 __all__ = ["LocalSession", "open", "open_ledger"]
 
@@ -37,13 +38,13 @@ class LocalSession:
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""
         ledger = self._curator.ledger
-        grant = ledger.grant_of(self._analyst)
+        grant = ledger.grants()[self._analyst]
         spent, cap = ledger.joint()
         return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
 
     def history(self) -> list[dict[str, Any]]:
         """The analyst's own lines of the log, with the answers."""
-        return history(self._curator.ledger, self._analyst)
+        return history(self._curator.ledger, self._analyst, self.schema)
 
     def close(self) -> None:
         """Frees the encoded copy and the ledger's connections."""
@@ -71,27 +72,33 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     if not isinstance(analyst, str) or not analyst:
         raise QueryError(f"`analyst` is {analyst!r}; it must be the name of a grant's holder.")
     loaded = load_policy(policy)
-    ledger = open_ledger(loaded)
+    ledger = open_ledger(loaded, provider=False)
     ledger.authorise(analyst)
     engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
     return PrivateQueryable(LocalSession(loaded.dataset, analyst, Curator(loaded.schema_, ledger, engine)))
 
 
-def open_ledger(policy: Policy, *, create: bool = True) -> Ledger:
+def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -> Ledger:
     """The ledger of a reviewed policy; logs the policy where it changed.
+
+    Args:
+        policy: Whose ledger.
+        create: Make it where there is none.
+        provider: Whether this is the provider's own act. An analyst's opening makes no ledger and never raises the cap.
 
     Raises:
         PolicyError: Unreviewed, or the source is guarded by another ledger.
         LedgerError: It cannot be trusted.
     """
     policy.require_reviewed()
-    ledger = Ledger(ledger_url(policy), policy.dataset, create=create)
+    create = create and provider
+    ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create)
     schema = policy.schema_
-    ledger.declare(schema.digest, policy.cap_nano, schema.model_dump(mode="json", exclude_defaults=True))
+    ledger.declare(schema.digest, policy.cap_nano, schema.model_dump(mode="json", exclude_defaults=True), may_raise=provider)
     return ledger
 
 
-def history(ledger: Ledger, analyst: str) -> list[dict[str, Any]]:
+def history(ledger: Ledger, analyst: str, schema: Schema) -> list[dict[str, Any]]:
     """An analyst's charges and refusals, oldest first; ``spent`` is the total after each."""
     from pinq.composition import Costs
     from pinq.ledger import load_demand
@@ -105,16 +112,22 @@ def history(ledger: Ledger, analyst: str) -> list[dict[str, Any]]:
         if event.kind == "charge":
             costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
             given = answers.get(event.request)
-            line |= {"epsilon": show(event.body["epsilon"]), "outcome": "answered" if given else "charged, not answered", "answer": _values(given)}
+            line |= {"epsilon": show(event.body["epsilon"]), "outcome": "answered" if given else "charged, not answered", "answer": _values(given, event.body, schema)}
         else:
             line["outcome"] = f"refused ({event.body['reason']})"
         lines.append(line | {"spent": show(costs.spent)})
     return lines
 
 
-def _values(payload: str | None) -> Any:
+def _values(payload: str | None, charge: dict[str, Any], schema: Schema) -> Any:
     if payload is None:
         return None
     answer = Answer.from_json(payload)
-    values = [answer.chosen[int(v)] if v >= 0 else None for v in answer.values] if answer.chosen else list(answer.values)
+    values: list[Any] = list(answer.values)
+    target = charge.get("classes")
+    if isinstance(schema.columns.get(target or ""), Categorical):
+        labels = schema.categorical(target).labels
+        values = [labels[place] if place < len(labels) else place for place in values]
+    elif answer.verb == "exp_mech" and target is None:
+        values = [answer.chosen[place] if place >= 0 else None for place in values]
     return values[0] if len(values) == 1 else values

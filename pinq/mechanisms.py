@@ -25,7 +25,7 @@ from opendp.mod import enable_features
 
 from pinq.errors import InternalError
 
-__all__ = ["Weighted", "choose", "choose_weighted", "laplace", "laplace_interval", "scale_of"]
+__all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
 
 enable_features("contrib")
 
@@ -55,13 +55,6 @@ def laplace(exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarra
         return values.copy()
     noisy = _laplace(scale_of(sensitivity, epsilon))(values.ravel().tolist())
     return np.array(noisy, dtype=np.int64).reshape(values.shape)
-
-
-def laplace_interval(scale: float, level: float) -> int:
-    """The smallest k with P[|noise| <= k] >= level for discrete Laplace noise of this scale."""
-    a = math.exp(-1 / scale)
-    # P[|noise| > k] = 2 a^(k+1) / (1 + a)
-    return max(0, math.ceil(math.log((1 - level) * (1 + a) / 2) / math.log(a) - 1)) if a > 0 else 0
 
 
 def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:

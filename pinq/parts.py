@@ -29,6 +29,7 @@ __all__ = ["AnyCut", "AnyGrouping", "Axis", "Block", "Cross", "Cuts", "Family", 
 
 MAX_PARTS = 2**20
 MAX_GROUPINGS = 4096
+MAX_AXES = 32
 
 
 @dataclass(frozen=True)
@@ -219,11 +220,11 @@ class Partition:
         if len(wanted) != len(self.axes):
             raise QueryError(f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed.")
         places = []
-        for axis, name in zip(self.axes, wanted, strict=True):
-            if axis.column is not None and axis.thresholds is not None and isinstance(name, (int, np.integer)) and not isinstance(name, bool):
-                found = int(name) if 0 <= name < axis.size else None
-            else:
-                found = next((i for i, known in enumerate(axis.labels) if known == name and type(known) is type(name)), None)
+        for axis, name in zip(self.axes, [one.item() if isinstance(one, np.generic) else one for one in wanted], strict=True):
+            found = next((i for i, known in enumerate(axis.labels) if known == name and type(known) is type(name)), None)
+            positional = not any(isinstance(known, int) for known in axis.labels)
+            if found is None and positional and isinstance(name, int) and not isinstance(name, bool) and 0 <= name < axis.size:
+                found = name
             if found is None:
                 listed = ", ".join(repr(known) for known in axis.labels[:12]) + (", ..." if axis.size > 12 else "")
                 raise QueryError(f"there is no part {name!r}; the parts are {listed}. Nothing was spent.")
@@ -402,6 +403,8 @@ class PartSet:
         self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self.size = int(self._starts[-1])
         self.shape = (self.size,) if shape is None else shape
+        if len(self.shape) > MAX_AXES:
+            raise QueryError(f"this makes answers of {len(self.shape)} axes; at most {MAX_AXES} are possible. Nothing was spent.")
         if self.size > MAX_PARTS:
             raise QueryError(f"this makes {self.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
 

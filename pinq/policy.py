@@ -8,6 +8,7 @@ provider deletes the name: a domain that follows the rows would leak them (priva
 from __future__ import annotations
 
 import os
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -86,6 +87,16 @@ class Policy(_Declared):
         path = self.folder / (self.source if isinstance(self.source, str) else self.source.database)
         return Path(os.path.realpath(path.parent)) / path.name if any(sign in path.name for sign in "*?[") else Path(os.path.realpath(path))
 
+    def source_files(self) -> list[Path]:
+        """The real files of the source: what a pattern matches (ledgers and claims never), else the one path, there or not."""
+        path = self.source_path()
+        if path is None:
+            return []
+        if not isinstance(self.source, str) or not any(sign in path.name for sign in "*?["):
+            return [path]
+        found = (Path(os.path.realpath(file)) for file in path.parent.glob(path.name) if file.is_file() and not _OWN.search(file.name))
+        return sorted(set(found))
+
     def to_yaml(self) -> str:
         """The policy as ``load_policy`` reads it."""
         return yaml.dump(_plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True) | {
@@ -125,6 +136,9 @@ class _Exact(yaml.SafeDumper):
 
 
 _Exact.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if set(text) & set("\x85\u2028\u2029\ufeff") else None))
+
+
+_OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 
 
 class _Strict(yaml.SafeLoader):

@@ -180,9 +180,10 @@ def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate,
     if items and all(isinstance(item, list) for item in items):
         if len(items) != parts:
             raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts. Nothing was spent.")
-        distinct: dict[tuple[Candidate, ...], int] = {}
-        which = tuple(distinct.setdefault(tuple(candidate(one) for one in item), len(distinct)) for item in items)
-        return tuple(distinct), which
+        lists = [tuple(candidate(one) for one in item) for item in items]
+        distinct = {repr(one): one for one in lists}
+        place = {text: number for number, text in enumerate(distinct)}
+        return tuple(distinct.values()), tuple(place[repr(one)] for one in lists)
     return (tuple(candidate(item) for item in items),), (0,)
 
 

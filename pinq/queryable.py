@@ -122,6 +122,8 @@ class _Verbs:
             that its own splits leave nothing to choose from. Errors as in ``noisy_count``.
         """
         request = self._request("exp_mech", epsilon, candidates=candidates, score=score)
+        if not len(self._parts):
+            return []
         answer = self._session.ask(request)
         if isinstance(request.score, ClassCount):
             labels = self.schema.categorical(request.score.target).labels
@@ -156,6 +158,8 @@ class _Verbs:
         )
 
     def _numbers(self, request: Request, kind: Any) -> Any:
+        if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
+            return np.zeros(self._parts.shape, dtype=kind)
         values = np.array(self._session.ask(request).values, dtype=kind)
         return values[0].item() if self._parts.shape == () else values.reshape(self._parts.shape)
 
@@ -228,9 +232,9 @@ class Parts(_Verbs):
         return (PrivateQueryable(self._session, part) for part in self._parts)
 
     def __getitem__(self, item: Any) -> Any:
-        """One part by its label (a value; a tuple for several specs) or flat position; or a collection by a mask, list or slice."""
+        """One part by its label (a value; a tuple for several specs), or by position where no label is a number; or a collection by a mask, list or slice."""
         single = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
-        if isinstance(item, (list, np.ndarray, slice)):
+        if isinstance(item, (list, slice)) or (hasattr(item, "__array__") and np.ndim(item)):
             return Parts(self._session, self._parts.take(self._positions(item)))
         if single is not None and single.partition is not None:
             return PrivateQueryable(self._session, single.at(single.partition.find(item)))
@@ -302,6 +306,10 @@ def _joined(specs: Sequence[Any]) -> Spec:
     if not flat:
         raise QueryError("partition needs at least one spec. Nothing was spent.")
     if len(flat) == 1:
+        if isinstance(flat[0], str):
+            raise QueryError(f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])? Nothing was spent.")
+        if isinstance(flat[0], list):
+            raise QueryError("specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part. Nothing was spent.")
         found = candidate(flat[0])
         if not isinstance(found, Spec):
             raise QueryError(f"{found!r} is a family of candidates; let exp_mech choose a member first. Nothing was spent.")

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -50,6 +51,12 @@ FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_c
 
 class _Declared(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A checked copy. Pydantic's own would keep what was derived from the old fields, a domain's identity among it."""
+        fields = {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
+        named = {(type(self).model_fields[name].alias if name in type(self).model_fields else None) or name: value for name, value in (update or {}).items()}
+        return type(self).model_validate(fields | named)
 
 
 class _Column(_Declared):

@@ -230,6 +230,8 @@ def _roomy(table: np.ndarray, unit: int) -> np.ndarray:
 
 def require_score(score: Any, schema: Schema) -> Score:
     """``QueryError`` unless this is one of the scores and its target exists."""
+    if isinstance(score, type) and score in (InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError):
+        raise QueryError(f"{score.__name__} needs its target: {score.__name__}('column'). Nothing was spent.")
     if not isinstance(score, (InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError)):
         raise QueryError(
             f"{score!r} is not a score; use InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError or MutualInformation. "

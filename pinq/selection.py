@@ -8,6 +8,7 @@ families by the exponential mechanism over runs of equal score. Which of the two
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -71,10 +72,17 @@ class Selection:
             return
         if not self.lists or not all(self.lists):
             raise QueryError("`candidates` is empty; name at least one spec or family for each part. Nothing was spent.")
-        self._needed: dict[Any, tuple[int, Any]] = {}
+        # By their text: Python takes the value 1 for True, and a column can have both.
+        self._needed: dict[str, tuple[Any, int, Any]] = {}
         self.tables = []
-        for one in dict.fromkeys(one for candidates in self.lists for one in candidates):
-            self._needed[one] = (len(self.tables), self._table(one))
+        for one in (one for candidates in self.lists for one in candidates):
+            if repr(one) not in self._needed:
+                self._needed[repr(one)] = (one, len(self.tables), self._table(one))
+
+    def cells(self) -> int:
+        """Cells of the largest array that choosing makes: of the tables, and of the members of a grouping."""
+        widest = max((len(bound) for one, _, bound in self._needed.values() if isinstance(one, AnyGrouping)), default=0) if self.lists and any(self.lists) else 0
+        return len(self.parts) * widest * 2 * math.prod(axis.size for axis in self._last)
 
     def choose(self, tables: list[Any], epsilon: Fraction) -> list[Any]:
         """The choice for each part, None where a part has nothing to choose from.
@@ -86,10 +94,10 @@ class Selection:
         span = self.score.span(self.schema)
         if isinstance(self.score, ClassCount):
             return [choose(counts, span, epsilon) for counts in tables[0]]
-        runs = {one: self._runs(one, tables[number], bound) for one, (number, bound) in self._needed.items()}
+        runs = {text: self._runs(one, tables[number], bound) for text, (one, number, bound) in self._needed.items()}
         chosen: list[Any] = []
         for place, number in enumerate(self.which):
-            offered = [found for one in self.lists[number] for found in [runs[one][place]] if found.size]
+            offered = [found for one in self.lists[number] for found in [runs[repr(one)][place]] if found.size]
             chosen.append(self._choose_one(offered, self.lists[number], span, epsilon))
         return chosen
 

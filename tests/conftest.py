@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from handles import engine_of, ledger_of
 from hypothesis import HealthCheck, settings
 
 import pinq
@@ -58,17 +59,22 @@ def schema(tiny_policy: Policy) -> Schema:
 
 
 @pytest.fixture
-def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Callable[..., PrivateQueryable]:
+def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., PrivateQueryable]]:
     """Makes a handle: ``granted(epsilon=1)``, on ``tiny_policy`` and ``frame`` unless others are given."""
+    opened: list[PrivateQueryable] = []
 
     def make(epsilon: Any = 1, *, analyst: str = "ana", policy: Policy = tiny_policy, data: Any = frame) -> PrivateQueryable:
         ledger = open_ledger(policy)
         if analyst not in ledger.grants():
             ledger.grant(analyst, to_nano(epsilon))
         ledger.close()
-        return pinq.open(policy, analyst=analyst, data=data)
+        opened.append(pinq.open(policy, analyst=analyst, data=data))
+        return opened[-1]
 
-    return make
+    yield make
+    for handle in opened:
+        ledger_of(handle).close()
+        engine_of(handle).close()
 
 
 @pytest.fixture
@@ -88,13 +94,3 @@ def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[...
     yield make
     for one in opened:
         one.close()
-
-
-def ledger_of(handle: PrivateQueryable) -> Ledger:
-    """The ledger behind a handle of this process."""
-    return handle._session._curator.ledger  # type: ignore[attr-defined]
-
-
-def engine_of(handle: PrivateQueryable) -> Any:
-    """The engine behind a handle of this process."""
-    return handle._session._curator._engine  # type: ignore[attr-defined]

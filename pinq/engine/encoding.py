@@ -10,6 +10,8 @@ Privacy:
 
 from __future__ import annotations
 
+import csv
+import gzip
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,7 @@ __all__ = ["EncodingReport", "open_engine", "read_columns"]
 
 # Sources that are larger on disk than this are encoded into a file, so that memory bounds nothing but speed.
 IN_MEMORY_BYTES = 2**28
-_TEXT = ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".csv.zst"
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _SAFE = {"preserve_insertion_order": "false"}
 
 
@@ -63,9 +65,10 @@ def open_engine(policy: Policy, *, data: Any = None, salt: bytes, report: bool =
     Raises:
         PolicyError: The source cannot be read, or lacks a declared column.
     """
-    size = _bytes_on_disk(policy) if data is None else 0
-    scratch = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True) if size > IN_MEMORY_BYTES else None
-    connection = duckdb.connect(str(Path(scratch.name) / "codes.duckdb") if scratch else ":memory:", config=_config(policy, scratch))
+    large = data is None and _bytes_on_disk(policy) > IN_MEMORY_BYTES
+    # Raw rows may spill while they are encoded: into a folder that only the provider can read, and that goes with the engine.
+    scratch = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
+    connection = duckdb.connect(str(Path(scratch.name) / "codes.duckdb") if large else ":memory:", config=_config(policy, scratch))
     try:
         source = _attach(connection, policy, data)
         types = _columns(connection, source)
@@ -79,13 +82,11 @@ def open_engine(policy: Policy, *, data: Any = None, salt: bytes, report: bool =
         _forget_source(connection)
     except duckdb.Error as error:
         connection.close()
-        if scratch:
-            scratch.cleanup()
+        scratch.cleanup()
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
     except BaseException:
         connection.close()
-        if scratch:
-            scratch.cleanup()
+        scratch.cleanup()
         raise
     return DuckDBEngine(connection, policy.schema_, salt, scratch), found
 
@@ -115,8 +116,7 @@ def _config(policy: Policy, scratch: tempfile.TemporaryDirectory[str] | None) ->
     config: dict[str, Any] = dict(_SAFE)
     if policy.memory_limit:
         config["memory_limit"] = policy.memory_limit
-    if scratch:
-        config["temp_directory"] = str(Path(scratch.name) / "spill")
+    config["temp_directory"] = str(Path(scratch.name) / "spill") if scratch else ""
     return config
 
 
@@ -124,14 +124,16 @@ def _bytes_on_disk(policy: Policy) -> int:
     path = policy.source_path()
     if path is None:
         return 0
-    files = path.parent.glob(path.name) if any(sign in path.name for sign in "*?[") else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return sum(file.stat().st_size for file in policy.source_files() if file.is_file())
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
     """Makes the source reachable and returns how SQL names it."""
     if data is not None:
-        table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else data
+        try:
+            table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else data
+        except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
+            raise PolicyError("`data` has a column of mixed types; make each column text, numbers or truth values.") from None
         if not isinstance(table, pa.Table):
             raise PolicyError(f"`data` is a {type(data).__name__}; it must be an Arrow table or a pandas frame.")
         connection.register("source", table)
@@ -144,13 +146,28 @@ def _attach(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) ->
             raise PolicyError(f"There is no database {path}.")
         connection.execute(f"ATTACH {literal(str(path))} AS provider (READ_ONLY)")
         return f"provider.{quoted(policy.source.schema_name)}.{quoted(policy.source.table)}"
-    pattern = any(sign in path.name for sign in "*?[")
-    if not (any(path.parent.glob(path.name)) if pattern else path.exists()):
+    files = policy.source_files()
+    if not files or not all(file.exists() for file in files):
         raise PolicyError(f"There is no source {path}.")
-    if path.name.endswith(_TEXT):
-        # Every value as text: what a column is, the policy says, not the first rows of the file.
-        return f"read_csv({literal(str(path))}, all_varchar = true, header = true)"
-    return f"read_parquet({literal(str(path))})"
+    listed = "[" + ", ".join(literal(str(file)) for file in files) + "]"
+    separator = _SEPARATORS.get(Path(files[0].name.lower().removesuffix(".gz")).suffix)
+    return f"read_parquet({listed})" if separator is None else _csv(files, listed, separator)
+
+
+def _csv(files: list[Path], listed: str, separator: str) -> str:
+    """CSV by fixed rules. A reader that guesses quotes, comments or types from the rows lets one row change how all others are read."""
+    headers = []
+    for file in files:
+        try:
+            with gzip.open(file, "rt", encoding="utf-8-sig", newline="") if file.name.lower().endswith(".gz") else file.open(encoding="utf-8-sig", newline="") as lines:
+                headers.append(next(csv.reader(lines, delimiter=separator), []))
+        except (OSError, UnicodeDecodeError):
+            raise PolicyError(f"The header of {file} cannot be read; it must be UTF-8 text.") from None
+    if any(header != headers[0] for header in headers) or len({name.casefold() for name in headers[0]}) != len(headers[0]) or not all(headers[0]):
+        raise PolicyError(f"The header of {files[0]} must name each column once (also without regard to case), and all files of a source must share it.")
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in headers[0])
+    rules = f"auto_detect = false, header = true, delim = {literal(separator)}, quote = '\"', escape = '\"', comment = '', new_line = '\\n'"
+    return f"read_csv({listed}, {rules}, columns = {{{columns}}}, ignore_errors = true)"
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:

@@ -24,7 +24,8 @@ import pytest
 from scipy import stats
 
 import pinq.mechanisms
-from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, laplace_interval, scale_of
+from pinq.accuracy import laplace_interval
+from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
 from pinq.parts import AnyCut, AnyGrouping, Block, Cuts, Groups, Part, PartSet, Shards, Values, bind
 from pinq.policy import Policy
 from pinq.schema import Schema

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import dlaplace
 
-from miners.noise import count_scale, half_width, standard_deviation
+from miners.noise import count_scale
 from miners.schedule import Schedule, spread
+from pinq.accuracy import laplace_interval, standard_deviation
 from pinq.epsilon import NANO, exact
 from pinq.errors import QueryError
 from pinq.schema import Numeric, Schema
@@ -71,7 +72,7 @@ def test_shares_that_do_not_add_up_are_refused():
 @given(scale=st.floats(0.05, 200), level=st.floats(0.5, 0.999))
 def test_the_half_width_is_the_smallest_that_holds_the_noise(scale, level):
     law = dlaplace(1 / scale)
-    k = half_width(scale, level)
+    k = laplace_interval(scale, level)
     assert law.cdf(k) - law.cdf(-k - 1) >= level - 1e-6
     if k:
         assert law.cdf(k - 1) - law.cdf(-k) < level + 1e-6
