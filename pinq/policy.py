@@ -99,9 +99,8 @@ class Policy(_Declared):
 
     def to_yaml(self) -> str:
         """The policy as ``load_policy`` reads it."""
-        return yaml.dump(_plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True) | {
-            "columns": {name: {"type": column.type} | column.model_dump(mode="json", exclude_defaults=True) for name, column in self.columns.items()}
-        }), Dumper=_Exact, sort_keys=False, allow_unicode=True, width=110)
+        columns = {name: {"type": column.type} | _plain(column.model_dump(mode="json", exclude_defaults=True)) for name, column in self.columns.items()}
+        return yaml.dump(_plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})) | {"columns": columns}, Dumper=_Exact, sort_keys=False, allow_unicode=True, width=110)
 
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
@@ -165,11 +164,9 @@ def _problems(error: Exception) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _plain(value: Any) -> Any:
-    """Decimals as YAML numbers where that is exact."""
-    if isinstance(value, dict):
-        return {key: [_number(item) for item in entry] if key == "cuts" else _number(entry) if key in _NUMBERS else _plain(entry) for key, entry in value.items()}
-    return value
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields with decimals as YAML numbers where that is exact."""
+    return {key: [_number(item) for item in entry] if key == "cuts" else _number(entry) if key in _NUMBERS else entry for key, entry in fields.items()}
 
 
 _NUMBERS = ("lower", "upper", "step", "cap")

@@ -137,8 +137,8 @@ def epsilon_lower_bound(
             if found.max() > best:
                 best, direction = float(found.max()), towards
                 event = np.isin(np.arange(len(place)), order[: int(found.argmax()) + 1])
-    here, there = (int(measuring[number][event].sum()) for number in (direction, 1 - direction))
-    return max(0.0, float(_log_ratio(np.array([here]), np.array([there]), runs - halves, error)[0]))
+    measured = [measuring[number][event].sum(keepdims=True) for number in (direction, 1 - direction)]
+    return max(0.0, float(_log_ratio(measured[0], measured[1], runs - halves, error)[0]))
 
 
 def _log_ratio(here: np.ndarray, there: np.ndarray, draws: int, error: float) -> np.ndarray:

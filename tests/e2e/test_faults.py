@@ -181,6 +181,23 @@ def test_a_second_policy_gets_no_second_budget(published: Callable[..., Path]) -
         pinq.open(published("three.yaml", dataset="other"), analyst="ana")
 
 
+@pytest.mark.parametrize("pattern_first", [False, True])
+def test_a_pattern_that_matches_the_file_is_the_same_budget(pattern_first: bool, published: Callable[..., Path]) -> None:
+    """Whichever came first, the file or a pattern over it, the other finds its ledger."""
+    sources = ["data/*.parquet", "data/adult.parquet", "data/ad*.parquet"] if pattern_first else ["data/adult.parquet", "data/*.parquet", "data/a?ult.parquet"]
+    open_ledger(load_policy(published("first.yaml", sources[0]))).grant("ana", to_nano(1))
+    for number, source in enumerate(sources, start=1):
+        assert spend(published(f"{number}.yaml", source), "0.1").budget.spent == Fraction(number, 10)
+
+
+def test_a_hard_link_is_refused(published: Callable[..., Path], tmp_path: Path) -> None:
+    """Through each of its names a file would look like another source."""
+    open_ledger(load_policy(published())).grant("ana", to_nano(1))
+    os.link(tmp_path / "data" / "adult.parquet", tmp_path / "again.parquet")
+    with pytest.raises(PolicyError, match="has several hard links"):
+        pinq.open(published("two.yaml", "again.parquet"), analyst="ana")
+
+
 @pytest.mark.parametrize("first", [None, "a.ledger"], ids=["default", "elsewhere"])
 def test_a_second_ledger_is_refused(first: str | None, published: Callable[..., Path]) -> None:
     """A policy that names another ledger for a guarded file is told so; it would be a second budget for the same people."""
@@ -399,8 +416,8 @@ def test_odd_values_follow_fixed_rules() -> None:
     policy = Policy(dataset="odd", cap=1, max_rows=100, columns=columns)
     nullable = Policy(dataset="odd", cap=1, max_rows=100, columns={name: column | {"nullable": True} for name, column in columns.items()})
     frame = pd.DataFrame({"x": ["3", "nan", "inf", "-inf", "three", None, "1e999", "4.7"], "s": ["f", "f", "m", "m", "f", "f", "F", None]})
-    for policy, rows, total in ((policy, 3, 3 + 10 + 0), (nullable, 7, 3 + 10 + 0 + 4)):
-        engine, _ = open_engine(policy, data=frame, salt=b"")
+    for one, rows, total in ((policy, 3, 3 + 10 + 0), (nullable, 7, 3 + 10 + 0 + 4)):
+        engine, _ = open_engine(one, data=frame, salt=b"")
         assert engine.rows() == rows
         assert engine.tabulate(WHOLE, (TableRequest(),), Moments("x"))[0][0].tolist()[1] == total
         engine.close()
@@ -733,7 +750,7 @@ def test_a_provider_can_decide_to_go_on(used: tuple[Path, Path]) -> None:
 
 def test_an_edited_answer_is_noticed(used: tuple[Path, Path]) -> None:
     """An answer that is not the one that was logged is not given again."""
-    file, ledger = used
+    _, ledger = used
     alter(ledger, "UPDATE answers SET payload = replace(payload, '\"values\":[', '\"values\":[1')")
     again = Ledger(ledger)
     request = next(event.request for event in again.events() if event.kind == "charge")
@@ -803,6 +820,17 @@ def test_shards_of_a_changed_schema_are_other_shards(published: Callable[..., Pa
     changed = pinq.open(published(columns=wider), analyst="ana")
     changed.shards(4)[1].noisy_count(epsilon="0.25")
     assert changed.budget.spent == Fraction(1, 2)
+
+
+@pytest.mark.parametrize("changes", [{"adjacency": "substitute"}, {"privacy_unit": {"column": "who", "max_rows": 3}}], ids=["adjacency", "unit"])
+def test_an_epsilon_keeps_its_meaning(changes: dict[str, Any], published: Callable[..., Path]) -> None:
+    """What was spent in one unit cannot be carried over to a stricter one: such an edit closes the dataset."""
+    file = published()
+    open_ledger(load_policy(file)).grant("ana", to_nano(1))
+    spend(file, "0.75")
+    with pytest.raises(LedgerError, match="an epsilon of one is not an epsilon of the other"):
+        open_ledger(load_policy(published(**changes)))
+    assert pinq.open(published(), analyst="ana").budget.spent == Fraction(3, 4)
 
 
 def test_an_unreviewed_policy_does_not_open(published: Callable[..., Path], columns: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ def numerics(draw: Any) -> dict[str, Any]:
 
 @st.composite
 def policies(draw: Any) -> Policy:
-    columns = draw(st.dictionaries(NAMES, st.one_of(CATEGORICAL, numerics()), min_size=1, max_size=4))
+    columns = draw(st.dictionaries(NAMES | st.sampled_from(["cuts", "lower", "cap", "columns", "null", "yes", "1"]), st.one_of(CATEGORICAL, numerics()), min_size=1, max_size=4))
     folded = {name.casefold(): name for name in columns}
     fields: dict[str, Any] = {
         "dataset": draw(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,20}\Z")),

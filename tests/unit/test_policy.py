@@ -79,7 +79,7 @@ def test_a_file_that_is_no_policy(text: str, tmp_path: Path) -> None:
 
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
     """The next command is in the error."""
-    with pytest.raises(PolicyError, match="`pinq init DATA > .*` proposes one"):
+    with pytest.raises(PolicyError, match=r"`pinq init DATA > .*` proposes one"):
         load_policy(tmp_path / "none.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"dataset: \xff")
     with pytest.raises(PolicyError, match="cannot be read"):

@@ -88,7 +88,7 @@ def test_decimal_grid_points_lie_in_their_own_cell(point: str) -> None:
 @pytest.mark.parametrize("cut", [0, -1, 10.5, math.nan, math.inf, "x", None, [1]], ids=repr)
 def test_cuts_out_of_bounds(cut: Any) -> None:
     """A cut has numbers on both sides, so it lies above lower and at most at upper."""
-    with pytest.raises(QueryError, match="of `x` is (out of bounds|not a number)"):
+    with pytest.raises(QueryError, match=r"of `x` is (out of bounds|not a number)"):
         Numeric(lower=0, upper=10).threshold(cut, "x")
 
 
