@@ -100,7 +100,8 @@ class Policy(_Declared):
     def to_yaml(self) -> str:
         """The policy as ``load_policy`` reads it."""
         columns = {name: {"type": column.type} | _plain(column.model_dump(mode="json", exclude_defaults=True)) for name, column in self.columns.items()}
-        return yaml.dump(_plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})) | {"columns": columns}, Dumper=_Exact, sort_keys=False, allow_unicode=True, width=110)
+        rest = _plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"}))
+        return yaml.dump(rest | {"columns": columns}, Dumper=_Exact, sort_keys=False, allow_unicode=True, width=110)
 
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
