@@ -84,8 +84,13 @@ class DuckDBEngine:
             # DuckDB sums integers exactly, in 128 bits.
             value = f"({column} >> {moments.shift})" if moments.shift else column
             select.append(f"{value}::BIGINT AS m")
-            aggregates = "count(*), sum(m)::BIGINT" + (", sum(m * m)::BIGINT" if moments.squares else "")
+            sums = ["sum(m)", *(["sum(m * m)"] if moments.squares else [])]
+            aggregates = ", ".join(["count(*)", *(f"coalesce({one}, 0)::BIGINT" for one in sums)])
             where = f" WHERE {column} <> {null}" if null is not None else ""
+        if not axes and len(parts) == 1 and part is not None:
+            # A single number needs no groups, and small tables answer faster without.
+            source = f"SELECT {select[-1] if moments is not None else '1'} FROM codes{where or ' WHERE true'} AND {part} = 0"
+            return _unpack(self._fetch(f"SELECT 0 AS k0, {aggregates} FROM ({source})"), groups, group_of, tables, 1)
         source = f"SELECT {', '.join(select) if select else '1'} FROM codes{where}"
         carried = [*keys, *(["m"] if moments is not None else [])]
         sets = f"GROUPING SETS ({', '.join(f'(k{i})' for i in range(len(groups)))})" if len(groups) > 1 else "k0"

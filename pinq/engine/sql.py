@@ -13,6 +13,8 @@ from pinq.parts import Axis, Block, Part, Partition, PartSet
 
 __all__ = ["axis_expression", "part_expression", "unsigned"]
 
+FEW_CODES = 4
+
 
 def unsigned(count: int) -> str:
     """The smallest unsigned type that can hold 0 .. count - 1."""
@@ -49,7 +51,10 @@ def _bisect(code: str, thresholds: tuple[int, ...], results: list[str]) -> str:
 
 
 def _lookup(code: str, results: list[str], count: int) -> str:
-    """``results[code]`` for constants below ``count``: an indexed list is the fastest map that the engine has."""
+    """``results[code]`` for constants below ``count``: a few comparisons, or an indexed list, the fastest map over many codes."""
+    if len(results) <= FEW_CODES:
+        cases = " ".join(f"WHEN {value} THEN {result}" for value, result in enumerate(results[:-1]) if result != results[-1])
+        return f"(CASE {code} {cases} ELSE {results[-1]} END)" if cases else f"({results[-1]})"
     return f"([{', '.join(results)}]::{unsigned(count)}[])[{code}::INTEGER + 1]"
 
 
