@@ -46,20 +46,10 @@ class Demand:
     @classmethod
     def of(cls, parts: PartSet) -> Demand:
         """The demand of one question to all parts of a collection."""
-        place: dict[bytes, int] = {ROOT: 0}
-        nodes: list[tuple[int, bytes, bytes]] = []
-        asked = []
-        for block in parts.blocks:
-            way = []
-            part = block.part
-            while part.key not in place:
-                way.append(part)
-                part = part.parent  # type: ignore[assignment]
-            for part in reversed(way):
-                nodes.append((place[part.parent.key], part.partition.key, part.key))  # type: ignore[union-attr]
-                place[part.key] = len(nodes)
-            asked.append((place[block.part.key], None if block.partition is None else block.partition.key))
-        return cls(tuple(nodes), tuple(asked))
+        ways = parts.ways()
+        place = {ROOT: 0} | {key: number for number, key in enumerate(ways, start=1)}
+        nodes = tuple((place[part.parent.key], part.partition.key, key) for key, part in ways.items())  # type: ignore[union-attr]
+        return cls(nodes, tuple((place[block.part.key], None if block.partition is None else block.partition.key) for block in parts.blocks))
 
 
 @dataclass

@@ -421,6 +421,17 @@ class PartSet:
         block = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.blocks[block].at(index - int(self._starts[block]))
 
+    def ways(self) -> dict[bytes, Part]:
+        """Every part on a way down to a block, the whole table left out, parents first; by key."""
+        found: dict[bytes, Part] = {}
+        for block in self.blocks:
+            way, part = [], block.part
+            while part.parent is not None and part.key not in found:
+                way.append(part)
+                part = part.parent
+            found |= {part.key: part for part in reversed(way)}
+        return found
+
     def take(self, chosen: np.ndarray) -> PartSet:
         """The parts at the flat positions ``chosen``; a block that is taken whole and in order stays whole."""
         chosen = np.asarray(chosen, dtype=np.int64)

@@ -54,29 +54,14 @@ class WireParts(_Frozen):
     @classmethod
     def of(cls, parts: PartSet) -> WireParts:
         """The wire form of a collection."""
-        specs: dict[bytes, int] = {}
-        listed: list[Any] = []
-        place: dict[bytes, int] = {b"": 0}
-        nodes: list[tuple[int, int, int]] = []
-
-        def number(partition: Any) -> int:
-            if partition.key not in specs:
-                specs[partition.key] = len(listed)
-                listed.append(partition.spec)
-            return specs[partition.key]
-
-        asked = []
-        for block in parts.blocks:
-            way = []
-            part = block.part
-            while part.key not in place:
-                way.append(part)
-                part = part.parent  # type: ignore[assignment]
-            for part in reversed(way):
-                nodes.append((place[part.parent.key], number(part.partition), part.index))  # type: ignore[union-attr]
-                place[part.key] = len(nodes)
-            asked.append((place[block.part.key], -1 if block.partition is None else number(block.partition)))
-        return cls.model_construct(specs=tuple(listed), nodes=tuple(nodes), asked=tuple(asked), shape=parts.shape)
+        ways = parts.ways()
+        splits = [part.partition for part in ways.values()] + [block.partition for block in parts.blocks]
+        specs = {split.key: split.spec for split in splits if split is not None}
+        number = {key: place for place, key in enumerate(specs)}
+        place = {b"": 0} | {key: position for position, key in enumerate(ways, start=1)}
+        nodes = tuple((place[part.parent.key], number[part.partition.key], part.index) for part in ways.values())  # type: ignore[union-attr]
+        asked = tuple((place[block.part.key], -1 if block.partition is None else number[block.partition.key]) for block in parts.blocks)
+        return cls.model_construct(specs=tuple(specs.values()), nodes=nodes, asked=asked, shape=parts.shape)
 
     def bind(self, schema: Schema) -> PartSet:
         """The collection on this side's schema; checks everything, disjointness included."""

@@ -51,10 +51,15 @@ def _bisect(code: str, thresholds: tuple[int, ...], results: list[str]) -> str:
 
 
 def _lookup(code: str, results: list[str], count: int) -> str:
-    """``results[code]`` for constants below ``count``: a few comparisons, or an indexed list, the fastest map over many codes."""
+    """``results[code]`` for a code column, which is never NULL: a few comparisons, or an indexed list, the fastest map over many codes."""
     if len(results) <= FEW_CODES:
         cases = " ".join(f"WHEN {value} THEN {result}" for value, result in enumerate(results[:-1]) if result != results[-1])
         return f"(CASE {code} {cases} ELSE {results[-1]} END)" if cases else f"({results[-1]})"
+    return _list(code, results, count)
+
+
+def _list(code: str, results: list[str], count: int) -> str:
+    """``results[code]`` for constants below ``count``, NULL for NULL."""
     return f"([{', '.join(results)}]::{unsigned(count)}[])[{code}::INTEGER + 1]"
 
 
@@ -139,7 +144,7 @@ def _choice(partition: Partition, columns: Mapping[str, str], place: str, result
             by_code = results if axis.lookup is None else [str(none) if part < 0 else results[part] for part in axis.lookup.tolist()]
             return _lookup(columns[axis.column], by_code, none + 1)
     if constant:
-        return f"coalesce({_lookup(f'({place})', results, none + 1)}, {none})"
+        return f"coalesce({_list(f'({place})', results, none + 1)}, {none})"  # a row in no part has NULL for its place
     cases = " ".join(f"WHEN {index} THEN {result}" for index, result in enumerate(results) if result != str(none))
     return f"(CASE {place} {cases} ELSE {none} END)"
 

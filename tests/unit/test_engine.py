@@ -133,3 +133,14 @@ def test_many_tables_in_one_pass(tiny_policy: Policy, frame: pd.DataFrame, monke
     assert rows.tolist() == [40]
     assert (np.array(sparse.values).sum(), len(sparse.places)) == (40, 40)
     engine.close()
+
+
+def test_a_row_in_no_group_is_in_no_part_of_a_cross() -> None:
+    """A place that is NULL is not the last part's, however few parts there are."""
+    schema = Policy(dataset="t", cap=1, max_rows=9, columns={"a": {"type": "categorical", "values": ["x", "y", "z"]}, "b": {"type": "categorical", "values": ["u", "v"]}})
+    engine, _ = open_engine(schema, data=pd.DataFrame({"a": ["x", "y", "z", "z"], "b": ["u", "v", "u", "v"]}), salt=b"")
+    cross = bind(Cross((Groups("a", [["x"], ["y"]]), Values("b"))), schema.schema_)  # type: ignore[arg-type]
+    parts = WHOLE.split(cross)
+    assert engine.tabulate(PartSet.union([parts.take(np.array([3, 0])), parts.take(np.array([1]))]))[0].tolist() == [1, 1, 0]
+    assert engine.tabulate(parts)[0].tolist() == [1, 0, 0, 1]
+    engine.close()
