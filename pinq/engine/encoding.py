@@ -83,7 +83,9 @@ def open_engine(policy: Policy, *, data: Any = None, salt: bytes, report: bool =
     except duckdb.Error as error:
         connection.close()
         scratch.cleanup()
-        raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
+        # What the engine says may quote a value, so only the provider's own check repeats it.
+        why = f": {str(error).splitlines()[0]}" if report else "; `pinq check` says why."
+        raise PolicyError(f"The source of {policy.dataset!r} cannot be read{why}") from None
     except BaseException:
         connection.close()
         scratch.cleanup()

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import pinq
+import pinq.provider
 from pinq import AnyGrouping, Balance, Categorical, Cuts, Gini, Groups, Policy, QueryError, Values
 from pinq.composition import Demand
 from pinq.curator import Curator
@@ -237,3 +238,14 @@ def test_engine_failures_stay_out_of_the_analysts_sight(place: Path, capfd: pyte
     assert error.value.__cause__ is None
     assert capfd.readouterr().err == ""
     assert json.dumps(str(error.value)).count("Traceback") == 0
+
+
+def test_an_unreadable_source_is_explained_to_the_provider_only(place: Path) -> None:
+    """What the engine says of a damaged file may quote it: `check` repeats that, opening does not."""
+    granted(place)
+    (place / "t.parquet").write_bytes(b"secret-name is not Parquet")
+    with pytest.raises(PolicyError, match="`pinq check` says why") as error:
+        pinq.open(policy(place), analyst="ana")
+    assert "Parquet" not in str(error.value)
+    with pytest.raises(PolicyError, match=r"cannot be read: .*arquet"):
+        pinq.provider.check(policy(place))
