@@ -219,7 +219,7 @@ class Curator:
         if sum(len(candidates) for candidates in request.candidates) > MAX_CANDIDATES:
             raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible. Nothing was spent.")
         lists = () if isinstance(score, ClassCount) and not any(request.candidates) else request.candidates
-        selection = Selection(self.schema, parts, score, lists, request.which)
+        selection = Selection(self.schema, parts, score, lists, request.which, textbook=request.textbook)
         _require_room(selection.cells())
 
         def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
@@ -232,7 +232,7 @@ class Curator:
 
         options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else max(map(len, selection.lists)))
         # P[score of the choice < best - t] <= m exp(-eta t): a bound for both mechanisms.
-        loss = float(score.span(self.schema) / self._epsilon(nano)) * math.log(options / 0.05) / float(_unit(score))
+        loss = float(selection.span / self._epsilon(nano)) * math.log(options / 0.05) / float(_unit(score))
         error = f"the choice's {score.kind} is within {loss:,.4g} of the best in 95 % of cases"
         about = _about(f"exp_mech by {score.kind}" + (f" of {score.target}" if getattr(score, "target", None) else ""), parts)
         return _Work(parts, nano, tuple(selection.tables), selection.moments, release, None, None, error, about)

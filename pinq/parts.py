@@ -17,7 +17,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -121,7 +121,8 @@ class AnyCut:
 class AnyGrouping:
     """A family of candidates for ``exp_mech``: bipartitions of a categorical column's values, mass one in all.
 
-    All of them while there are at most ``MAX_GROUPINGS``; otherwise as many distinct ones, drawn by ``seed`` (public randomness).
+    Of the values that the splits above leave to a part: all bipartitions while there are at most ``MAX_GROUPINGS``; otherwise as many
+    distinct ones, drawn by ``seed`` (public randomness).
     """
 
     column: str
@@ -131,26 +132,33 @@ class AnyGrouping:
     def __post_init__(self) -> None:
         _text("column", self.column)
 
-    def members(self, schema: Schema) -> tuple[Groups, ...]:
-        """The bipartitions. Depends on the schema and the seed alone."""
-        labels = schema.categorical(self.column).labels
-        count = len(labels)
-        if count < 2:
-            raise QueryError(f"`{self.column}` has a single value, so it cannot be grouped. Nothing was spent.")
-        # The last value is always on the right, so that no bipartition appears twice.
-        if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
-            masks: Any = range(1, 2 ** (count - 1))
-        else:
-            masks, counter = {}, itertools.count()
-            while len(masks) < MAX_GROUPINGS:
-                text = f"{self.column}\x00{self.seed}\x00{next(counter)}".encode()
-                mask = int.from_bytes(hashlib.shake_256(text).digest((count + 7) // 8), "big") % 2 ** (count - 1)
-                if mask:
-                    masks[mask] = None
-        return tuple(
-            Groups(self.column, (tuple(v for i, v in enumerate(labels) if mask >> i & 1), tuple(v for i, v in enumerate(labels) if not mask >> i & 1)))
-            for mask in masks
-        )
+    def sides(self, count: int) -> np.ndarray:
+        """Which of ``count`` values are in the first group, for each bipartition; shape (bipartitions, count). Public."""
+        return _sides(self.column, self.seed, count)
+
+    def member(self, labels: Sequence[Value | None], side: np.ndarray) -> Groups:
+        """The bipartition of these labels that has ``side`` in the first group."""
+        pairs = list(zip(labels, side.tolist(), strict=True))
+        return Groups(self.column, (tuple(label for label, first in pairs if first), tuple(label for label, first in pairs if not first)))
+
+
+@lru_cache(maxsize=256)
+def _sides(column: str, seed: int, count: int) -> np.ndarray:
+    if count < 2:
+        return np.zeros((0, count), dtype=bool)
+    # The last value is always in the second group, so that no bipartition appears twice.
+    if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
+        masks: Any = range(1, 2 ** (count - 1))
+    else:
+        masks, counter = {}, itertools.count()
+        while len(masks) < MAX_GROUPINGS:
+            text = f"{column}\x00{seed}\x00{next(counter)}".encode()
+            mask = int.from_bytes(hashlib.shake_256(text).digest((count + 7) // 8), "big") % 2 ** (count - 1)
+            if mask:
+                masks[mask] = None
+    sides = np.array([[mask >> place & 1 for place in range(count)] for mask in masks], dtype=bool)
+    sides.flags.writeable = False
+    return sides
 
 
 Spec = Values | Cuts | Groups | Shards | Cross
@@ -349,6 +357,15 @@ class Part:
                     edges = (0, *axis.thresholds, column.cells)
                     low, high = max(low, edges[place]), min(high, edges[place + 1])
         return low, max(low, high)
+
+    def values_left(self, name: str, codes: int) -> np.ndarray:
+        """Which codes of a column the splits above leave to this part, shape (codes,). Public."""
+        left, every = np.ones(codes, dtype=bool), np.arange(codes)
+        for partition, index in self.steps():
+            for axis, place in zip(partition.axes, np.unravel_index(index, partition.shape), strict=True):
+                if axis.column == name:
+                    left &= axis.parts_of(every) == place
+        return left
 
     def __str__(self) -> str:
         if not self.depth:

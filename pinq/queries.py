@@ -93,6 +93,7 @@ class Request(_Frozen):
         score: For ``exp_mech``.
         candidates: For ``exp_mech``: the distinct lists of candidates.
         which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
+        textbook: For ``exp_mech``: select as papers do, not as well as we can.
     """
 
     id: str = Field(min_length=1, max_length=64)
@@ -103,6 +104,7 @@ class Request(_Frozen):
     score: WireScore | None = None
     candidates: tuple[tuple[WireCandidate, ...], ...] = ()
     which: tuple[int, ...] = (0,)
+    textbook: bool = False
 
     def to_json(self) -> str:
         """Canonical text."""

@@ -108,7 +108,7 @@ class _Verbs:
         """
         return self._numbers(self._request("noisy_avg", epsilon, column=column), np.float64)
 
-    def exp_mech(self, candidates: Any = (), *, score: Any, epsilon: Loss) -> Any:
+    def exp_mech(self, candidates: Any = (), *, score: Any, epsilon: Loss, textbook: bool = False) -> Any:
         """Chooses a candidate for each part, better ones more likely.
 
         Args:
@@ -116,12 +116,14 @@ class _Verbs:
                 ``AnyGrouping``), in any mixture; or a list of such lists, one for each part. None with ``ClassCount``.
             score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``, ``SquaredError`` or ``MutualInformation``.
             epsilon: Loss of all choices together.
+            textbook: Select by the exponential mechanism with its general factor 2, as papers do; for reproducing them.
+                Costs the same and is never better.
 
         Returns:
             The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts' flat order; None for a part
             that its own splits leave nothing to choose from. Errors as in ``noisy_count``.
         """
-        request = self._request("exp_mech", epsilon, candidates=candidates, score=score)
+        request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook)
         if not len(self._parts):
             return []
         answer = self._session.ask(request)
@@ -134,7 +136,7 @@ class _Verbs:
 
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
         """What a call would cost and how exact it would be: ``h.preview("noisy_sum", "age", epsilon=0.1)``. Costs nothing."""
-        build = {"noisy_count": ("epsilon",), "noisy_sum": ("column", "epsilon"), "noisy_avg": ("column", "epsilon"), "exp_mech": ("candidates", "epsilon", "score")}
+        build = {"noisy_count": ("epsilon",), "noisy_sum": ("column", "epsilon"), "noisy_avg": ("column", "epsilon"), "exp_mech": ("candidates", "epsilon", "score", "textbook")}
         if verb not in build:
             raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}. Nothing was spent.")
         if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
@@ -145,7 +147,7 @@ class _Verbs:
             raise TypeError(f"preview({verb!r}) takes {', '.join(build[verb])}")
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
-    def _request(self, verb: str, epsilon: Loss, *, column: Any = None, candidates: Any = (), score: Any = None) -> Request:
+    def _request(self, verb: str, epsilon: Loss, *, column: Any = None, candidates: Any = (), score: Any = None, textbook: bool = False) -> Request:
         nano = to_nano(epsilon)
         if column is not None or verb in ("noisy_sum", "noisy_avg"):
             self.schema.numeric(column)
@@ -154,7 +156,7 @@ class _Verbs:
             require_score(score, self.schema)
         return Request.model_construct(
             id=new_id(), verb=verb, epsilon=show(nano), parts=WireParts.of(self._parts), column=column, score=score,
-            candidates=lists if any(lists) else (), which=which,
+            candidates=lists if any(lists) else (), which=which, textbook=bool(textbook),
         )
 
     def _numbers(self, request: Request, kind: Any) -> Any:

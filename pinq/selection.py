@@ -19,8 +19,8 @@ import numpy as np
 from pinq.engine import Moments, Sparse, TableRequest
 from pinq.errors import QueryError
 from pinq.mechanisms import Weighted, choose, choose_weighted
-from pinq.parts import AnyCut, AnyGrouping, Axis, Cuts, Groups, Partition, PartSet, Spec, Values, bind
-from pinq.schema import Numeric, Schema
+from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Axis, Cuts, Partition, PartSet, Spec, Values, bind
+from pinq.schema import Categorical, Numeric, Schema
 from pinq.scores import Balance, ClassCount, Score, SquaredError
 
 __all__ = ["Selection"]
@@ -53,8 +53,10 @@ class Selection:
         QueryError: An unknown score, target or candidate, or one that the score is not defined for.
     """
 
-    def __init__(self, schema: Schema, parts: PartSet, score: Score, lists: Sequence[Sequence[Any]], which: Sequence[int]) -> None:
-        self.schema, self.parts, self.score = schema, parts, score
+    def __init__(
+        self, schema: Schema, parts: PartSet, score: Score, lists: Sequence[Sequence[Any]], which: Sequence[int], *, textbook: bool = False
+    ) -> None:
+        self.schema, self.parts, self.score, self.textbook = schema, parts, score, textbook
         self.lists = [tuple(candidates) for candidates in lists]
         self.which = list(which) * len(parts) if len(which) == 1 else list(which)
         if len(self.which) != len(parts) or any(not 0 <= number < max(1, len(self.lists)) for number in self.which):
@@ -81,8 +83,15 @@ class Selection:
 
     def cells(self) -> int:
         """Cells of the largest array that choosing makes: of the tables, and of the members of a grouping."""
-        widest = max((len(bound) for one, _, bound in self._needed.values() if isinstance(one, AnyGrouping)), default=0) if self.lists and any(self.lists) else 0
+        if not any(self.lists):
+            return 0
+        widest = max((min(2 ** (bound.codes - 1), MAX_GROUPINGS) for one, _, bound in self._needed.values() if isinstance(one, AnyGrouping)), default=0)
         return len(self.parts) * widest * 2 * math.prod(axis.size for axis in self._last)
+
+    @property
+    def span(self) -> int:
+        """What the mechanism's exponent divides by: the width of changes, or in the textbook form twice the sensitivity, which is never less."""
+        return 2 * self.score.sensitivity(self.schema) if self.textbook else self.score.span(self.schema)
 
     def choose(self, tables: list[Any], epsilon: Fraction) -> list[Any]:
         """The choice for each part, None where a part has nothing to choose from.
@@ -91,9 +100,9 @@ class Selection:
             Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
             Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and scores follow pinq/scores.py.
         """
-        span = self.score.span(self.schema)
+        span = self.span
         if isinstance(self.score, ClassCount):
-            return [choose(counts, span, epsilon) for counts in tables[0]]
+            return [self._flip(counts, span, epsilon) for counts in tables[0]]
         runs = {text: self._runs(one, tables[number], bound) for text, (one, number, bound) in self._needed.items()}
         chosen: list[Any] = []
         for place, number in enumerate(self.which):
@@ -108,7 +117,7 @@ class Selection:
         sizes = [one.size for one in offered]
         if not families or (len(listed) == 1 and sizes[0] <= FLIP_CANDIDATES):
             scores = np.concatenate([np.repeat(one.scores, one.members) for one in offered])
-            winner = choose(scores, span, epsilon)
+            winner = self._flip(scores, span, epsilon)
             family = int(np.searchsorted(np.cumsum(sizes), winner, side="right"))
             winner -= sum(sizes[:family])
             run = int(np.searchsorted(np.cumsum(offered[family].members), winner, side="right"))
@@ -123,6 +132,13 @@ class Selection:
         family = int(np.searchsorted(lengths, run, side="right"))
         return offered[family].spec(run - int(lengths[family] - len(offered[family].scores)), member)
 
+    def _flip(self, scores: np.ndarray, span: int, epsilon: Fraction) -> int:
+        """Which of equally likely candidates; by the exponential mechanism where the textbook's form is asked for."""
+        if not self.textbook:
+            return choose(scores, span, epsilon)
+        single = np.ones(len(scores), dtype=np.int64)
+        return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
+
     def _table(self, one: Any) -> Any:
         """Checks a candidate, adds the table that it needs, and returns what binds it."""
         score, schema = self.score, self.schema
@@ -132,7 +148,9 @@ class Selection:
             axis = bind(Values(one.column), schema).axes[0] if column.codes <= DENSE_CODES else Axis(one.column, column.codes, ())
             axes, bound = (axis,), column
         elif isinstance(one, AnyGrouping):
-            axes, bound = bind(Values(one.column), schema).axes, one.members(schema)  # type: ignore[assignment]
+            axes, bound = bind(Values(one.column), schema).axes, schema.categorical(one.column)  # type: ignore[assignment]
+            if bound.codes < 2:
+                raise QueryError(f"`{one.column}` has a single value, so it cannot be grouped. Nothing was spent.")
         else:
             bound = bind(one, schema)  # type: ignore[assignment]
             axes = bound.axes  # type: ignore[attr-defined]
@@ -202,13 +220,28 @@ class Selection:
             found.append(_Runs(scores, np.maximum(0, last - first + 1), first, _cut_namer(one.column, column)))
         return found
 
-    def _groupings(self, one: AnyGrouping, table: np.ndarray, members: tuple[Groups, ...]) -> list[_Runs]:
-        """Every bipartition as a member; table (parts, codes, measure)."""
-        left = np.stack([bind(member, self.schema).axes[0].lookup == 0 for member in members]).astype(np.int64)
-        sides = np.einsum("mk,pkc->pmc", left, table)
-        scores = self.score.of(np.stack([sides, table.sum(axis=1, keepdims=True) - sides], axis=2), self.schema)  # type: ignore[union-attr]
-        places, single = np.arange(len(members), dtype=np.int64), np.ones(len(members), dtype=np.int64)
-        return [_Runs(np.asarray(row).astype(np.int64), single, places, members.__getitem__) for row in scores]
+    def _groupings(self, one: AnyGrouping, table: np.ndarray, column: Categorical) -> list[_Runs]:
+        """Every bipartition of the values that a part has left as a member; table (parts, codes, measure)."""
+        lefts = np.array([part.values_left(one.column, column.codes) for part in self.parts]).reshape(len(self.parts), column.codes)
+        found: list[_Runs] = [_NONE] * len(self.parts)
+        for left in np.unique(lefts, axis=0):
+            places = np.flatnonzero((lefts == left).all(axis=1))
+            codes = np.flatnonzero(left)
+            sides = one.sides(len(codes))
+            if not len(sides):
+                continue
+            here = table[np.ix_(places, codes)]
+            first = np.einsum("mk,pkc->pmc", sides.astype(np.int64), here)
+            scores = self.score.of(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2), self.schema)  # type: ignore[union-attr]
+            numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
+            labels = [column.labels[code] for code in codes]
+            for place, row in zip(places, np.asarray(scores).astype(np.int64), strict=True):
+                found[place] = _Runs(row, single, numbers, lambda number, labels=labels, sides=sides: one.member(labels, sides[number]))
+        return found
+
+
+_NOTHING = np.zeros(0, dtype=np.int64)
+_NONE = _Runs(_NOTHING, _NOTHING, _NOTHING, None)
 
 
 def _spec_of(partition: Partition) -> Spec:

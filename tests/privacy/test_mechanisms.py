@@ -367,6 +367,45 @@ def test_any_grouping_loses_its_epsilon(weak: Callable[[], None]) -> None:
     holds_and_would_fail(mechanism, [[[0, 5], [5, 0], [5, 5]]], [[[0, 5], [5, 0], [6, 5]]], epsilon=1.5, runs=9000, weaken=weak)
 
 
+def test_groupings_are_of_the_values_that_a_part_has_left() -> None:
+    """Below a split that leaves v and w of three values, one bipartition is left; a choice between it and a column has mass one each."""
+    schema = schema_of(40)
+    below = PartSet([Block(Part())]).split(bind(Groups("b", (("v", "w"), ("u",))), schema)).take(np.array([0]))
+    selection = Selection(schema, below, MaxClass("y"), [[AnyGrouping("b"), Values("a")]], (0,))
+    tables = [np.array([[[0, 0], [4, 0], [0, 3]]]), np.array([[[2, 2], [2, 1]]])]
+    drawn = [selection.choose(tables, Fraction(1, 2))[0] for _ in range(6000)]
+    weight = np.exp(0.5 * (np.array([7, 4]) - 7))  # joint lists: the exponential mechanism, monotone, no factor 2
+    law_is(np.array([isinstance(one, Values) for one in drawn]).astype(int), weight / weight.sum())
+    assert {one.groups for one in drawn if isinstance(one, Groups)} == {(("v",), ("w",))}
+    alone = PartSet([Block(Part())]).split(bind(Groups("b", (("u",), ("v", "w"))), schema)).take(np.array([0]))
+    assert Selection(schema, alone, MaxClass("y"), [[AnyGrouping("b")]], (0,)).choose(tables[:1], Fraction(1)) == [None]
+
+
+@pytest.mark.parametrize("score", [MaxClass("y"), InfoGain("y"), Gini("y"), Balance()], ids=lambda score: score.kind)
+def test_the_textbook_form_has_the_factor_two(score: Any, weak: Callable[[], None]) -> None:
+    """P(r) is proportional to exp(epsilon q(r) / 2 sensitivity), for columns and for cuts, as the papers have it."""
+    schema, epsilon = schema_of(40), Fraction(3)
+    random = np.random.default_rng(5)
+    labels = random.integers(2, size=30)
+    counted = [cut_tables(2, list(zip(random.integers(2, size=30), labels, strict=True))), cut_tables(8, list(zip(random.integers(8, size=30), labels, strict=True)))]
+    if isinstance(score, Balance):
+        counted = [table.sum(axis=1) for table in counted]
+    rows = [table[..., None] if isinstance(score, Balance) else table for table in counted]
+    sides = [np.stack([rows[1][:cut].sum(axis=0), rows[1][cut:].sum(axis=0)]) for cut in range(1, 8)]
+    scores = np.array([int(score.of(table, schema)) for table in [rows[0], *sides]])
+    candidates = [Values("a"), *(Cuts("x", (float(cut),)) for cut in range(1, 8))]
+    cells = [counted[0], *([table[..., 0] if isinstance(score, Balance) else table for table in sides])]
+    parts = PartSet([Block(Part())]).split(bind(Shards(1000), schema))
+    selection = Selection(schema, parts, score, [candidates], (0,), textbook=True)
+    full = [np.broadcast_to(table, (1000, *table.shape)) for table in cells]
+    weight = np.exp(float(epsilon) / (2 * score.sensitivity(schema)) * (scores - scores.max()))
+
+    def drawn() -> np.ndarray:
+        return np.array([candidates.index(one) for _ in range(12) for one in selection.choose(full, epsilon)])
+
+    law_is(drawn(), weight / weight.sum())
+
+
 def cut_tables(column: int, rows: list[tuple[int, int]]) -> np.ndarray:
     table = np.zeros((column, 2), dtype=np.int64)
     for code, label in rows:

@@ -108,15 +108,27 @@ def test_what_cannot_be_hashed_is_no_value() -> None:
 
 def test_groupings_are_all_bipartitions_once() -> None:
     """2^(k-1) - 1 of them, a missing value included; many values give a public sample, steered by the seed."""
-    members = AnyGrouping("j").members(SCHEMA)
+    family, labels = AnyGrouping("j"), SCHEMA.categorical("j").labels
+    members = [family.member(labels, side) for side in family.sides(len(labels))]
     assert len(members) == 7
     assert len({frozenset(map(frozenset, one.groups)) for one in members}) == 7
-    wide = Schema(max_rows=1, columns={"v": {"type": "categorical", "values": list(range(40))}, "one": {"type": "categorical", "values": ["a"]}})
-    sample = AnyGrouping("v").members(wide)
-    assert len(set(sample)) == 4096
-    assert sample == AnyGrouping("v").members(wide) != AnyGrouping("v", seed=1).members(wide)
-    with pytest.raises(QueryError, match="has a single value"):
-        AnyGrouping("one").members(wide)
+    assert all(set(one.groups[0]) | set(one.groups[1]) == set(labels) and all(one.groups) for one in members)
+    sample = AnyGrouping("v").sides(40)
+    assert sample.shape == (4096, 40)
+    assert len(np.unique(sample, axis=0)) == 4096
+    assert sample.tolist() == AnyGrouping("v").sides(40).tolist() != AnyGrouping("v", seed=1).sides(40).tolist()
+    assert len(family.sides(1)) == len(family.sides(0)) == 0
+
+
+def test_values_left_follow_the_splits_above() -> None:
+    """A group keeps its values, a value only itself, another column's split everything."""
+    codes = SCHEMA.categorical("j").codes
+    labels = SCHEMA.categorical("j").labels
+    some = Part(Part(), bind(Groups("j", (labels[:2], labels[2:])), SCHEMA), 1)
+    assert np.flatnonzero(some.values_left("j", codes)).tolist() == [2, 3]
+    one = Part(some, bind(Values("j"), SCHEMA), 3)
+    assert np.flatnonzero(one.values_left("j", codes)).tolist() == [3]
+    assert Part(Part(), bind(Cuts("x", (6,)), SCHEMA), 0).values_left("j", codes).all()
 
 
 def test_intervals_follow_the_splits_above() -> None:
