@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import pinq
-from miners import DiffPID3
+from miners import DiffPC45
 
 HERE = Path(__file__).resolve().parent.parent
 PLACE = HERE / "build" / "demo"
@@ -57,8 +57,8 @@ def main() -> None:
     say(f"Average hours per week: {handle.noisy_avg('hours_per_week', epsilon=0.1):.2f} (epsilon 0.1)")
 
     title("4. The analyst mines a tree")
-    miner = DiffPID3(epsilon=1.0, max_depth=5, criterion="max")
-    say(repr(miner.plan(handle.schema)))
+    miner = DiffPC45(epsilon=1.0)
+    say(repr(miner.plan(handle.schema, TARGET)))
     started = time.perf_counter()
     miner.fit(handle, TARGET)
     say(f"Fitted in {time.perf_counter() - started:.2f} s. It cost epsilon {float(miner.cost_):g}; the budget is now {handle.budget}.")
@@ -104,7 +104,7 @@ def review() -> None:
     POLICY.write_text(yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8")
 
 
-def compare(miner: DiffPID3, held_out: pd.DataFrame) -> None:
+def compare(miner: DiffPC45, held_out: pd.DataFrame) -> None:
     """Accuracy on the held-out rows beside a non-private tree of the same depth on the same rows."""
     rows = pd.read_parquet(PLACE / "adult.parquet")  # only this demo can do that: it is the provider too
     names = rows.select_dtypes(exclude="number").columns.drop(TARGET)
@@ -112,7 +112,7 @@ def compare(miner: DiffPID3, held_out: pd.DataFrame) -> None:
     exact = make_pipeline(encode, DecisionTreeClassifier(max_depth=5, random_state=0)).fit(rows.drop(columns=TARGET), rows[TARGET])
     features, truth = held_out.drop(columns=TARGET), held_out[TARGET]
     say(f"\nAccuracy on {len(held_out):,} held-out rows:")
-    say(f"  DiffPID3, epsilon 1        {miner.score(features, truth):.3f}")
+    say(f"  DiffPC45, epsilon 1        {miner.score(features, truth):.3f}")
     say(f"  scikit-learn, not private  {exact.score(features, truth):.3f}")
     say(f"  always the larger class    {truth.value_counts(normalize=True).max():.3f}\n")
 

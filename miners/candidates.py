@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Values, bind
+from pinq.parts import Cuts, Values
 from pinq.schema import Numeric, Schema
 
-__all__ = ["BINS", "equal_width", "multiway_splits"]
+__all__ = ["BINS", "attribute_names", "equal_width", "multiway_splits"]
 
 BINS = 10
 MAX_BINS = 4096
@@ -56,32 +56,42 @@ def multiway_splits(
     Raises:
         QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
     """
-    if attributes is not None and (isinstance(attributes, (str, bytes)) or not isinstance(attributes, Iterable)):
-        raise QueryError(f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all. Nothing was spent.")
     if cuts is not None and not isinstance(cuts, Mapping):
         raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points. Nothing was spent.")
-    names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
     wanted = dict(cuts or {})
-    for name in names:
-        schema.column(name)
     for name in wanted:
         schema.numeric(name)
+    names = attribute_names(schema, target, attributes)
+    if unused := [name for name in wanted if name not in names]:
+        raise QueryError(f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent.")
+    return tuple(_split(schema, name, wanted) for name in names)
+
+
+def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> list[str]:
+    """The columns to split by: those that were named, else all but the target that have more than one value.
+
+    Raises:
+        QueryError: An unknown, repeated or unusable column.
+    """
+    if attributes is not None and (isinstance(attributes, (str, bytes)) or not isinstance(attributes, Iterable)):
+        raise QueryError(f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all. Nothing was spent.")
+    names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
+    for name in names:
+        schema.column(name)
     if target in names:
         raise QueryError(f"the target `{target}` is among `attributes`. Nothing was spent.")
     if len(set(names)) != len(names):
         raise QueryError(f"`attributes` names {next(n for n in names if names.count(n) > 1)!r} twice. Nothing was spent.")
-    if unused := [name for name in wanted if name not in names]:
-        raise QueryError(f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent.")
-    splits = [split for name in names if (split := _split(schema, name, wanted)) is not None and bind(split, schema).size > 1]
-    if attributes is not None and len(splits) < len(names):
-        left_out = next(name for name in names if name not in {split.column for split in splits})
+    usable = [name for name in names if schema.columns[name].codes > 1]
+    if attributes is not None and len(usable) < len(names):
+        left_out = next(name for name in names if name not in usable)
         raise QueryError(f"the attribute `{left_out}` has a single value, so nothing can be split by it. Nothing was spent.")
-    if not splits:
+    if not usable:
         raise QueryError("there is no attribute to split by. Nothing was spent.")
-    return tuple(splits)
+    return usable
 
 
-def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cuts | None:
+def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cuts:
     column = schema.columns[name]
     if not isinstance(column, Numeric):
         return Values(name)
@@ -92,7 +102,8 @@ def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cut
         if not 2 <= given <= MAX_BINS:
             raise QueryError(f"`cuts` asks for {given} intervals of `{name}`; it must be 2 to {MAX_BINS:,}. Nothing was spent.")
         points = equal_width(schema, name, int(given))
-        return Cuts(name, points) if points else None
+        # A nullable column of a single cell has no cut, but missing and present are two parts.
+        return Cuts(name, points) if points else Values(name)
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise QueryError(f"`cuts` of `{name}` is {given!r}; it must be a list of cut points or a number of intervals. Nothing was spent.")
     return Cuts(name, tuple(given))

@@ -5,8 +5,8 @@ A row lies in one part of each level, so what counts is the sum along a way from
 whole level cost what one of its nodes costs (parallel composition), and levels add up (sequential composition).
 
 Privacy:
-    Claim: what is asked along every way from the root to a leaf adds up to ``total`` exactly, never more. A leaf that
-    is reached early is asked with all that its way has left.
+    Claim: what is asked along a way from the root to a leaf below the last split adds up to ``total`` exactly, and along no way
+    to more. A leaf that is reached early may be asked with all that its way has left (``left``).
     Exact: integers; what does not divide evenly goes to the leaf. Held by: tests/unit/test_schedule.py.
 
 References:
@@ -23,7 +23,7 @@ from types import MappingProxyType
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import QueryError
 
-__all__ = ["Schedule", "spread"]
+__all__ = ["Ask", "Schedule", "spread"]
 
 
 def spread(nano: int, weights: Sequence[int]) -> tuple[int, ...]:
@@ -46,48 +46,69 @@ def spread(nano: int, weights: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
+class Ask:
+    """One kind of question to a node.
+
+    Attributes:
+        epsilon: What each asking costs, exact.
+        times: How often it is asked of the same rows: once for each numeric attribute, say. Losses add up.
+    """
+
+    epsilon: Fraction
+    times: int = 1
+
+    @property
+    def cost(self) -> Fraction:
+        """What all askings cost together."""
+        return self.epsilon * self.times
+
+
+@dataclass(frozen=True)
 class Schedule:
     """The losses of all questions on a way through a tree.
 
     Attributes:
-        total: What a way from the root to a leaf costs, exact.
-        levels: For each level of splits, from the root down: what each question to its nodes costs, in the order asked.
-        leaf: What the questions to a leaf below the last split cost together; rounding remainders are here.
+        total: What a way from the root to a leaf below the last split costs, exact.
+        levels: For each level of splits, from the root down: what is asked of its nodes, by name, in the order asked.
+        leaf: What is asked of a leaf below the last split, likewise; rounding remainders are in the last of these.
     """
 
     total: Fraction
-    levels: tuple[Mapping[str, Fraction], ...]
-    leaf: Fraction
+    levels: tuple[Mapping[str, Ask], ...]
+    leaf: Mapping[str, Ask]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(MappingProxyType(dict(level)) for level in self.levels))
-        if self.leaf <= 0 or any(share <= 0 for level in self.levels for share in level.values()):
+        object.__setattr__(self, "leaf", MappingProxyType(dict(self.leaf)))
+        asks = [ask for level in (*self.levels, self.leaf) for ask in level.values()]
+        if any(ask.epsilon <= 0 or ask.times < 1 for ask in asks):
             raise QueryError("every share of a schedule must be greater than 0. Nothing was spent.")
-        if sum((sum(level.values()) for level in self.levels), self.leaf) != self.total:
+        if sum((ask.cost for ask in asks), Fraction(0)) != self.total:
             raise QueryError(f"the shares of a schedule must add up to its total, {show(int(self.total * NANO))}. Nothing was spent.")
 
     @classmethod
-    def even(cls, epsilon: Loss, depth: int, *, node: Mapping[str, int], leaf: int) -> Schedule:
-        """The same shares at every level of splits.
+    def by_weights(cls, epsilon: Loss, levels: Sequence[Mapping[str, int | tuple[int, int]]], leaf: Mapping[str, int]) -> Schedule:
+        """Spreads a budget in proportion to whole weights.
 
         Args:
             epsilon: The total.
-            depth: Levels of splits, at least 0; leaves are one level further down.
-            node: What is asked of each node that splits, by name, each with a whole weight. ``{"size": 1, "split": 1}`` for
-                DiffPID3; a question that consists of several (one per numeric attribute, say) weighs as many.
-            leaf: Weight of what is asked of a leaf.
+            levels: For each level of splits what is asked of a node, by name: the weight of one asking, or ``(weight, times)``.
+            leaf: What is asked of a leaf, each once.
 
         Raises:
             QueryError: ``epsilon`` is not a loss, or some share would be below one nano-epsilon.
         """
         nano = to_nano(epsilon)
-        shares = spread(nano, [*node.values()] * depth + [leaf])
-        names, width = tuple(node), len(node)
-        levels = [
-            {name: exact(share) for name, share in zip(names, shares[start : start + width], strict=True)}
-            for start in range(0, width * depth, width)
-        ]
-        return cls(exact(nano), tuple(levels), exact(shares[-1]))
+        rows = [{name: ask if isinstance(ask, tuple) else (ask, 1) for name, ask in level.items()} for level in (*levels, leaf)]
+        shares = iter(spread(nano, [weight for row in rows for weight, times in row.values() for _ in range(times)]))
+        # Equal weights get equal shares, but for the last of all, which is asked once.
+        made = [{name: Ask(exact(min([next(shares) for _ in range(times)])), times) for name, (_, times) in row.items()} for row in rows]
+        return cls(exact(nano), tuple(made[:-1]), made[-1])
+
+    @classmethod
+    def even(cls, epsilon: Loss, depth: int, *, node: Mapping[str, int | tuple[int, int]], leaf: Mapping[str, int]) -> Schedule:
+        """The same shares at every level of splits; see ``by_weights``."""
+        return cls.by_weights(epsilon, [node] * depth, leaf)
 
     @property
     def depth(self) -> int:
@@ -96,5 +117,6 @@ class Schedule:
 
     def left(self, level: int, *asked: str) -> Fraction:
         """What a way has left at a node of ``level`` of which ``asked`` has been asked, all of the levels above being paid in full."""
-        spent = sum((sum(above.values()) for above in self.levels[:level]), Fraction(0))
-        return self.total - spent - sum((self.levels[level][name] for name in asked), Fraction(0))
+        spent = sum((ask.cost for above in self.levels[:level] for ask in above.values()), Fraction(0))
+        here = self.levels[level] if level < self.depth else self.leaf
+        return self.total - spent - sum((here[name].cost for name in asked), Fraction(0))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from miners.estimates import class_shares
 from miners.tree_route import Router, encode
 from pinq.accuracy import laplace_interval
 from pinq.errors import QueryError
@@ -32,6 +33,7 @@ __all__ = ["Node", "Split", "Tree"]
 FORMAT = "pinq-tree"
 VERSION = 1
 ROWS_AT_ONCE = 2**16
+NOISE = ("size", "size_scale", "counts_scale", "counts_deviation")
 
 Split = Values | Cuts | Groups
 SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values, "cuts": Cuts, "groups": Groups}
@@ -47,7 +49,9 @@ class Node:
         size: Noisy number of rows, as released (it may be negative); None where it was not asked.
         size_scale: Scale of the noise in ``size``; see ``miners.noise``.
         counts: Noisy rows of each class, as released or estimated; of an inner node by default the sums over its children.
-        counts_scale: Scale of the noise in each of ``counts``; None where they are sums or estimates.
+        counts_scale: Scale of the noise in each of ``counts`` as released; None where they are sums or estimates.
+        counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from all answers; the surer a node is of its
+            classes, the less it leans on its parent's. None where counts are taken as they are.
     """
 
     split: Split | None = None
@@ -56,6 +60,7 @@ class Node:
     size_scale: float | None = None
     counts: tuple[float, ...] = ()
     counts_scale: float | None = None
+    counts_deviation: float | None = None
 
     @property
     def is_leaf(self) -> bool:
@@ -64,15 +69,19 @@ class Node:
 
     @property
     def rows(self) -> float:
-        """Estimated number of rows, at least 0: the noisy size of an inner node, the sum of the class counts at a leaf."""
-        known = self.size if self.size is not None and not (self.is_leaf and self.counts) else sum(self.counts)
-        return max(0.0, known)
+        """Estimated number of rows, at least 0: the sum of estimated class counts; without those the noisy size of an inner node."""
+        asked = self.size is not None and self.counts_deviation is None and not (self.is_leaf and self.counts)
+        return max(0.0, self.size if asked and self.size is not None else sum(self.counts))
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Bounds that hold the true number of rows with probability ``level``; None where no size was asked.
+        """Bounds that hold the true number of rows with probability ``level``; None where no size was asked and none estimated.
 
-        A law of the noise alone: it says nothing about other tables of the same kind.
+        A law of the noise alone: it says nothing about other tables of the same kind. Estimated sizes have lighter tails than one
+        Laplace variable of their deviation, whose bounds they get.
         """
+        if self.counts_deviation is not None:
+            wide = self.counts_deviation * math.sqrt(len(self.counts) / 2) * math.log(1 / (1 - level))
+            return max(0.0, self.rows - wide), self.rows + wide
         if self.size is None or self.size_scale is None:
             return None
         wide = laplace_interval(self.size_scale, level)
@@ -131,20 +140,11 @@ class Tree:
     def probabilities(self) -> np.ndarray:
         """Each node's class probabilities, shape (nodes, classes); rows add up to 1.
 
-        Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root like that uniformly.
+        Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root like that uniformly; one whose noise is
+        known leans on its parent's the more, the more noise there is for each of its rows (``miners.estimates.class_shares``).
         """
-        counts = np.maximum(np.array([node.counts for node in self.nodes], dtype=np.float64), 0)
-        largest = counts.max(axis=1, keepdims=True)
-        # Scaled first: a sum of huge counts would overflow.
-        shares = counts / np.where(largest > 0, largest, 1)
-        totals = shares.sum(axis=1, keepdims=True)
-        result = shares / np.where(totals > 0, totals, 1)
-        if not totals[0, 0]:
-            result[0] = 1 / len(self.classes)
-        for place, node in enumerate(self.nodes):
-            for child in node.children:
-                if not totals[child, 0]:
-                    result[child] = result[place]
+        counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
+        result = class_shares([node.children for node in self.nodes], counts, np.array([node.counts_deviation or 0.0 for node in self.nodes]))
         result.flags.writeable = False
         return result
 
@@ -295,11 +295,11 @@ def _check(tree: Tree) -> tuple[int, ...]:
             raise QueryError(f"node {place} of the tree is nobody's child.")
         if len(node.counts) != len(tree.classes):
             raise QueryError(f"node {place} of the tree has {len(node.counts)} class counts; `{tree.target}` has {len(tree.classes)} classes.")
-        numbers = [*node.counts, *(n for n in (node.size, node.size_scale, node.counts_scale) if n is not None)]
+        numbers = [*node.counts, *(n for n in (node.size, node.size_scale, node.counts_scale, node.counts_deviation) if n is not None)]
         if not all(math.isfinite(number) for number in numbers):
             raise QueryError(f"node {place} of the tree holds a number that is not finite.")
-        if min(node.size_scale or 0, node.counts_scale or 0) < 0:
-            raise QueryError(f"node {place} of the tree has a negative noise scale.")
+        if min(node.size_scale or 0, node.counts_scale or 0, node.counts_deviation or 0) < 0:
+            raise QueryError(f"node {place} of the tree has negative noise.")
         if node.split is not None and (not isinstance(node.split, (Values, Cuts, Groups)) or node.split.column == tree.target):
             raise QueryError(f"node {place} of the tree is split by {node.split!r}; Values, Cuts or Groups of a column other than the target is needed.")
         size = 0 if node.split is None else bind(node.split, tree.schema).size
@@ -321,12 +321,12 @@ def _node_out(node: Node) -> dict[str, Any]:
         elif isinstance(node.split, Groups):
             spec["groups"] = [list(group) for group in node.split.groups]
         out |= {"split": spec, "children": list(node.children)}
-    out |= {name: value for name in ("size", "size_scale", "counts_scale") if (value := getattr(node, name)) is not None}
+    out |= {name: value for name in NOISE if (value := getattr(node, name)) is not None}
     return out
 
 
 def _node_in(place: int, found: Any) -> Node:
-    known = {"split", "children", "size", "size_scale", "counts", "counts_scale"}
+    known = {"split", "children", "counts", *NOISE}
     if not isinstance(found, dict) or not set(found) <= known:
         raise QueryError(f"node {place} of the stored tree must be an object with no other keys than {', '.join(sorted(known))}.")
     children, counts = found.get("children", []), found.get("counts")
@@ -334,11 +334,11 @@ def _node_in(place: int, found: Any) -> Node:
         raise QueryError(f"`children` of node {place} of the stored tree must be a list of whole numbers.")
     if not isinstance(counts, list):
         raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    size, size_scale, counts_scale = (_number(place, name, found.get(name)) for name in ("size", "size_scale", "counts_scale"))
+    size, size_scale, counts_scale, counts_deviation = (_number(place, name, found.get(name)) for name in NOISE)
     numbers = tuple(_number(place, "counts", count) for count in counts)
     if any(number is None for number in numbers):
         raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    return Node(_split_in(place, found.get("split")), tuple(children), size, size_scale, numbers, counts_scale)  # type: ignore[arg-type]
+    return Node(_split_in(place, found.get("split")), tuple(children), size, size_scale, numbers, counts_scale, counts_deviation)  # type: ignore[arg-type]
 
 
 def _number(place: int, name: str, found: Any) -> float | None:

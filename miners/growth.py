@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frontier loop: how every tree of this package grows, level by level, each question asked of a whole level at once.
+
+Privacy:
+    Claim: growing costs at most ``schedule.total``, in the policy's terms; exactly that unless a leaf that is reached early does
+    not ``spend_rest``.
+    Why: the nodes of a level are disjoint, so each question to a level costs what it costs one node (parallel composition), and
+    along a way from the root down the shares of the schedule add up (sequential composition). What is asked next, and where
+    to stop, depends on the schema and on earlier answers only. Held by: tests/unit/test_trees.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from miners.noise import count_scale, count_variance
+from miners.schedule import Schedule
+from miners.tree import Split
+from pinq.parts import MAX_PARTS, Values, bind
+from pinq.schema import Schema
+
+if TYPE_CHECKING:
+    from pinq.queryable import Parts, PrivateQueryable
+
+__all__ = ["Level", "Rules", "Sprout", "grow"]
+
+
+@dataclass
+class Sprout:
+    """A node while its tree grows, with all that was answered about it.
+
+    Attributes:
+        depth: Splits above it.
+        used: Columns that its way does not split again.
+        size: Noisy number of rows, None where it was not asked.
+        size_scale: Scale of the noise in ``size``.
+        cells: Noisy rows of each class, the missing class last where there is one; None where nothing was said of them.
+        variance: Of the noise in each of ``cells``.
+    """
+
+    depth: int = 0
+    used: frozenset[str] = frozenset()
+    split: Split | None = None
+    children: tuple[int, ...] = ()
+    size: float | None = None
+    size_scale: float | None = None
+    cells: np.ndarray | None = None
+    variance: float = float("inf")
+    cells_scale: float | None = None
+
+    @property
+    def rows(self) -> float:
+        """Noisy number of rows as far as it is known yet; infinite where nothing was asked."""
+        if self.size is not None:
+            return self.size
+        return float("inf") if self.cells is None else float(self.cells.sum())
+
+    def observe(self, cells: np.ndarray, variance: float, scale: float | None = None) -> None:
+        """Takes in one more set of noisy class counts: averages, the surer one weighing more."""
+        if self.cells is None:
+            self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
+            return
+        weight = self.variance / (self.variance + variance)
+        self.cells = self.cells + weight * (cells - self.cells)
+        self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
+
+
+@dataclass
+class Level:
+    """The nodes of one level that are still to be split.
+
+    Attributes:
+        number: Splits above them.
+        parts: They themselves.
+        sprouts: What is known of each, in the order of the parts.
+        below: What choosing their splits told about the children: for each node a row of noisy class counts for each part of its split.
+        below_scale: Scale of the noise in those.
+    """
+
+    number: int
+    parts: Parts
+    sprouts: list[Sprout]
+    below: Sequence[np.ndarray] | None = None
+    below_scale: float | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one miner does its own way.
+
+    Attributes:
+        schema: The public schema.
+        target: The column to predict.
+        cells: Parts of the histogram of classes, one for a missing class included.
+        schedule: The losses. A share named "size" or "classes" asks that of each node of a level before it is decided whether to
+            split it; the other shares are what ``choose`` spends. A leaf is asked for "classes", and for its "size" where the schedule says so.
+        choose: Splits for all nodes of a level; None for one that cannot be split.
+        enough: The noisy size from which a node is split; None to split all.
+        spend_rest: A leaf that is reached early asks for its classes with all that its way has left, not with the leaf's share.
+        widest: The most parts that a node's split can have.
+        once: Whether a way that has used this split does not use its column again.
+    """
+
+    schema: Schema
+    target: str
+    cells: int
+    schedule: Schedule
+    choose: Callable[[Level], Sequence[Split | None]]
+    enough: Callable[[Sprout], float] | None = None
+    spend_rest: bool = True
+    widest: Callable[[Sprout], int] = field(default=lambda _: 2)
+    once: Callable[[Split], bool] = field(default=lambda split: isinstance(split, Values))
+
+
+def grow(handle: PrivateQueryable, rules: Rules) -> list[Sprout]:
+    """Grows a tree; the root first, each node before its children."""
+    sprouts = [Sprout()]
+    level = Level(0, handle.parts(), sprouts[:])
+    for asks in rules.schedule.levels:
+        if "size" in asks:
+            _ask_sizes(level, asks["size"].epsilon, rules)
+        if "classes" in asks:
+            _ask_classes(level, asks["classes"].epsilon, rules)
+        grows = _worth_splitting(level, rules)
+        _ask_leaf(level, ~grows, rules, [name for name in ("size", "classes") if name in asks])
+        level = _only(level, grows)
+        if not level.sprouts:
+            return sprouts
+        splits = list(rules.choose(level))
+        can = np.array([split is not None for split in splits])
+        _ask_leaf(level, ~can, rules, list(asks))
+        level = _only(level, can)
+        if not level.sprouts:
+            return sprouts
+        level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
+    if "size" in rules.schedule.leaf:
+        _ask_sizes(level, rules.schedule.leaf["size"].epsilon, rules)
+    _ask_classes(level, rules.schedule.leaf["classes"].epsilon, rules)
+    return sprouts
+
+
+def _ask_sizes(level: Level, epsilon: Fraction, rules: Rules) -> None:
+    scale = count_scale(rules.schema, epsilon)
+    sizes = np.asarray(level.parts.noisy_count(epsilon=epsilon)).ravel()
+    for sprout, size in zip(level.sprouts, sizes, strict=True):
+        sprout.size, sprout.size_scale = float(size), scale
+
+
+def _ask_classes(level: Level, epsilon: Fraction, rules: Rules) -> None:
+    """One request for the class histograms of all these nodes."""
+    table = np.asarray(level.parts.partition(Values(rules.target)).noisy_count(epsilon=epsilon)).reshape(len(level.sprouts), rules.cells)
+    scale = count_scale(rules.schema, epsilon)
+    for sprout, cells in zip(level.sprouts, table, strict=True):
+        sprout.observe(cells, count_variance(scale), scale)
+
+
+def _ask_leaf(level: Level, leaves: np.ndarray, rules: Rules, asked: Sequence[str]) -> None:
+    """The last question to nodes that are not split although their level is not the last."""
+    here = _only(level, leaves)
+    if not here.sprouts:
+        return
+    epsilon = rules.schedule.left(level.number, *asked) if rules.spend_rest else rules.schedule.leaf["classes"].epsilon
+    _ask_classes(here, epsilon, rules)
+
+
+def _worth_splitting(level: Level, rules: Rules) -> np.ndarray:
+    """Which nodes of a level are split, shape (nodes,): the large ones, the largest first while parts can be asked at all."""
+    sizes = np.array([sprout.rows for sprout in level.sprouts])
+    grows = np.ones(len(sizes), dtype=bool)
+    if rules.enough is not None:
+        grows = sizes >= np.array([rules.enough(sprout) for sprout in level.sprouts])
+    widest = np.array([rules.widest(sprout) for sprout in level.sprouts])
+    order = np.argsort(-sizes, kind="stable")
+    asked = np.cumsum(np.where(grows[order], widest[order], 0)) * rules.cells
+    grows[order[asked > MAX_PARTS]] = False
+    return grows
+
+
+def _only(level: Level, chosen: np.ndarray) -> Level:
+    if chosen.all():
+        return level
+    return Level(level.number, level.parts[chosen], [sprout for sprout, one in zip(level.sprouts, chosen, strict=True) if one])
+
+
+def _branch(level: Level, splits: Sequence[Split], sprouts: list[Sprout], rules: Rules) -> Level:
+    """Adds the children of each node, in the order of the parts of its split."""
+    below: list[Sprout] = []
+    for parent, split in zip(level.sprouts, splits, strict=True):
+        first, size = len(sprouts) + len(below), bind(split, rules.schema).size
+        used = parent.used | {split.column} if rules.once(split) else parent.used
+        parent.split, parent.children = split, tuple(range(first, first + size))
+        below += [Sprout(level.number + 1, used) for _ in range(size)]
+    if level.below is not None and level.below_scale is not None:
+        for sprout, cells in zip(below, (row for table in level.below for row in table), strict=True):
+            sprout.observe(cells, count_variance(level.below_scale), level.below_scale)
+    sprouts += below
+    return Level(level.number + 1, level.parts.partition(list(splits)), below)
