@@ -11,6 +11,7 @@ import pytest
 from pinq.errors import QueryError
 from pinq.parts import AnyGrouping, Block, Cross, Cuts, Groups, Part, PartSet, Shards, Values, bind
 from pinq.schema import Schema
+from pinq.selection import _sums
 
 SCHEMA = Schema(
     max_rows=100,
@@ -164,3 +165,14 @@ def test_a_million_parts_are_enough() -> None:
     """More are refused before they are made."""
     with pytest.raises(QueryError, match="at most 1,048,576 are possible"):
         WHOLE.split(bind(Values("r"), SCHEMA)).split(bind(Shards(300), SCHEMA))
+
+
+@pytest.mark.parametrize("kind", [np.int64, object])
+def test_sums_of_groups_are_exact(kind: type) -> None:
+    """By doubles while they are exact, by integers beyond."""
+    random = np.random.default_rng(1)
+    table = random.integers(0, 2**40, (3, 11, 2)).astype(kind)
+    sides = AnyGrouping("v").sides(11)
+    for counts in (table, table * 2**20 if kind is object else table << 20):
+        expected = np.array([[[int(counts[part, side, cell].sum()) for cell in range(2)] for side in sides] for part in range(3)], dtype=object)
+        assert (_sums(sides, counts) == expected).all()
