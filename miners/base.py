@@ -13,7 +13,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from miners.tree import Tree, as_array, read_json
+from miners.tree import Tree, as_array
+from miners.tree_json import read_json
 from miners.tree_route import encode, encode_values
 from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
@@ -76,6 +77,11 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """The tree as indented text."""
         check_is_fitted(self, "tree_")
         return self.tree_.export_text(max_depth=max_depth)
+
+    def export_graphviz(self, *, max_depth: int | None = None) -> str:
+        """The tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
+        check_is_fitted(self, "tree_")
+        return self.tree_.export_graphviz(max_depth=max_depth)
 
     def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
         """Draws the tree with matplotlib; see ``Tree.plot``."""

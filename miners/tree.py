@@ -12,15 +12,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from miners.estimates import class_shares
+from miners.node import Node, Split
+from miners.tree_dot import dot
+from miners.tree_json import node_in, node_out, read_json
+from miners.tree_plot import MOST_LINES, plot
 from miners.tree_route import Router, encode
-from pinq.accuracy import laplace_interval
+from miners.tree_sketch import Sketch, sketch
+from miners.tree_view import MOST_LINES_OF_HTML, html, text
 from pinq.errors import QueryError
 from pinq.parts import Cuts, Groups, Values, bind
 from pinq.schema import Schema, Value
@@ -33,59 +38,6 @@ __all__ = ["Node", "Split", "Tree"]
 FORMAT = "pinq-tree"
 VERSION = 1
 ROWS_AT_ONCE = 2**16
-NOISE = ("size", "size_scale", "counts_scale", "counts_deviation")
-
-Split = Values | Cuts | Groups
-SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values, "cuts": Cuts, "groups": Groups}
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node, as its noisy answers describe it.
-
-    Attributes:
-        split: The spec by which it is split; None at a leaf.
-        children: Positions of its children in the tree's ``nodes``, in the order of the split's parts; empty at a leaf.
-        size: Noisy number of rows, as released (it may be negative); None where it was not asked.
-        size_scale: Scale of the noise in ``size``; see ``miners.noise``.
-        counts: Noisy rows of each class, as released or estimated; of an inner node by default the sums over its children.
-        counts_scale: Scale of the noise in each of ``counts`` as released; None where they are sums or estimates.
-        counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from all answers; the surer a node is of its
-            classes, the less it leans on its parent's. None where counts are taken as they are.
-    """
-
-    split: Split | None = None
-    children: tuple[int, ...] = ()
-    size: float | None = None
-    size_scale: float | None = None
-    counts: tuple[float, ...] = ()
-    counts_scale: float | None = None
-    counts_deviation: float | None = None
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether nothing is below it."""
-        return self.split is None
-
-    @property
-    def rows(self) -> float:
-        """Estimated number of rows, at least 0: the sum of estimated class counts; without those the noisy size of an inner node."""
-        asked = self.size is not None and self.counts_deviation is None and not (self.is_leaf and self.counts)
-        return max(0.0, self.size if asked and self.size is not None else sum(self.counts))
-
-    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Bounds that hold the true number of rows with probability ``level``; None where no size was asked and none estimated.
-
-        A law of the noise alone: it says nothing about other tables of the same kind. Estimated sizes have lighter tails than one
-        Laplace variable of their deviation, whose bounds they get.
-        """
-        if self.counts_deviation is not None:
-            wide = self.counts_deviation * math.sqrt(len(self.counts) / 2) * math.log(1 / (1 - level))
-            return max(0.0, self.rows - wide), self.rows + wide
-        if self.size is None or self.size_scale is None:
-            return None
-        wide = laplace_interval(self.size_scale, level)
-        return max(0.0, self.size - wide), max(0.0, self.size + wide)
 
 
 class Tree:
@@ -170,29 +122,25 @@ class Tree:
         result: np.ndarray = as_array(self.classes)[self.probabilities.argmax(axis=1)[self.apply(frame)]]
         return result
 
-    def branch(self, place: int) -> tuple[int, int] | None:
-        """The parent of a node and which of its children the node is; None for the root."""
-        return self._parents[place]
-
     def export_text(self, *, max_depth: int | None = None) -> str:
         """The tree as indented text, a line for each node; what lies below ``max_depth`` splits is folded away."""
-        from miners.tree_view import text
+        return text(self._sketch(max_depth), repr(self))
 
-        return text(self, max_depth)
+    def export_graphviz(self, *, max_depth: int | None = None) -> str:
+        """The tree in Graphviz's DOT language, for ``dot -Tsvg`` or ``graphviz.Source``; what lies below ``max_depth`` splits is folded away."""
+        return dot(self._sketch(max_depth))
 
     def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
         """Draws the tree from left to right with matplotlib; returns the axes.
 
         Args:
             ax: Where to draw; by default a new figure that is as large as the tree needs.
-            max_depth: Levels of splits to draw; what lies below is folded into its node.
+            max_depth: Levels of splits to draw; what lies below is folded into its node. None for as many as a page can hold.
 
         Raises:
             ImportError: matplotlib is not installed.
         """
-        from miners.tree_plot import plot
-
-        return plot(self, ax, max_depth)
+        return plot(self._sketch(max_depth, most=MOST_LINES), ax)
 
     def to_json(self) -> str:
         """The tree as text that ``from_json`` reads back exactly."""
@@ -201,7 +149,7 @@ class Tree:
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain lists, dicts, texts and numbers."""
         schema = self.schema.model_dump(mode="json")
-        return {"format": FORMAT, "version": VERSION, "kind": "classification", "target": self.target, "schema": schema, "nodes": [_node_out(n) for n in self.nodes]}
+        return {"format": FORMAT, "version": VERSION, "kind": "classification", "target": self.target, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tree:
@@ -222,7 +170,7 @@ class Tree:
             schema = Schema.model_validate(found.get("schema"))
         except ValueError as error:
             raise QueryError(f"the stored tree's schema is not valid: {error}") from None
-        return cls(schema, found.get("target"), [_node_in(place, node) for place, node in enumerate(nodes)])  # type: ignore[arg-type]
+        return cls(schema, found.get("target"), [node_in(place, node) for place, node in enumerate(nodes)])  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         used = list(dict.fromkeys(node.split.column for node in self.nodes if node.split is not None))
@@ -233,17 +181,10 @@ class Tree:
         )
 
     def _repr_html_(self) -> str:
-        from miners.tree_view import html
+        return html(self._sketch(None, most=MOST_LINES_OF_HTML), repr(self))
 
-        return html(self)
-
-    @cached_property
-    def _parents(self) -> tuple[tuple[int, int] | None, ...]:
-        parents: list[tuple[int, int] | None] = [None] * len(self.nodes)
-        for place, node in enumerate(self.nodes):
-            for number, child in enumerate(node.children):
-                parents[child] = (place, number)
-        return tuple(parents)
+    def _sketch(self, max_depth: int | None, *, most: int | None = None) -> Sketch:
+        return sketch(self.schema, self.target, self.nodes, self.probabilities, max_depth=max_depth, most=most)
 
     @cached_property
     def _router(self) -> Router:
@@ -255,14 +196,6 @@ def as_array(classes: Sequence[Value]) -> np.ndarray:
     alike = len({type(value) for value in classes}) == 1
     fits = alike and not (isinstance(classes[0], int) and any(abs(int(value)) >= 2**63 for value in classes))
     return np.array(classes) if fits else np.array(classes, dtype=object)
-
-
-def read_json(text: str | bytes) -> Any:
-    """Parses JSON. ``QueryError`` where it is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise QueryError(f"this is not JSON: {error}") from None
 
 
 def _length(frame: Any) -> int:
@@ -281,7 +214,7 @@ def _summed(nodes: tuple[Node, ...], classes: int) -> tuple[Node, ...]:
         below = [filled[child].counts for child in node.children]
         if all(len(counts) == classes for counts in below):
             sums = tuple(math.fsum(column) for column in zip(*below, strict=True))
-            filled[place] = Node(node.split, node.children, node.size, node.size_scale, sums)
+            filled[place] = replace(node, counts=sums)
     return tuple(filled)
 
 
@@ -310,54 +243,3 @@ def _check(tree: Tree) -> tuple[int, ...]:
                 raise QueryError(f"node {place} of the tree names {child} as a child, which comes before it, has another parent or does not exist.")
             depths[child] = depths[place] + 1
     return tuple(depths)
-
-
-def _node_out(node: Node) -> dict[str, Any]:
-    out: dict[str, Any] = {"counts": list(node.counts)}
-    if node.split is not None:
-        spec: dict[str, Any] = {"kind": node.split.kind, "column": node.split.column}
-        if isinstance(node.split, Cuts):
-            spec["points"] = list(node.split.points)
-        elif isinstance(node.split, Groups):
-            spec["groups"] = [list(group) for group in node.split.groups]
-        out |= {"split": spec, "children": list(node.children)}
-    out |= {name: value for name in NOISE if (value := getattr(node, name)) is not None}
-    return out
-
-
-def _node_in(place: int, found: Any) -> Node:
-    known = {"split", "children", "counts", *NOISE}
-    if not isinstance(found, dict) or not set(found) <= known:
-        raise QueryError(f"node {place} of the stored tree must be an object with no other keys than {', '.join(sorted(known))}.")
-    children, counts = found.get("children", []), found.get("counts")
-    if not isinstance(children, list) or not all(type(child) is int for child in children):
-        raise QueryError(f"`children` of node {place} of the stored tree must be a list of whole numbers.")
-    if not isinstance(counts, list):
-        raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    size, size_scale, counts_scale, counts_deviation = (_number(place, name, found.get(name)) for name in NOISE)
-    numbers = tuple(_number(place, "counts", count) for count in counts)
-    if any(number is None for number in numbers):
-        raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    return Node(_split_in(place, found.get("split")), tuple(children), size, size_scale, numbers, counts_scale, counts_deviation)  # type: ignore[arg-type]
-
-
-def _number(place: int, name: str, found: Any) -> float | None:
-    if found is None:
-        return None
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or abs(found) > 1e300:
-        raise QueryError(f"`{name}` of node {place} of the stored tree is {str(found)[:40]!r}; it must be a number.")
-    return float(found)
-
-
-def _split_in(place: int, found: Any) -> Split | None:
-    if found is None:
-        return None
-    fields = dict(found) if isinstance(found, dict) else {}
-    kind = fields.pop("kind", None)
-    spec = SPLITS.get(kind) if isinstance(kind, str) else None
-    if spec is None:
-        raise QueryError(f"the split of node {place} of the stored tree must be an object whose `kind` is one of {', '.join(SPLITS)}.")
-    try:
-        return spec(**fields)
-    except TypeError as error:
-        raise QueryError(f"the split of node {place} of the stored tree is malformed: {error}") from None

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from miners.node import Node
 from pinq.errors import QueryError
 from pinq.parts import Axis, bind
 from pinq.schema import Categorical, Numeric, Schema, closest
-
-if TYPE_CHECKING:
-    from miners.tree import Node
 
 __all__ = ["Router", "encode", "encode_values"]
 

@@ -1,127 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fitted tree in words: names of branches, nodes as text and as HTML."""
+"""A fitted tree as indented text and as HTML."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from miners.tree_sketch import Card, Sketch, colour
 
-from pinq.accuracy import laplace_interval
-from pinq.errors import QueryError
-from pinq.parts import Groups, bind
-from pinq.schema import text_of
+__all__ = ["MOST_LINES_OF_HTML", "html", "text"]
 
-if TYPE_CHECKING:
-    from miners.tree import Node, Tree
-
-__all__ = ["branch_label", "html", "mix_text", "shown", "size_text", "text"]
-
-HTML_NODES = 400
-COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f", "#ff9da7", "#bab0ac")
+MOST_LINES_OF_HTML = 300
+BAR = 80  # pixels
 
 
-def branch_label(tree: Tree, place: int) -> str:
-    """What the branch to a node says: ``Female``, ``30 to < 45``, ``a, b``, ``missing``; empty for the root."""
-    branch = tree.branch(place)
-    if branch is None:
-        return ""
-    split = tree.nodes[branch[0]].split
-    assert split is not None  # a parent is split
-    return _label(bind(split, tree.schema).label(branch[1]), grouped=isinstance(split, Groups))
-
-
-def _label(label: Any, *, grouped: bool) -> str:
-    if grouped:
-        return ", ".join(_label(value, grouped=False) for value in label)
-    return "missing" if label is None else text_of(label)
-
-
-def size_text(node: Node) -> str:
-    """Estimated rows with the 95 % half-width of their noise where a size was asked: ``1,204 ±33 rows``."""
-    if node.size is not None and node.size_scale is not None and not node.is_leaf:
-        return f"{node.rows:,.0f} ±{laplace_interval(node.size_scale):,} rows"
-    return f"{node.rows:,.0f} {'row' if round(node.rows) == 1 else 'rows'}"
-
-
-def mix_text(tree: Tree, place: int) -> str:
-    """The likeliest class and its share: ``>50K 74%``."""
-    shares = tree.probabilities[place]
-    best = int(shares.argmax())
-    return f"{text_of(tree.classes[best])} {shares[best]:.0%}"
-
-
-def shown(tree: Tree, max_depth: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Which nodes a picture shows, and which of them hide something; two masks, shape (nodes,)."""
-    if max_depth is not None and (isinstance(max_depth, bool) or not isinstance(max_depth, (int, np.integer)) or max_depth < 0):
-        raise QueryError(f"`max_depth` is {max_depth!r}; it must be a whole number of at least 0, or None for all.")
-    depths = np.array(tree.depths)
-    limit = tree.depth if max_depth is None else max_depth
-    folded = (depths == limit) & np.array([not node.is_leaf for node in tree.nodes])
-    return depths <= limit, folded
-
-
-def text(tree: Tree, max_depth: int | None) -> str:
+def text(picture: Sketch, heading: str) -> str:
     """The tree as indented text, a line for each node."""
-    visible, folded = shown(tree, max_depth)
-    below = _leaves_below(tree)
-    lines = [repr(tree)]
-    stack = [(0, "", "")]
-    while stack:
-        place, lead, indent = stack.pop()
-        node = tree.nodes[place]
-        name = branch_label(tree, place) or "all rows"
-        if node.is_leaf:
-            said = f"{mix_text(tree, place)}  ({size_text(node)})"
-        elif folded[place]:
-            said = f"{mix_text(tree, place)}  ({size_text(node)}; {below[place]:,} leaves below)"
-        else:
-            said = f"{size_text(node)}, {mix_text(tree, place)}; split by {node.split.column if node.split else ''}"
-        lines.append(f"{lead}{name}: {said}")
-        children = [child for child in node.children if visible[child]]
-        for number, child in reversed(list(enumerate(children))):
-            last = number == len(children) - 1
-            stack.append((child, indent + ("└── " if last else "├── "), indent + ("    " if last else "│   ")))
+    lines = [heading]
+    open_below: list[bool] = []  # for each level above: does its parent have more children to come?
+    for place in picture.walk():
+        card = picture.cards[place]
+        lead = ""
+        if card.parent is not None:
+            last = place == picture.cards[card.parent].children[-1]
+            del open_below[card.depth - 1 :]
+            lead = "".join("│   " if more else "    " for more in open_below) + ("└── " if last else "├── ")
+            open_below.append(not last)
+        lines.append(f"{lead}{card.branch}: {_said(card)}")
     return "\n".join(lines)
 
 
-def html(tree: Tree) -> str:
-    """The tree as nested lists that open and close, each node with a bar of its classes; at most the upper levels of a large one."""
-    legend = " ".join(f"<span style='color:{COLOURS[i % len(COLOURS)]}'>&#9632;</span> {escape(text_of(c))}" for i, c in enumerate(tree.classes[:12]))
-    limit = tree.depth
-    while limit > 1 and int((np.array(tree.depths) <= limit).sum()) > HTML_NODES:
-        limit -= 1
-    visible, folded = shown(tree, limit)
+def _said(card: Card) -> str:
+    rows = f"{card.size} {'row' if card.size == '1' else 'rows'}"
+    if card.hidden:
+        return f"{card.mix}  ({rows}; {card.hidden:,} leaves below, by {card.question})"
+    return f"{card.mix}  ({rows})" if card.question is None else f"{rows}, {card.mix}; split by {card.question}"
+
+
+def html(picture: Sketch, heading: str) -> str:
+    """The tree as nested lists that open and close, each node with a bar of its classes."""
+    legend = "&ensp;".join(f"<span style='color:{colour(number)}'>&#9632;</span>&nbsp;{escape(name)}" for number, name in enumerate(picture.classes[:12]))
+    more = f"&ensp;and {len(picture.classes) - 12} more" if len(picture.classes) > 12 else ""
     # Children come after their parents, so backwards every child is ready when its parent is written.
     written: dict[int, str] = {}
-    for place in range(len(tree.nodes) - 1, -1, -1):
-        if not visible[place]:
-            continue
-        node = tree.nodes[place]
-        line = f"{_bar(tree, place)} <b>{escape(branch_label(tree, place) or 'all rows')}</b>: {escape(mix_text(tree, place))}, {escape(size_text(node))}"
-        if node.is_leaf or folded[place]:
-            written[place] = f"<div style='margin-left:1.2em'>{line}{' &hellip;' if folded[place] else ''}</div>"
+    for place in reversed(picture.walk()):
+        card = picture.cards[place]
+        branch = f"<b title='{escape(card.meaning)}'>{escape(card.branch)}</b>"
+        line = f"{_bar(card)} {branch}: {escape(card.mix)}, <span style='opacity:.65'>{escape(card.size)} rows</span>"
+        if card.children:
+            inner = "".join(written.pop(child) for child in card.children)
+            opened = " open" if card.depth < 2 else ""
+            question = f" &mdash; <i>{escape(card.question or '')}&thinsp;?</i>"
+            written[place] = f"<details style='margin-left:1.2em'{opened}><summary>{line}{question}</summary>{inner}</details>"
         else:
-            inner = "".join(written.pop(child) for child in node.children)
-            opened = " open" if tree.depths[place] < 2 else ""
-            column = escape(node.split.column if node.split else "")
-            written[place] = f"<details style='margin-left:1.2em'{opened}><summary>{line}; by <i>{column}</i></summary>{inner}</details>"
-    return f"<p>{escape(repr(tree))}</p><p>{legend}</p>{written[0]}"
+            folded = f" &hellip; {card.hidden:,} leaves below, by <i>{escape(card.question or '')}</i>" if card.hidden else ""
+            # A leaf has no triangle in front of it; its bar stands below those of its parent's other children all the same.
+            written[place] = f"<div style='margin-left:1.2em;padding-left:1em'>{line}{folded}</div>"
+    note = "<small>&plusmn; holds the true number of rows in 95 % of cases</small>"
+    return f"<div><p>{escape(heading)}<br>{legend}{more}<br>{note}</p>{written[0]}</div>"
 
 
-def _bar(tree: Tree, place: int) -> str:
-    parts = "".join(
-        f"<span style='display:inline-block;height:.7em;width:{80 * share:.0f}px;background:{COLOURS[number % len(COLOURS)]}'></span>"
-        for number, share in enumerate(tree.probabilities[place])
-        if share >= 0.01
-    )
-    return f"<span style='white-space:nowrap'>{parts}</span>"
-
-
-def _leaves_below(tree: Tree) -> list[int]:
-    below = [int(node.is_leaf) for node in tree.nodes]
-    for place in range(len(tree.nodes) - 1, -1, -1):
-        if (branch := tree.branch(place)) is not None:
-            below[branch[0]] += below[place]
-    return below
+def _bar(card: Card) -> str:
+    """A bar of the classes; its colours need no words for those who read the vote behind it."""
+    block = "display:inline-block;height:.7em"
+    parts = "".join(f"<span style='{block};width:{BAR * share:.0f}px;background:{colour(number)}'></span>" for number, share in enumerate(card.shares) if share >= 0.01)
+    return f"<span style='display:inline-block;width:{BAR + 2}px;white-space:nowrap' aria-hidden='true'>{parts}</span>"

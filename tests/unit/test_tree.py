@@ -1,51 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
 import json
 import pickle
-import sys
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
 from miners.tree import Node, Tree
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups, Values, bind
-from pinq.schema import Categorical, Numeric, Schema
-
-mpl.use("Agg")
-
-SCHEMA = Schema(
-    columns={
-        "age": Numeric(lower=0, upper=99, integer=True),
-        "hours": Numeric(lower=0, upper=1, nullable=True),
-        "sex": Categorical(values=("F", "M")),
-        "job": Categorical(values=("a", "b", "c", "d"), nullable=True),
-        "size": Categorical(values=(1, 2, 3)),
-        "y": Categorical(values=("no", "yes")),
-    },
-    max_rows=10_000,
-)
-
-
-def example() -> Tree:
-    return Tree(
-        SCHEMA,
-        "y",
-        [
-            Node(Values("sex"), (1, 2), size=101.0, size_scale=5.0),
-            Node(Cuts("age", (30, 60)), (3, 4, 5), size=61.0, size_scale=5.0),
-            Node(Groups("job", (("a", "b"), ("c", None))), (6, 7), size=40.0, size_scale=5.0),
-            Node(counts=(20.0, -3.0), counts_scale=2.0),
-            Node(counts=(10.0, 30.0), counts_scale=2.0),
-            Node(counts=(-1.0, -2.0), counts_scale=2.0),
-            Node(counts=(5.0, 15.0), counts_scale=2.0),
-            Node(counts=(15.0, 5.0), counts_scale=2.0),
-        ],
-    )
+from pinq.parts import Values, bind
 
 
 def test_shape_and_sums():
@@ -63,16 +31,6 @@ def test_probabilities_are_clipped_and_borrowed_from_the_parent_where_nothing_is
     assert np.allclose(tree.probabilities.sum(axis=1), 1)
     assert Tree(SCHEMA, "y", [Node(counts=(-1.0, 0.0))]).probabilities.tolist() == [[0.5, 0.5]]
     assert Tree(SCHEMA, "y", [Node(counts=(1e300, 1e300))]).probabilities.tolist() == [[0.5, 0.5]]
-
-
-FRAME = pd.DataFrame(
-    {
-        "sex": ["F", "F", "F", "F", "M", "M", "M", "M", "M", None, "X"],
-        "age": [29, 30, 60, None, 1, 1, 1, 1, 1, 1, 1],
-        "job": ["a", "a", "a", "a", "b", "c", None, "d", "?", "a", "a"],
-    }
-)
-REACHED = [3, 4, 5, 1, 6, 7, 7, 2, 2, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -111,29 +69,9 @@ def test_numbers_as_categories_match_however_they_are_written():
         assert tree.apply(pd.DataFrame({"size": values})).tolist() == [1, 2, 3]
 
 
-SPLITS = [Values("sex"), Values("job"), Cuts("age", (10, 20, 50)), Cuts("age", (35,)), Cuts("hours", (0.25, 0.5)), Groups("job", (("a",), ("c", None))), Values("age")]
-
-
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rows_go_where_a_plain_walk_takes_them(seed):
-    random = np.random.default_rng(seed)
-    nodes, last = [Node(counts=(1.0, 1.0))], 1
-    for place in range(60):
-        if place < len(nodes) and last < 300 and random.random() < 0.6:
-            split = SPLITS[random.integers(len(SPLITS))]
-            size = bind(split, SCHEMA).size
-            nodes[place] = Node(split, tuple(range(last, last + size)))
-            nodes += [Node(counts=(1.0, 2.0))] * size
-            last += size
-    tree = Tree(SCHEMA, "y", nodes)
-    frame = pd.DataFrame(
-        {
-            "sex": random.choice(["F", "M", "X", None], 50),
-            "job": random.choice(["a", "b", "c", "d", None], 50),
-            "age": random.choice([-5.0, 9, 10, 35, 49, 50, 200, np.nan], 50),
-            "hours": random.choice([-1, 0.2499, 0.25, 0.5, 2, np.nan], 50),
-        }
-    )
+    tree, frame = random_tree(seed)
     reached = tree.apply(frame)
     for number, (_, row) in enumerate(frame.iterrows()):
         node = 0
@@ -253,63 +191,50 @@ def test_a_tree_can_be_pickled_by_joblib_and_friends():
 
 def test_the_interval_of_a_size_follows_from_its_noise():
     assert example().nodes[0].interval() == (86.0, 116.0)
-    assert example().nodes[3].interval() is None
     assert Node(size=-3.0, size_scale=1.0).interval() == (0.0, 0.0)
+    assert Node(counts=(1.0, 2.0)).interval() is None
+    assert Node(counts=(1.0, 2.0), counts_deviation=1e-6).interval() == (3.0, 3.0)
+    # A size that was asked, with counts that were not made to agree with it, speaks for itself.
+    assert Node(size=10.0, size_scale=1.0, counts=(5.0, 25.0), counts_scale=1.0).interval() == (7.0, 13.0)
+    for level in (0, 1, 95, -0.1, float("nan")):
+        with pytest.raises(QueryError, match="between 0 and 1"):
+            Node(size=3.0, size_scale=1.0).interval(level)
 
 
-def test_text():
-    text = example().export_text()
-    assert text.splitlines()[1] == "all rows: 101 ±15 rows, no 52%; split by sex"
-    assert "│   ├── < 30: no 100%  (17 rows)" in text
-    assert "    └── c, missing: no 75%  (20 rows)" in text
-    folded = example().export_text(max_depth=1)
-    assert len(folded.splitlines()) == 4
-    assert "3 leaves below" in folded
-    with pytest.raises(QueryError, match="max_depth"):
-        example().export_text(max_depth=-1)
+def law_of_sum(scale: float, weights: list[int]) -> np.ndarray:
+    """P(z) of a weighted sum of independent discrete Laplace variables, z from -m to m."""
+    law = np.ones(1)
+    reach = int(40 * scale) + 20
+    for weight in weights:
+        one = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+        spread = np.zeros(2 * reach * weight + 1)
+        spread[::weight] = one / one.sum()
+        law = np.convolve(law, spread)
+    return law
 
 
-def test_repr_and_html():
-    assert repr(example()) == "Tree for `y` (no, yes): depth 2, 5 leaves, about 101 rows, splits on sex, age, job"
-    assert "&lt; 30" in example()._repr_html_()
-    nasty = Schema(columns={"<b>": Categorical(values=("<i>", "x")), "y": Categorical(values=("<u>", "v"))}, max_rows=9)
-    html = Tree(nasty, "y", [Node(Values("<b>"), (1, 2)), Node(counts=(2.0, 1.0)), Node(counts=(1.0, 2.0))])._repr_html_()
-    assert "<i>" not in html.replace("<i>&lt;b&gt;</i>", "")
-    assert "<u>" not in html
+ALIKE = [[1], [1, 1], [1, 1, 1], [1] * 6]
+UNLIKE = [[1, 2], [1, 3], [1, 1, 5], [2, 3]]  # estimates weigh answers by at most 1; with hardly any noise a weight of 3 would be a coarse lattice
 
 
-def test_plot_draws_every_visible_node():
-    import matplotlib.pyplot as plt
-
-    ax = example().plot()
-    texts = {text.get_text() for text in ax.texts}
-    assert {"all rows", "sex ?", "F", "age ?", "< 30", "30 to < 60", ">= 60", "no 100%", "101 ±15"} <= texts
-    few = example().plot(max_depth=1)
-    assert not any("30" in text.get_text() for text in few.texts)
-    figure, own = plt.subplots(figsize=(3, 2))
-    assert example().plot(own) is own
-    for picture in (ax.figure, few.figure, figure):
-        picture.canvas.draw()
-    Tree(SCHEMA, "y", [Node(counts=(1.0, 2.0))]).plot().figure.canvas.draw()
-    plt.close("all")
-
-
-def test_a_very_wide_tree_is_drawn_to_a_depth_that_a_page_can_hold():
-    import matplotlib.pyplot as plt
-
-    nodes, last = [Node(Values("job"), (1, 2, 3, 4, 5))], 6
-    below = []
-    for _ in range(5):
-        nodes.append(Node(Values("age"), tuple(range(last, last + 100))))
-        below += [Node(counts=(1.0, 1.0))] * 100
-        last += 100
-    ax = Tree(SCHEMA, "y", nodes + below).plot()
-    assert len(ax.texts) < 60
-    assert "drawn to depth 1" in ax.texts[0].get_text()
-    plt.close("all")
+@pytest.mark.parametrize(("scale", "weights"), [*itertools.product((0.2, 0.5, 1.0, 3.0, 8.0), ALIKE), *itertools.product((1.0, 3.0, 8.0), UNLIKE)])
+def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(scale, weights):
+    """Exact: the law of the noise is summed up, nothing is drawn. Noise of a deviation 30 % larger would be noticed."""
+    law = law_of_sum(scale, weights)
+    z = np.arange(len(law)) - len(law) // 2
+    deviation = float(np.sqrt((law * z**2).sum()))
+    for level in (0.5, 0.8, 0.9, 0.95, 0.99):
+        low, high = Node(counts=(1e6,), counts_deviation=deviation).interval(level)
+        assert law[np.abs(z) <= high - 1e6].sum() >= level - 1e-9
+        assert (low + high) / 2 == 1e6
+    if scale == 8.0:
+        _, high = Node(counts=(1e6,), counts_deviation=deviation / 1.3).interval(0.95)
+        assert law[np.abs(z) <= high - 1e6].sum() < 0.95
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"pinq-miners\[plot\]"):
-        example().plot()
+def test_released_counts_have_an_interval_of_their_own():
+    scale = 4.0
+    deviation = float(np.sqrt((law_of_sum(scale, [1]) * (np.arange(361) - 180) ** 2).sum()))
+    released = Node(counts=(30.0, 20.0), counts_scale=scale)
+    assert released.interval() == Node(counts=(30.0, 20.0), counts_deviation=deviation).interval()
+    assert released.interval()[1] > 50
