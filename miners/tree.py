@@ -20,6 +20,7 @@ import numpy as np
 
 from miners.estimates import class_shares
 from miners.node import Node, Split
+from miners.tree_arrays import TreeArrays, to_arrays
 from miners.tree_dot import dot
 from miners.tree_json import node_in, node_out, read_json
 from miners.tree_plot import MOST_LINES, plot
@@ -141,6 +142,10 @@ class Tree:
             ImportError: matplotlib is not installed.
         """
         return plot(self._sketch(max_depth, most=MOST_LINES), ax)
+
+    def to_arrays(self) -> TreeArrays:
+        """The tree as plain numpy arrays, enough to predict with a few lines of numpy; see ``miners.tree_arrays.TreeArrays``."""
+        return to_arrays(self.schema, self.target, self.nodes, self.probabilities)
 
     def to_json(self) -> str:
         """The tree as text that ``from_json`` reads back exactly."""

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fitted tree as plain numpy arrays in the manner of scikit-learn's ``tree_``, for tools that want no objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from miners.node import Node
+from pinq.parts import Axis, bind
+from pinq.schema import Categorical, Numeric, Schema, Value
+
+__all__ = ["CATEGORICAL", "LEAF", "NUMERIC", "BinaryArrays", "TreeArrays", "to_arrays"]
+
+LEAF, NUMERIC, CATEGORICAL = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryArrays:
+    """A tree whose splits all have two parts, as scikit-learn lays such trees out.
+
+    A number goes left where ``x <= threshold``, a category where ``goes_left``; a row whose value is missing, or a category in neither group, stops.
+
+    Attributes:
+        children_left: Shape (nodes,); -1 at a leaf.
+        children_right: Shape (nodes,); -1 at a leaf.
+        threshold: Of a numeric split, the largest number that goes left, shape (nodes,); NaN elsewhere.
+        goes_left: Which categories go left, shape (nodes, most categories of a column + 1), the missing value in the column behind the last category.
+        goes_right: Which go right; the same shape.
+    """
+
+    children_left: np.ndarray
+    children_right: np.ndarray
+    threshold: np.ndarray
+    goes_left: np.ndarray
+    goes_right: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class TreeArrays:
+    """A fitted tree of n nodes: the root is node 0, each node comes before its children, and ragged rows stand one behind another (as in a CSR matrix).
+
+    A row at a split node v, with value x in column ``features[feature[v]]``, is in part p:
+
+    - ``kind[v] == NUMERIC``: p = ``np.searchsorted(points[points_start[v]:points_start[v + 1]], x, side="right")``;
+    - ``kind[v] == CATEGORICAL``: p = ``parts[parts_start[v] + i]`` where x is ``categories[feature[v]][i]``; -1 where it is none of them;
+    - x is missing: p = ``missing[v]``.
+
+    It goes on to ``children[children_start[v] + p]``, or stops at v where p is -1.
+
+    Attributes:
+        features: Every column of the schema but the target.
+        categories: For each feature its declared values; None for a numeric one.
+        classes: The declared values of the target.
+        kind: ``LEAF`` (0), ``NUMERIC`` (1) or ``CATEGORICAL`` (2), shape (n,).
+        feature: Which of ``features`` a node is split by, shape (n,); -1 at a leaf.
+        children_start: Where each node's children begin in ``children``, shape (n + 1,).
+        children: Shape (n - 1,).
+        points_start: Where each node's points begin in ``points``, shape (n + 1,).
+        points: The smallest double of each part of a numeric split but the first. A hair below the cut that texts show, since ``predict`` forgives
+            numbers that are a rounding error short of a grid point.
+        parts_start: Where each node's categories begin in ``parts``, shape (n + 1,).
+        parts: Which part each category belongs to; -1 for none.
+        missing: Which part a missing value belongs to, shape (n,); -1 where such a row stops.
+        value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that stop there.
+        n_node_samples: Estimated rows, shape (n,), not whole and at least 0.
+        impurity: Gini impurity of ``value``, shape (n,).
+        binary: The same tree in the form of scikit-learn's; None unless all splits have two parts.
+    """
+
+    features: tuple[str, ...]
+    categories: tuple[tuple[Value, ...] | None, ...]
+    classes: tuple[Value, ...]
+    kind: np.ndarray
+    feature: np.ndarray
+    children_start: np.ndarray
+    children: np.ndarray
+    points_start: np.ndarray
+    points: np.ndarray
+    parts_start: np.ndarray
+    parts: np.ndarray
+    missing: np.ndarray
+    value: np.ndarray
+    n_node_samples: np.ndarray
+    impurity: np.ndarray
+    binary: BinaryArrays | None
+
+
+def to_arrays(schema: Schema, target: str, nodes: Sequence[Node], shares: np.ndarray) -> TreeArrays:
+    """Lays a tree out as arrays; see ``Tree.to_arrays``."""
+    features = tuple(name for name in schema.columns if name != target)
+    columns = [schema.columns[name] for name in features]
+    axes = [None if node.split is None else bind(node.split, schema).axes[0] for node in nodes]
+    kind, feature, missing = (np.full(len(nodes), first) for first in (LEAF, -1, -1))
+    points: list[np.ndarray] = [np.zeros(0)] * len(nodes)
+    parts: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * len(nodes)
+    for place, axis in enumerate(axes):
+        if axis is None:
+            continue
+        feature[place] = features.index(str(axis.column))
+        column = columns[feature[place]]
+        if column.null_code is not None:
+            missing[place] = axis.parts_of(np.array([column.null_code]))[0]
+        if isinstance(column, Numeric):
+            kind[place], points[place] = NUMERIC, _points(column, axis)
+        else:
+            kind[place], parts[place] = CATEGORICAL, axis.parts_of(np.arange(column.cells))
+    children_start, children = _ragged([np.array(node.children, dtype=np.int64) for node in nodes])
+    points_start, all_points = _ragged(points)
+    parts_start, all_parts = _ragged(parts)
+    return TreeArrays(
+        features=features,
+        categories=tuple(column.values if isinstance(column, Categorical) else None for column in columns),
+        classes=schema.categorical(target).values,
+        kind=kind,
+        feature=feature,
+        children_start=children_start,
+        children=children,
+        points_start=points_start,
+        points=all_points,
+        parts_start=parts_start,
+        parts=all_parts,
+        missing=missing,
+        value=np.array(shares),
+        n_node_samples=np.array([node.rows for node in nodes]),
+        impurity=1 - np.square(shares).sum(axis=1),
+        binary=_binary(nodes, points, parts, missing) if all(len(node.children) in (0, 2) for node in nodes) else None,
+    )
+
+
+def _points(column: Numeric, axis: Axis) -> np.ndarray:
+    """The smallest double of each part but the first: halves the way between a number before it and one in it until they are neighbours."""
+    firsts = np.array([first for first in axis.thresholds or () if first < column.cells] if axis.thresholds is not None else range(1, column.cells))
+    edges = np.array([column.edge(int(first)) for first in firsts])
+    before, within = edges - float(column.width), edges + float(column.width)
+    while True:
+        middle = before / 2 + within / 2
+        if not (open_ := (before < middle) & (middle < within)).any():
+            return within
+        reached = column.encode(middle) >= firsts
+        within, before = np.where(open_ & reached, middle, within), np.where(open_ & ~reached, middle, before)
+
+
+def _binary(nodes: Sequence[Node], points: list[np.ndarray], parts: list[np.ndarray], missing: np.ndarray) -> BinaryArrays:
+    children = np.array([node.children or (-1, -1) for node in nodes])
+    masks = np.zeros((2, len(nodes), max(len(one) for one in parts) + 1), dtype=bool)
+    for place, one in enumerate(parts):
+        for side in range(2):
+            masks[side, place, : len(one)] = one == side
+            masks[side, place, -1] = missing[place] == side
+    threshold = np.array([np.nextafter(one[0], -np.inf) if len(one) else np.nan for one in points])
+    return BinaryArrays(children[:, 0], children[:, 1], threshold, masks[0], masks[1])
+
+
+def _ragged(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Where each row begins, and all of them one behind another."""
+    return np.concatenate([[0], np.cumsum([len(row) for row in rows])]), np.concatenate(rows)
