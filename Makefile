@@ -53,6 +53,7 @@ check: lint types test ## all that must hold before a commit lands
 
 benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python benchmarks/layer.py
+	$(BIN)/python benchmarks/predict.py
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .
