@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from miners.diffp_c45 import DiffPC45
     from miners.diffp_id3 import DiffPID3
+    from miners.public_rows import PublicRows
     from miners.sulq_id3 import SuLQID3
     from miners.tree import Tree
 
-__all__ = ["DiffPC45", "DiffPID3", "SuLQID3", "Tree"]
+__all__ = ["DiffPC45", "DiffPID3", "PublicRows", "SuLQID3", "Tree"]
 
-_HOMES = {"DiffPC45": "miners.diffp_c45", "DiffPID3": "miners.diffp_id3", "SuLQID3": "miners.sulq_id3", "Tree": "miners.tree"}
+_HOMES = {
+    "DiffPC45": "miners.diffp_c45",
+    "DiffPID3": "miners.diffp_id3",
+    "PublicRows": "miners.public_rows",
+    "SuLQID3": "miners.sulq_id3",
+    "Tree": "miners.tree",
+}
 
 
 def __getattr__(name: str) -> Any:

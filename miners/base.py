@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +18,7 @@ from miners.tree_json import read_json
 from miners.tree_route import encode, encode_values
 from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.schema import Schema
+from pinq.schema import Schema, Value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     Attributes:
         tree_: The fitted ``Tree``.
-        classes_: The declared values of the target, shape (classes,).
+        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn takes for granted. ``tree_.classes`` has them as declared.
         schema_: The public schema under which the tree was grown.
         cost_: What ``fit`` really spent, exact.
     """
@@ -53,7 +53,8 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""
         check_is_fitted(self, "tree_")
-        return self.tree_.predict_proba(X)
+        shares: np.ndarray = self.tree_.predict_proba(X)[:, _sorted(self.tree_.classes)]
+        return shares
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of rows whose class is predicted.
@@ -114,7 +115,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def _fitted(self, tree: Tree, cost: Fraction) -> Self:
         self.tree_, self.cost_, self.schema_ = tree, cost, tree.schema
-        self.classes_ = as_array(tree.classes)
+        self.classes_ = as_array(tree.classes)[_sorted(tree.classes)]
         return self
 
 
@@ -124,7 +125,7 @@ def public_schema(handle: Any) -> Schema:
     if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
         raise QueryError(
             f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
-            "or pinq.simulate to try for free. Nothing was spent."
+            "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody may see. Nothing was spent."
         )
     return schema
 
@@ -147,6 +148,14 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise QueryError(f"`{name}` is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
     return int(value)
+
+
+def _sorted(classes: Sequence[Value]) -> np.ndarray:
+    """The places of the classes in sorted order; as declared where they do not compare."""
+    try:
+        return np.argsort(as_array(classes), kind="stable")
+    except TypeError:
+        return np.arange(len(classes))
 
 
 def _plain(value: Any) -> Any:

@@ -205,7 +205,7 @@ def as_array(classes: Sequence[Value]) -> np.ndarray:
 
 def _length(frame: Any) -> int:
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
-        raise QueryError(f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}.")
+        raise QueryError(f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; pandas.DataFrame(rows, columns=[...]) names them.")
     return int(frame.num_rows) if hasattr(frame, "num_rows") else len(frame)
 
 
