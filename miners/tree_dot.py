@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fitted tree in Graphviz's DOT language.
 
-Words of the schema stand in HTML-like labels only, where XML's escapes are all there is; in quoted text a backslash begins an escape of Graphviz's own.
+Words of the schema stand in HTML-like labels, where they need XML's escapes, and in tips; in both a backslash begins an escape of Graphviz's own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ FONT = 'fontname="Helvetica,Arial,sans-serif"'
 
 
 def dot(picture: Sketch) -> str:
-    """The tree as a directed graph whose nodes are little tables: the classes as a bar, rows, and question or vote."""
+    """The tree as a directed graph whose nodes are little tables: what leads there, the classes as a bar, question or vote, rows.
+
+    What leads to a node stands in it, not at its edge: in a wide fan nobody could tell which edge a word belongs to.
+    """
     lines = [
         "digraph tree {",
-        f'  graph [rankdir=LR, ordering=out, ranksep=0.45, nodesep=0.12, labelloc=t, labeljust=l, {FONT}, fontcolor="{INK}", label={_legend(picture)}];',
+        f'  graph [rankdir=LR, ordering=out, ranksep=0.7, nodesep=0.1, labelloc=t, labeljust=l, {FONT}, fontcolor="{INK}", label={_legend(picture)}];',
         f'  node [shape=box, style="rounded,filled", fillcolor=white, color="{LINE}", margin="0.06,0.03", {FONT}, fontsize=11, fontcolor="{INK}"];',
-        f'  edge [arrowhead=none, color="{LINE}", {FONT}, fontsize=10, fontcolor="{INK}"];',
+        f'  edge [arrowhead=none, color="{LINE}", tailport=e, headport=w];',
     ]
     whole = max(picture.cards[0].rows, 1.0)
     for place in picture.walk():
@@ -34,27 +37,27 @@ def dot(picture: Sketch) -> str:
         lines.append(f"  n{place} [label={_label(card)}, tooltip={tip}];")
         if card.parent is not None:
             wide = 0.8 + 7 * min(1.0, card.rows / whole) ** 0.7
-            name = f'<&nbsp;{escape(shorten(card.branch, LABEL))}&nbsp;>'
-            lines.append(f"  n{card.parent} -> n{place} [label={name}, penwidth={wide:.2f}, tooltip={_quoted(card.meaning)}, labeltooltip={_quoted(card.meaning)}];")
+            lines.append(f"  n{card.parent} -> n{place} [penwidth={wide:.2f}, tooltip={_quoted(card.meaning)}];")
     return "\n".join([*lines, "}", ""])
 
 
 def _legend(picture: Sketch) -> str:
-    boxes = [f'<FONT COLOR="{colour(number)}">&#9632;</FONT>&nbsp;{escape(shorten(name, LABEL))}' for number, name in enumerate(picture.classes[:CLASSES])]
+    boxes = [f'<FONT COLOR="{colour(number)}">&#9632;</FONT>&nbsp;{_words(name)}' for number, name in enumerate(picture.classes[:CLASSES])]
     more = [f"and {len(picture.classes) - CLASSES} more"] if len(picture.classes) > CLASSES else []
     note = f'<FONT POINT-SIZE="10" COLOR="{PALE}">numbers are noisy row counts; &#177; holds the true one in 95 % of cases</FONT>'
-    align = '<BR ALIGN="LEFT"/>'
-    return f"<<B>{escape(picture.title)}</B>{align}{'&nbsp;&nbsp;&nbsp;'.join(boxes + more)}{align}{note}{align}>"
+    classes = f'<FONT POINT-SIZE="12">{"&nbsp;&nbsp;&nbsp;".join(boxes + more)}</FONT>'
+    return "<" + "".join(f'{line}<BR ALIGN="LEFT"/>' for line in (f"<B>{_words(picture.title, 120)}</B>", classes, note)) + ">"
 
 
 def _label(card: Card) -> str:
     if card.question is None:
-        said = f'<FONT COLOR="{colour(card.best)}"><B>{escape(shorten(card.vote, LABEL))}</B></FONT>'
+        said = f'<FONT COLOR="{colour(card.best)}"><B>{_words(card.vote)}</B></FONT>'
     else:
-        said = f"<B>{escape(shorten(card.question, LABEL))} ?</B>"
+        said = f"<B>{_words(card.question)} ?</B>"
     folded = f" &#8230; {card.hidden:,} leaves" if card.hidden else ""
-    rows = f'<FONT POINT-SIZE="9" COLOR="{PALE}">{escape(card.size)} rows{folded}</FONT>'
-    lines = [_bar(card), said, rows]
+    rows = f'<FONT POINT-SIZE="9" COLOR="{PALE}">{_words(card.size)} rows{folded}</FONT>'
+    branch = f'<FONT POINT-SIZE="10">{_words(card.branch)}</FONT>'
+    lines = [branch, _bar(card), said, rows]
     return '<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">' + "".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines) + "</TABLE>>"
 
 
@@ -68,7 +71,13 @@ def _bar(card: Card) -> str:
         if end > last:
             cells.append(f'<TD FIXEDSIZE="TRUE" WIDTH="{end - last}" HEIGHT="{HIGH}" BGCOLOR="{shade}"></TD>')
         last = end
-    return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"><TR>{"".join(cells)}</TR></TABLE>'
+    size = f'FIXEDSIZE="TRUE" WIDTH="{BAR}" HEIGHT="{HIGH}" ALIGN="LEFT"'  # or a wider node would tear it apart
+    return f'<TABLE {size} BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"><TR>{"".join(cells)}</TR></TABLE>'
+
+
+def _words(text: str, length: int = LABEL) -> str:
+    """A text in an HTML-like label that means itself."""
+    return escape(shorten(text, length)).replace("\\", "\\\\")
 
 
 def _quoted(text: str) -> str:

@@ -133,7 +133,7 @@ def _end(pen: _Pen, card: Card, column: _Column, y: float) -> None:
     """One line: what leads here, who is here, the answer."""
     pen.write(_left(card, column), y, shorten(card.branch, LABEL), BRANCH)
     pen.bar(column.bar, y, card)
-    pen.write(column.bar + BAR + SPACE, y, shorten(card.vote, LABEL), VOTE, colour(card.best))
+    pen.write(column.bar + BAR + SPACE, y, card.vote, VOTE, colour(card.best))
     pen.write(column.size - _wide(card.size, SIZE), y, card.size, SIZE, PALE)
     if card.hidden:
         pen.write(column.size + SPACE, y, _folded(card), FOLDED, PALE)
@@ -147,7 +147,7 @@ def _columns(picture: Sketch) -> list[_Column]:
         cards = [card for card in picture.cards.values() if card.depth == level]
         ends = [card for card in cards if not card.children]
         bar = start + max((_wide(shorten(card.branch, LABEL), BRANCH) + SPACE for card in ends), default=0.0)
-        size = bar + BAR + SPACE + max((_wide(shorten(card.vote, LABEL), VOTE) + 2 * SPACE + _wide(card.size, SIZE) for card in ends), default=0.0)
+        size = bar + BAR + SPACE + max((_wide(card.vote, VOTE) + 2 * SPACE + _wide(card.size, SIZE) for card in ends), default=0.0)
         end = size + max((SPACE + _wide(_folded(card), FOLDED) for card in ends if card.hidden), default=0.0)
         columns.append(_Column(start, bar, size, end))
         start += max((_block_wide(card) for card in cards if card.children), default=0.0) + LINK

@@ -18,6 +18,7 @@ __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f", "#ff9da7", "#bab0ac")
 MIXED = 3  # classes that are named where there are more than two
+NAME = 24  # characters of a class's name in a vote
 LIST = 32  # characters of a list of values that is not called the others
 
 
@@ -33,8 +34,8 @@ class Card:
         question: The column by which the node is split; None at a leaf.
         shares: Class probabilities.
         best: The likeliest class.
-        vote: That class and its share: ``>50K 74%``.
-        mix: The same; the three likeliest where there are more than two classes.
+        vote: That class and its share, a long name cut short: ``>50K 74%``.
+        mix: The same in full; the three likeliest where there are more than two classes.
         rows: Estimated number of rows.
         size: The same as text, with the half-width of its 95 % interval where the noise is known: ``1,204 ±33``.
         children: Positions of the children that are shown.
@@ -171,9 +172,9 @@ def _size(node: Node) -> str:
 def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[int, str, str]:
     """The likeliest class, it with its share, and the likeliest few."""
     order = np.argsort(-shares, kind="stable").tolist()
-    vote, *others = (f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED])
+    said = [f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED]]
     seen = sum(shares[number] >= 0.005 for number in order[1:MIXED]) if len(classes) > 2 else 0
-    return order[0], vote, ", ".join([vote, *others[:seen]])
+    return order[0], f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}", ", ".join(said[: 1 + seen])
 
 
 def _readable(depths: np.ndarray, leaf: np.ndarray, deepest: int, most: int | None) -> int:

@@ -56,7 +56,7 @@ def html(picture: Sketch, heading: str) -> str:
             # A leaf has no triangle in front of it; its bar stands below those of its parent's other children all the same.
             written[place] = f"<div style='margin-left:1.2em;padding-left:1em'>{line}{folded}</div>"
     note = "<small>&plusmn; holds the true number of rows in 95 % of cases</small>"
-    return f"<div><p>{escape(heading)}<br>{legend}{more}<br>{note}</p>{written[0]}</div>"
+    return f"<div style='line-height:1.5'><p>{escape(heading)}<br>{legend}{more}<br>{note}</p>{written[0]}</div>"
 
 
 def _bar(card: Card) -> str:

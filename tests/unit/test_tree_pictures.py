@@ -115,6 +115,15 @@ def test_html():
     assert repr(example()) == "Tree for `y` (no, yes): depth 2, 5 leaves, about 101 rows, splits on sex, age, job"
 
 
+def test_a_long_name_of_a_class_does_not_hide_its_share():
+    schema = Schema(columns={"x": Categorical(values=("u", "v")), "y": Categorical(values=("n" * 50, "y" * 50))}, max_rows=9)
+    tree = Tree(schema, "y", [Node(counts=(1.0, 3.0))])
+    assert "y" * 50 + " 75%" in tree.export_text()
+    assert "y" * 23 + "… 75%" in {text.get_text() for text in tree.plot().texts}
+    assert "y" * 23 + "… 75%" in tree.export_graphviz()
+    close()
+
+
 def close() -> None:
     import matplotlib.pyplot as plt
 
@@ -251,7 +260,7 @@ def test_graphviz_has_a_node_for_each_node_and_an_edge_for_each_branch():
     assert "sex ?" in nodes["n0"]["label"]
     assert "101 ±15 rows" in nodes["n0"]["label"]
     assert "yes 75%" in nodes["n4"]["label"]
-    assert "&lt; 30" in edges[1][2]["label"]
+    assert "&lt; 30" in nodes["n3"]["label"]
     assert edges[6][2]["tooltip"] == '"c, missing"'
     assert all(shade in nodes["graph"]["label"] for shade in COLOURS[:2])  # the legend
     # The bar's cells are as wide as the shares, together as wide as in every other node.
@@ -267,7 +276,7 @@ def test_graphviz_text_is_well_formed(make):
     nodes, edges = parse_dot(tree.export_graphviz())
     assert (len(nodes), len(edges)) == (tree.n_nodes + 3, tree.n_nodes - 1)
     for number in range(tree.n_nodes):
-        assert sum(int(wide) for wide in re.findall(r'WIDTH="(\d+)"', nodes[f"n{number}"]["label"])) == 96
+        assert sum(int(wide) for wide in re.findall(r'<TD FIXEDSIZE="TRUE" WIDTH="(\d+)"', nodes[f"n{number}"]["label"])) == 96
 
 
 def test_graphviz_draws_it():
