@@ -45,6 +45,18 @@ def test_the_readmes_python_runs(project: Path) -> None:
     assert names["h"].budget.spent == pinq.epsilon.exact(8 * 10**8)
 
 
+def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
+    """Its blocks work one after another, and what it says of faces exists."""
+    page = (ROOT / "docs" / "trees.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "trees.md", "exec"), names)
+    miner = names["miner"]
+    for face in re.findall(r"miner\.(\w+)\(", page):
+        assert callable(getattr(miner, face)), face
+    assert set(names["search"].best_params_) == {"estimator__max_depth", "estimator__epsilon"}
+
+
 def test_the_readmes_commands_exist() -> None:
     """Every `pinq` and `make` command of the README is a real one, and its options too."""
     helps: dict[str, str] = {}
