@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from miners.diffp_c45 import DiffPC45
     from miners.diffp_id3 import DiffPID3
     from miners.public_rows import PublicRows
+    from miners.suggestion import suggest
     from miners.sulq_id3 import SuLQID3
     from miners.tree import Tree
 
-__all__ = ["DiffPC45", "DiffPID3", "PublicRows", "SuLQID3", "Tree"]
+__all__ = ["DiffPC45", "DiffPID3", "PublicRows", "SuLQID3", "Tree", "suggest"]
 
 _HOMES = {
     "DiffPC45": "miners.diffp_c45",
@@ -24,6 +25,7 @@ _HOMES = {
     "PublicRows": "miners.public_rows",
     "SuLQID3": "miners.sulq_id3",
     "Tree": "miners.tree",
+    "suggest": "miners.suggestion",
 }
 
 
