@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-unit test-privacy test-e2e lint types check examples benchmark wheel clean
+.PHONY: help setup demo test test-unit test-privacy test-e2e lint types check examples benchmark reproduce-fs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -54,6 +54,9 @@ check: lint types test ## all that must hold before a commit lands
 benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python benchmarks/layer.py
 	$(BIN)/python benchmarks/predict.py
+
+reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)
+	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.friedman_schuster $(ARGS)
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figure 8: Adult without rows that miss a value (45,222), repeated 10-fold cross-validation, beside diffprivlib on the same folds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import pinq
+from benchmarks.datasets import load, stratified_folds
+from benchmarks.friedman_schuster.cells import Cell
+from benchmarks.friedman_schuster.learners import CRITERIA, Learner, Rows, exact_tree, private
+from miners import DiffPC45
+from miners.tree_route import encode
+from pinq.schema import Schema
+
+__all__ = ["ADULT", "PEERS", "Adult", "measure_peers", "peers_python"]
+
+FOLDS = 10
+DEAR = 10**5
+PEERS = ("diffprivlib tree, depth 5", "diffprivlib tree, depth 10", "diffprivlib forest, depth 10")
+
+
+@dataclass(frozen=True)
+class Adult:
+    """A figure: what is varied is the budget. Run ``10 r + f`` tests on fold f of repeat r."""
+
+    key: str = "fig8"
+    title: str = "Accuracy against privacy (B) on Adult, depth up to 5, repeated 10-fold cross-validation"
+    xs: Sequence[float] = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+    runs: int = 100
+    xlabel: str = "privacy budget B"
+
+    @property
+    def learners(self) -> Mapping[str, Learner]:
+        """What is compared, peers aside."""
+        paper = {name: private(DiffPC45, variant="paper", criterion=criterion, max_depth=5) for name, criterion in CRITERIA.items()}
+        return paper | {"best": private(DiffPC45), "depth 5, not private": exact_tree(pruned=False, max_depth=5)}
+
+    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, float]:
+        """Test accuracies of some learners on one fold."""
+        schema, target, rows = complete_rows()
+        tested = fold_of(run // FOLDS) == run % FOLDS
+        train, test = rows[~tested], rows[tested]
+        with pinq.simulate(schema, data=train, epsilon=DEAR) as handle:
+            return {name: self.learners[name](Rows(schema, target, handle, train, test), x) for name in learners}
+
+
+ADULT = Adult()
+
+
+@cache
+def complete_rows() -> tuple[Schema, str, pd.DataFrame]:
+    """Adult's training and test rows together, those that miss no value, 50,000 being the bound."""
+    declared, target, rows = load("adult", max_rows=50_000)
+    rows = rows.drop(columns="fold").dropna().reset_index(drop=True)
+    columns = {name: declared.columns[name].model_copy(update={"nullable": False}) for name in rows.columns}
+    return Schema(columns=columns, max_rows=50_000), target, rows
+
+
+@cache
+def fold_of(repeat: int) -> np.ndarray:
+    """Which fold tests each row, shape (rows,)."""
+    schema, target, rows = complete_rows()
+    return stratified_folds(encode(schema, target, rows), FOLDS, seed=repeat)
+
+
+def peers_python() -> str | None:
+    """The interpreter that has the peers (``PEERS_PYTHON``), if there is one."""
+    return os.environ.get("PEERS_PYTHON") or None
+
+
+def measure_peers(missing: Iterable[tuple[str, float, int]], folder: Path, keep: Callable[[Cell], None], late: Callable[[], bool]) -> None:
+    """Has the peers' interpreter measure (algorithm, epsilon, run); keeps each cell as it comes, until it is late."""
+    python, wanted = peers_python(), sorted(missing, key=lambda one: one[2])
+    if python is None or not wanted:
+        return
+    schema, target, rows = complete_rows()
+    names = [name for name in schema.columns if name != target]
+    folds = np.array([fold_of(repeat) for repeat in range(1 + max(run for *_, run in wanted) // FOLDS)])
+    file = folder / "adult.npz"
+    np.savez(
+        file,
+        features=np.column_stack([encode(schema, name, rows) for name in names]).astype(float),
+        classes=encode(schema, target, rows),
+        upper=np.array([schema.columns[name].cells - 1.0 for name in names]),
+        folds=folds,
+    )
+    command = [python, str(Path(__file__).with_name("peers.py")), str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(wanted))
+        process.stdin.close()
+        for line in process.stdout:
+            keep(Cell(ADULT.key, *json.loads(line)))
+            if late():
+                process.kill()
+    if process.returncode and not late():
+        raise SystemExit(f"The peers' interpreter {python} failed; `pip install -r benchmarks/peers.txt` into it, or unset PEERS_PYTHON to go without.")
