@@ -12,7 +12,7 @@ import pandas as pd
 
 from pinq.schema import Schema
 
-__all__ = ["DEFAULT", "folder", "load", "stratified_folds"]
+__all__ = ["DEFAULT", "folder", "load", "stratified_folds", "why_missing"]
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -32,15 +32,21 @@ def load(name: str, *, max_rows: int | None = None) -> tuple[Schema, str, pd.Dat
     Raises:
         SystemExit: The data set is not there; says what to do.
     """
-    rows_file, facts_file = folder() / f"{name}.parquet", folder() / f"{name}.json"
-    if not rows_file.exists() or not facts_file.exists():
-        raise SystemExit(
-            f"The data set {name!r} is not in {folder()}: {name}.parquet and {name}.json are needed. Say where they are: PINQ_DATA=/path/to/data make ...\n"
-            "They are UCI's data sets as Parquet; the JSON declares `target` and, for each of `columns`, what a policy would."
-        )
-    rows, facts = pd.read_parquet(rows_file), json.loads(facts_file.read_text(encoding="utf-8"))
+    if reason := why_missing(name):
+        raise SystemExit(reason)
+    rows, facts = pd.read_parquet(folder() / f"{name}.parquet"), json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
     columns = {column: declared | {"nullable": bool(rows[column].isna().any())} for column, declared in facts["columns"].items()}
     return Schema(columns=columns, max_rows=max_rows or _cap(len(rows))), facts["target"], rows
+
+
+def why_missing(name: str) -> str:
+    """What to do where a data set is not there; empty where it is."""
+    if all((folder() / f"{name}.{kind}").exists() for kind in ("parquet", "json")):
+        return ""
+    return (
+        f"The data set {name!r} is not in {folder()}: {name}.parquet and {name}.json are needed. Say where they are: PINQ_DATA=/path/to/data make ...\n"
+        "They are UCI's data sets as Parquet; the JSON declares `target` and, for each of `columns`, what a policy would."
+    )
 
 
 def _cap(rows: int) -> int:

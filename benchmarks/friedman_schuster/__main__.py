@@ -8,23 +8,21 @@ Tables and pictures go to benchmarks/results/friedman_schuster. With ``--quick``
 from __future__ import annotations
 
 import argparse
-import itertools
-import multiprocessing
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from benchmarks.friedman_schuster.adult import ADULT, complete_rows, measure_peers, peers_python
-from benchmarks.friedman_schuster.cells import Cell, Store
-from benchmarks.friedman_schuster.tasks import FIGURES, missing, missing_of_peers, work
+from benchmarks.cells import Cell, Store
+from benchmarks.datasets import why_missing
+from benchmarks.friedman_schuster.adult import ADULT, measure_peers, missing_of_peers, peers_python
+from benchmarks.friedman_schuster.synthetic import FIGURES as SYNTHETIC
+from benchmarks.measure import Experiment, measure, missing
 
 ROOT = Path(__file__).resolve().parents[2]
+FIGURES: dict[str, Experiment] = {**SYNTHETIC, ADULT.key: ADULT}
 QUICK_RUNS = 10
 
 
@@ -35,16 +33,14 @@ def main() -> None:
     store = Store(build / "cells.csv")
     for name in asked.redo:
         print(f"Forgotten: {store.forget(name):,} cells of {name!r}.", file=sys.stderr)
-    runs = {key: min(figure.runs, asked.runs or figure.runs) for key, figure in FIGURES.items() if key in asked.figures}
-    if ADULT.key in runs:
-        complete_rows()  # says at once where the data should be
     if not asked.report:
-        _measure(store, runs, asked, build)
+        _measure(store, asked, build)
     from benchmarks.friedman_schuster.report import write
 
-    output = build / "quick" if asked.quick else ROOT / "benchmarks" / "results" / "friedman_schuster"
     cells = store.frame()
-    cells = cells[[row.run < runs.get(row.figure, 0) for row in cells.itertuples()]]
+    if asked.quick:
+        cells = cells[cells["run"] < QUICK_RUNS]
+    output = build / "quick" if asked.quick else ROOT / "benchmarks" / "results" / "friedman_schuster"
     print(f"Wrote {', '.join(write(FIGURES.values(), cells, output))} to {output.relative_to(ROOT)}.", file=sys.stderr)
 
 
@@ -63,58 +59,28 @@ def _options() -> argparse.Namespace:
     return asked
 
 
-def _measure(store: Store, runs: dict[str, int], asked: argparse.Namespace, build: Path) -> None:
-    tasks, peers = missing(store, runs), missing_of_peers(store, runs)
+def _measure(store: Store, asked: argparse.Namespace, build: Path) -> None:
+    wanted = [FIGURES[key] for key in asked.figures]
+    if ADULT in wanted and (reason := why_missing("adult")):
+        print(f"Figure 8 is left out. {reason}", file=sys.stderr)
+        wanted.remove(ADULT)
     deadline = time.monotonic() + 60 * asked.minutes
     lock = threading.Lock()
 
-    def keep(*cells: Cell) -> None:
+    def keep(cells: Iterable[Cell]) -> None:
         with lock:
             store.add(cells)
 
     def late() -> bool:
         return time.monotonic() > deadline
 
+    peers = missing_of_peers(store, asked.runs) if ADULT in wanted else []
     if peers and not peers_python():
         print("diffprivlib is left out: PEERS_PYTHON does not name an interpreter that has it (pip install -r benchmarks/peers.txt).", file=sys.stderr)
     side = threading.Thread(target=measure_peers, args=(peers, build, keep, late), daemon=True)
     side.start()
-    with _progress(len(tasks)) as advance, ProcessPoolExecutor(asked.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        todo, running = iter(tasks), set[Future[list[Cell]]]()
-        while running or not late():
-            ahead = 2 * asked.processes - len(running)
-            running |= {pool.submit(work, task) for task in itertools.islice(todo, 0 if late() else ahead)}
-            if not running:
-                break
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for cells in (one.result() for one in finished):
-                keep(*cells)
-                advance(f"{cells[0].figure} x={cells[0].x:g} run {cells[0].run}")
+    measure(missing(store, wanted, asked.runs), keep, processes=asked.processes, late=late)
     side.join()
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """A bar on a terminal, else a line now and then."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    began, done, said = time.monotonic(), 0, 0.0
-    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=total)
-
-        def advance(what: str) -> None:
-            nonlocal done, said
-            done += 1
-            bar.update(task, advance=1, description=what)
-            taken = time.monotonic() - began
-            if not console.is_terminal and (taken - said > 30 or done == total):
-                said = taken
-                console.print(f"{done:,} of {total:,} training sets, {taken / 60:.1f} min, about {taken / done * (total - done) / 60:.0f} min left", highlight=False)
-
-        yield advance
 
 
 if __name__ == "__main__":

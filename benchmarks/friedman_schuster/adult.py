@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 
 import pinq
+from benchmarks.cells import Cell, Store
 from benchmarks.datasets import load, stratified_folds
-from benchmarks.friedman_schuster.cells import Cell
-from benchmarks.friedman_schuster.learners import CRITERIA, Learner, Rows, exact_tree, private
+from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from miners import DiffPC45
 from miners.tree_route import encode
 from pinq.schema import Schema
 
-__all__ = ["ADULT", "PEERS", "Adult", "measure_peers", "peers_python"]
+__all__ = ["ADULT", "PEERS", "Adult", "measure_peers", "missing_of_peers", "peers_python"]
 
 FOLDS = 10
 DEAR = 10**5
@@ -78,7 +78,13 @@ def peers_python() -> str | None:
     return os.environ.get("PEERS_PYTHON") or None
 
 
-def measure_peers(missing: Iterable[tuple[str, float, int]], folder: Path, keep: Callable[[Cell], None], late: Callable[[], bool]) -> None:
+def missing_of_peers(store: Store, runs: int | None) -> list[tuple[str, float, int]]:
+    """What the peers' interpreter is to measure: (algorithm, epsilon, run)."""
+    wanted = ((name, x, run) for run in range(min(ADULT.runs, runs or ADULT.runs)) for x in ADULT.xs for name in PEERS)
+    return [(name, x, run) for name, x, run in wanted if (ADULT.key, name, float(x), run) not in store.done]
+
+
+def measure_peers(missing: Iterable[tuple[str, float, int]], folder: Path, keep: Callable[[Iterable[Cell]], None], late: Callable[[], bool]) -> None:
     """Has the peers' interpreter measure (algorithm, epsilon, run); keeps each cell as it comes, until it is late."""
     python, wanted = peers_python(), sorted(missing, key=lambda one: one[2])
     if python is None or not wanted:
@@ -101,7 +107,7 @@ def measure_peers(missing: Iterable[tuple[str, float, int]], folder: Path, keep:
         process.stdin.write(json.dumps(wanted))
         process.stdin.close()
         for line in process.stdout:
-            keep(Cell(ADULT.key, *json.loads(line)))
+            keep([Cell(ADULT.key, *json.loads(line))])
             if late():
                 process.kill()
     if process.returncode and not late():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import pinq
-from benchmarks.friedman_schuster.learners import CRITERIA, Learner, Rows, exact_tree, private
+from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.synthetic import Concept
 from pinq.parts import Cuts, Values
@@ -63,7 +63,7 @@ class Synthetic:
 
     def concept(self, run: int) -> Concept:
         """The rule of a run."""
-        schema, seed = self.schema(), [int(self.key[3:]), run if self.trees is None else run * self.trees // self.runs]
+        schema, seed = self.schema(), [int(self.key[3:]), run if self.trees is None else run % self.trees]
         if self.depth > 1:
             return Concept.random(schema, TARGET, depth=self.depth, leaf_probability=0.3, seed=seed)
         if self.numeric:

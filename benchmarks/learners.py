@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,25 +34,29 @@ Learner = Callable[[Rows, float], float]
 
 def private(miner: type[Any], **params: Any) -> Learner:
     """A miner of this project: its test accuracy at an epsilon."""
-    return lambda rows, epsilon: miner(epsilon=epsilon, **params).fit(rows.handle, rows.target).score(rows.test)
+    return partial(_private, miner, params)
+
+
+def _private(miner: type[Any], params: dict[str, Any], rows: Rows, epsilon: float) -> float:
+    return miner(epsilon=epsilon, **params).fit(rows.handle, rows.target).score(rows.test)
 
 
 def exact_tree(*, pruned: bool, max_depth: int | None = None) -> Learner:
     """The benchmark without privacy: splits by information gain on the exact rows, as deep as it gets, perhaps pruned by C4.5's rule."""
+    return partial(_exact, pruned, max_depth)
 
-    def learn(rows: Rows, _: float) -> float:
-        names = [name for name in rows.schema.columns if name != rows.target]
-        features, fresh = (np.column_stack([encode(rows.schema, name, table) for name in names]) for table in (rows.train, rows.test))
-        classes, truth = (encode(rows.schema, rows.target, table) for table in (rows.train, rows.test))
-        grown = DecisionTreeClassifier(criterion="entropy", max_depth=max_depth, random_state=0).fit(features, classes)
-        found, tree = grown.apply(fresh), grown.tree_
-        counts = tree.value[:, 0, :] * tree.n_node_samples[:, None]
-        if pruned:
-            children = [() if left < 0 else (left, right) for left, right in zip(tree.children_left, tree.children_right, strict=True)]
-            found = _stopped(children, worth_keeping(children, counts, 0.25))[found]
-        return float(np.mean(grown.classes_[counts.argmax(axis=1)[found]] == truth))
 
-    return learn
+def _exact(pruned: bool, max_depth: int | None, rows: Rows, _: float) -> float:
+    names = [name for name in rows.schema.columns if name != rows.target]
+    features, fresh = (np.column_stack([encode(rows.schema, name, table) for name in names]) for table in (rows.train, rows.test))
+    classes, truth = (encode(rows.schema, rows.target, table) for table in (rows.train, rows.test))
+    grown = DecisionTreeClassifier(criterion="entropy", max_depth=max_depth, random_state=0).fit(features, classes)
+    found, tree = grown.apply(fresh), grown.tree_
+    counts = tree.value[:, 0, :] * tree.n_node_samples[:, None]
+    if pruned:
+        children = [() if left < 0 else (left, right) for left, right in zip(tree.children_left, tree.children_right, strict=True)]
+        found = _stopped(children, worth_keeping(children, counts, 0.25))[found]
+    return float(np.mean(grown.classes_[counts.argmax(axis=1)[found]] == truth))
 
 
 def _stopped(children: list[Any], keeps: np.ndarray) -> np.ndarray:
