@@ -54,6 +54,7 @@ check: lint types test ## all that must hold before a commit lands
 benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python benchmarks/layer.py
 	$(BIN)/python benchmarks/predict.py
+	$(BIN)/python -m benchmarks.trees
 
 reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.friedman_schuster $(ARGS)
