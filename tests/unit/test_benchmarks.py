@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments' own machinery: what was measured is kept, tests are corrected, baselines are what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from benchmarks.cells import Cell, Store
+from benchmarks.datasets import stratified_folds, why_missing
+from benchmarks.friedman_schuster.report import corrected_t, write
+from benchmarks.friedman_schuster.synthetic import FIGURES
+from benchmarks.learners import Rows, exact_tree
+from benchmarks.measure import measure, missing
+
+CELL = Cell("fig3", "Max", 100.0, 0, 0.5)
+
+
+def test_a_store_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "deep" / "cells.csv"
+    Store(path).add([CELL, CELL._replace(run=1, accuracy=0.75)])
+    with path.open("a") as file:
+        file.write("fig3,Max,100.0,2,0.")  # the program was killed here
+    again = Store(path)
+    assert again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
+    again.add([CELL._replace(algorithm="best, 10 bins", run=2)])
+    assert again.frame()["accuracy"].tolist() == [0.5, 0.75, 0.5]
+    assert again.forget("best") == 1
+    assert Store(path).done == again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
+
+
+def test_a_figure_is_measured_once_and_drawn(tmp_path):
+    """Three learners, one size, two runs, in a process of its own; what is in the store is not measured again."""
+    whole = FIGURES["fig3"]
+    small = replace(whole, sizes=(200,), runs=2, learners={name: whole.learners[name] for name in ("Max", "best", "ID3, not private")})
+    store = Store(tmp_path / "cells.csv")
+    tasks = missing(store, [small])
+    assert [(task.run, task.x) for task in tasks] == [(0, 200), (1, 200)]
+    measure(tasks[:1], store.add, processes=1)
+    assert len(store.done) == 3
+    assert [task.run for task in missing(store, [small])] == [1]
+    assert missing(store, [small], runs=1) == []
+    assert store.frame()["accuracy"].between(0, 1).all()
+    files = write([small], store.frame(), tmp_path / "results")
+    assert files == ["fig3.csv", "fig3.png", "table1.csv", "README.md"]
+    assert "| Max |" in (tmp_path / "results" / "README.md").read_text()
+    readme = tmp_path / "results" / "README.md"
+    readme.write_text(readme.read_text().replace("again\n", "again\n\nWords of people.\n") + "\nMore of them.\n")
+    write([small], store.frame(), tmp_path / "results")
+    assert readme.read_text().count("Words of people.") == readme.read_text().count("More of them.") == readme.read_text().count("### Figure 3.") == 1
+
+
+def test_the_same_run_meets_the_same_rows():
+    """Two measurements of one run differ by the noise of privacy alone."""
+    figure = FIGURES["fig7"]
+    names = ["J48-like, not private", "J48-like pruned, not private"]
+    assert figure.measure(1000, 3, names) == figure.measure(1000, 3, names)
+    assert figure.measure(1000, 3, names) != figure.measure(1000, 4, names)
+    assert figure.concept(3).tree == figure.concept(13).tree != figure.concept(4).tree
+
+
+def test_the_corrected_test_is_students_but_for_its_variance():
+    differences = np.random.default_rng(1).normal(0.2, 1, 100)
+    assert corrected_t(differences, 0.0) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+    t = differences.mean() / (differences.std(ddof=1) * np.sqrt(1 / 100 + 1 / 9))
+    assert corrected_t(differences, 1 / 9) == pytest.approx(2 * stats.t.sf(abs(t), 99))
+    assert corrected_t(np.zeros(10), 1 / 9) == 1.0
+    assert corrected_t(np.full(10, 0.5), 1 / 9) == 0.0
+
+
+def test_pruning_helps_the_exact_tree_where_classes_are_noisy():
+    figure = FIGURES["fig4"]
+    concept = figure.concept(0)
+    rows = Rows(figure.schema(), "class", None, concept.sample(2000, noise=0.1, seed=1), concept.sample(4000, seed=2))
+    deep, pruned, exact = (exact_tree(pruned=prune, max_depth=depth)(rows, 0) for prune, depth in ((False, None), (True, None), (False, 1)))
+    assert deep < 0.95 < pruned
+    assert exact > 0.99
+
+
+def test_folds_are_even_in_size_and_class():
+    classes = np.array([0] * 83 + [1] * 17)
+    folds = stratified_folds(classes, 10, seed=3)
+    table = pd.crosstab(folds, classes).to_numpy()
+    assert np.ptp(table.sum(axis=1)) == 0
+    assert np.ptp(table, axis=0).max() <= 1
+    assert (folds != stratified_folds(classes, 10, seed=4)).any()
+    assert (folds == stratified_folds(classes, 10, seed=3)).all()
+
+
+def test_missing_data_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setenv("PINQ_DATA", str(tmp_path))
+    assert "PINQ_DATA=/path/to/data make" in why_missing("adult")
