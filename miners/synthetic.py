@@ -101,10 +101,10 @@ class Concept:
         return cls(Tree(schema, target, nodes))
 
     @classmethod
-    def single_split(cls, schema: Schema, target: str, split: Split) -> Concept:
-        """The rule of one split, each part with another class while there are classes."""
+    def single_split(cls, schema: Schema, target: str, split: Split, *, first: int = 0) -> Concept:
+        """The rule of one split, each part with another class while there are classes; the first part with class number ``first``."""
         classes, size = schema.categorical(target).cells, bind(split, schema).size
-        leaves = [Node(counts=_certain(part % classes, classes)) for part in range(size)]
+        leaves = [Node(counts=_certain((first + part) % classes, classes)) for part in range(size)]
         return cls(Tree(schema, target, [Node(split, tuple(range(1, size + 1))), *leaves]))
 
     def sample(self, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> pa.Table:

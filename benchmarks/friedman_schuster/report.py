@@ -107,7 +107,7 @@ def significance(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _picture(figure: Any, table: pd.DataFrame, path: Path) -> None:
-    fig, ax = plt.subplots(figsize=(8, 5), layout="constrained")
+    fig, ax = plt.subplots(figsize=(9, 4.8), layout="constrained")
     for name, rows in table.groupby("algorithm", sort=False):
         _line(ax, str(name), rows)
     ax.set_xlabel(figure.xlabel)
@@ -120,7 +120,7 @@ def _picture(figure: Any, table: pd.DataFrame, path: Path) -> None:
     ax.grid(alpha=0.25)
     counts = sorted(set(table["n"]))
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    ax.legend(fontsize=8, title=f"bars: mean ± two standard errors; {runs} runs", title_fontsize=8)
+    fig.legend(loc="outside right upper", fontsize=8, title=f"mean ± two standard errors\n{runs} runs", title_fontsize=8)
     fig.savefig(path, dpi=100, metadata={"Software": None})
     plt.close(fig)
 

@@ -66,9 +66,11 @@ class Synthetic:
         schema, seed = self.schema(), [int(self.key[3:]), run if self.trees is None else run % self.trees]
         if self.depth > 1:
             return Concept.random(schema, TARGET, depth=self.depth, leaf_probability=0.3, seed=seed)
-        if self.numeric:
-            return Concept.single_split(schema, TARGET, Cuts(f"n{np.random.default_rng(seed).integers(self.numeric)}", (35,)))
-        return Concept.single_split(schema, TARGET, Values(f"a{np.random.default_rng(seed).integers(10)}"))
+        random = np.random.default_rng(seed)
+        attribute = int(random.integers(self.numeric or 10))
+        split = Cuts(f"n{attribute}", (35,)) if self.numeric else Values(f"a{attribute}")
+        # Which class is the larger one varies, or a tie that goes to the first would be worth more or less than a coin.
+        return Concept.single_split(schema, TARGET, split, first=int(random.integers(2)))
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, float]:
         """Test accuracies of some learners on one training set."""
