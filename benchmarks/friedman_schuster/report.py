@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def _picture(figure: Any, table: pd.DataFrame, path: Path) -> None:
         ax.set_xscale("log")
         ax.set_xticks(list(figure.xs), [f"{x:,g}" for x in figure.xs])
         ax.minorticks_off()
-    ax.set_title(f"Figure {figure.key[3:]}: {figure.title}", fontsize=10)
+    ax.set_title(textwrap.fill(f"Figure {figure.key[3:]}: {figure.title}", 80), fontsize=10)
     ax.grid(alpha=0.25)
     counts = sorted(set(table["n"]))
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +119,12 @@ def test_wide_attributes_do_not_explode():
 def test_what_cannot_be_is_refused(asked, message):
     with pytest.raises(QueryError, match=message):
         Concept.random(SCHEMA, "y", **asked)
+
+
+def test_a_single_split_gives_each_part_its_class():
+    for first, classes in ((0, ["n", "y", "?", "n"]), (2, ["?", "n", "y", "?"])):
+        tree = Concept.single_split(SCHEMA, "y", Values("job"), first=first).tree
+        assert tree.predict(pd.DataFrame({"job": ["a", "b", "c", None]})).tolist() == classes
 
 
 def test_rows_and_noise_are_checked():
