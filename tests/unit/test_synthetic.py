@@ -43,9 +43,10 @@ def test_concepts_are_trees_of_the_asked_depth(depth, seed, categorical):
 
 
 def ways(concept, place):
+    parents = {child: parent for parent, node in enumerate(concept.tree.nodes) for child in node.children}
     columns = []
-    while (step := concept.tree.branch(place)) is not None:
-        place = step[0]
+    while place in parents:
+        place = parents[place]
         columns.append(concept.tree.nodes[place].split.column)
     return columns
 
