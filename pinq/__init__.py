@@ -12,15 +12,18 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pinq.curator import Preview as Preview
+    from pinq.client import connect as connect
     from pinq.errors import BudgetExceeded as BudgetExceeded
     from pinq.errors import EngineError as EngineError
     from pinq.errors import InternalError as InternalError
     from pinq.errors import LedgerError as LedgerError
+    from pinq.errors import NotAllowed as NotAllowed
     from pinq.errors import NotAuthorised as NotAuthorised
     from pinq.errors import PinqError as PinqError
     from pinq.errors import PolicyError as PolicyError
     from pinq.errors import QueryError as QueryError
+    from pinq.errors import TooManyRequests as TooManyRequests
+    from pinq.errors import Unavailable as Unavailable
     from pinq.local import open as open
     from pinq.parts import AnyCut as AnyCut
     from pinq.parts import AnyGrouping as AnyGrouping
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from pinq.parts import Values as Values
     from pinq.policy import Policy as Policy
     from pinq.policy import load_policy as load_policy
+    from pinq.queries import Preview as Preview
     from pinq.queryable import Budget as Budget
     from pinq.queryable import Parts as Parts
     from pinq.queryable import PrivateQueryable as PrivateQueryable
@@ -53,11 +57,14 @@ __version__ = "0.1.0"
 logging.getLogger("pinq").addHandler(logging.NullHandler())
 
 _HOMES = {
-    "curator": ("Preview",),
-    "errors": ("BudgetExceeded", "EngineError", "InternalError", "LedgerError", "NotAuthorised", "PinqError", "PolicyError", "QueryError"),
+    "client": ("connect",),
+    "errors": (
+        "BudgetExceeded", "EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "PinqError", "PolicyError", "QueryError", "TooManyRequests", "Unavailable",
+    ),
     "local": ("open",),
     "parts": ("AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "policy": ("Policy", "load_policy"),
+    "queries": ("Preview",),
     "queryable": ("Budget", "Parts", "PrivateQueryable"),
     "schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
     "scores": ("Balance", "ClassCount", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),

@@ -22,7 +22,8 @@ from pinq.claim import ledger_url
 from pinq.composition import Costs
 from pinq.epsilon import exact, show
 from pinq.errors import QueryError
-from pinq.ledger import Event, Ledger, load_demand, now
+from pinq.grants import load_demand, now
+from pinq.ledger import Event, Ledger
 from pinq.policy import Policy, load_policy
 from pinq.schema import closest
 

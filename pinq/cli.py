@@ -7,12 +7,9 @@ never holds a row's value: what went wrong after a charge goes only to the file 
 
 from __future__ import annotations
 
-import functools
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -22,12 +19,13 @@ import typer
 
 from pinq import __version__
 from pinq.audit_html import printable
-from pinq.errors import PinqError, QueryError
+from pinq.cli_base import Analyst, AsJson, Expires, PolicyFile, argument, console, fail, guarded, option, print_account, print_json, until
+from pinq.cli_server import Columns, MaxEpsilon, PerMinute, Verbs, commands, terms_of
+from pinq.errors import QueryError
 
 if TYPE_CHECKING:
-    from rich.console import Console
 
-    from pinq.provider import Account, CheckReport
+    from pinq.provider import CheckReport
     from pinq.queryable import PrivateQueryable
     from pinq.schema import Schema
 
@@ -61,52 +59,9 @@ app = typer.Typer(
 )
 
 
-def _argument(metavar: str, help: str) -> Any:
-    return typer.Argument(metavar=metavar, help=help, show_default=False)
-
-
-def _option(*names: str, metavar: str, help: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False)
-
-
-PolicyFile = Annotated[Path, _argument("POLICY", "The policy file.")]
-Analyst = Annotated[str, _argument("ANALYST", "Whose grant it is.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Expires = Annotated[str | None, _option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z.")]
-
-
 def main() -> None:
     """Runs the command."""
     app(prog_name="pinq")
-
-
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors as one line and an exit status. What is not ours is named by its type alone: its text could quote a row."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except PinqError as error:
-            _fail(" ".join(part.strip() + (";" if i else "") for i, part in enumerate(str(error).splitlines())).rstrip(";"))
-        except BrokenPipeError:  # the reader had enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except OSError as error:
-            _fail(f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}.")
-        except Exception as error:
-            if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):
-                raise
-            if isinstance(error, ModuleNotFoundError) and error.name in ("duckdb", "opendp", "sqlalchemy", "yaml"):
-                _fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
-            logging.getLogger("pinq.cli").exception("the command failed")
-            _fail(f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details, which may quote data.")
-
-    return run
-
-
-def _fail(message: str) -> None:
-    typer.echo(f"Error: {printable(message)}", err=True)
-    raise typer.Exit(1) from None
 
 
 def _version(wanted: bool) -> None:
@@ -116,7 +71,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-@_guarded
+@guarded
 def _start(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
     file = os.environ.get("PINQ_LOG")
     if file:  # it may quote the data: readable by the provider alone, from the first byte
@@ -129,12 +84,12 @@ def _start(version: Annotated[bool, typer.Option("--version", callback=_version,
 
 
 @app.command(rich_help_panel="Prepare")
-@_guarded
+@guarded
 def init(
-    data: Annotated[str, _argument("DATA", "A Parquet or CSV file, or FILE.duckdb::TABLE.")],
-    target: Annotated[str | None, _option("--target", metavar="COLUMN", help="The column that models will predict.")] = None,
-    dataset: Annotated[str | None, _option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")] = None,
-    output: Annotated[Path | None, _option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")] = None,
+    data: Annotated[str, argument("DATA", "A Parquet or CSV file, or FILE.duckdb::TABLE.")],
+    target: Annotated[str | None, option("--target", metavar="COLUMN", help="The column that models will predict.")] = None,
+    dataset: Annotated[str | None, option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")] = None,
+    output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
 ) -> None:
     """Propose a policy for a table, to be reviewed.
@@ -148,7 +103,7 @@ def init(
         typer.echo(propose(data, target=target, dataset=dataset), nl=False)
         return
     if output.exists() and not force:
-        _fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
+        fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
     text = propose(data, target=target, dataset=dataset, folder=output.parent)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
@@ -156,7 +111,7 @@ def init(
 
 
 @app.command(rich_help_panel="Prepare")
-@_guarded
+@guarded
 def check(policy: PolicyFile, as_json: AsJson = False) -> None:
     """Show what a policy does to its data. Exit status 0 if it is ready.
 
@@ -168,7 +123,7 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
     loaded = load_policy(policy)
     report = check_policy(loaded)
     if as_json:
-        _print_json(report.to_dict())
+        print_json(report.to_dict())
     else:
         _print_check(report, loaded.schema_, policy)
     raise typer.Exit(0 if report.ready else 1)
@@ -178,20 +133,20 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
 
 
 @app.command(rich_help_panel="Grant")
-@_guarded
+@guarded
 def grant(
     policy: PolicyFile, analyst: Analyst,
-    epsilon: Annotated[str, _option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.")],
-    expires: Expires = None, as_json: AsJson = False,
+    epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.")],
+    expires: Expires = None, max_epsilon: MaxEpsilon = None, columns: Columns = None, verbs: Verbs = None, per_minute: PerMinute = None, as_json: AsJson = False,
 ) -> None:
-    """Grant a new analyst a budget."""
+    """Grant a new analyst a budget, and print the token that opens it over the network."""
     from pinq.provider import grant as grant_budget
 
-    _print_account(grant_budget(policy, analyst, epsilon, expires), "granted", as_json)
+    print_account(grant_budget(policy, analyst, epsilon, expires, terms_of(policy, max_epsilon, columns, verbs, per_minute)), "granted", as_json)
 
 
 @app.command(rich_help_panel="Grant")
-@_guarded
+@guarded
 def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     """Show who was granted what, and what is left of it."""
     from pinq.audit import print_table
@@ -200,23 +155,23 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
 
     status = status_of(policy)
     if as_json:
-        _print_json(status.to_dict())
+        print_json(status.to_dict())
         return
-    console = _console()
+    out = console()
     left = decimal(max(0, status.cap - status.spent))
-    console.print(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap")
+    out.print(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap")
     if not status.accounts:
-        console.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
+        out.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
         return
-    rows = [[one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), _until(one)] for one in status.accounts]
-    print_table(console, ["analyst", "state", "limit >", "spent >", "remaining >", "expires"], rows)
+    rows = [[one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), until(one)] for one in status.accounts]
+    print_table(out, ["analyst", "state", "limit >", "spent >", "remaining >", "expires"], rows)
 
 
 @app.command(rich_help_panel="Grant")
-@_guarded
+@guarded
 def extend(
     policy: PolicyFile, analyst: Analyst,
-    epsilon: Annotated[str | None, _option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
+    epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
     expires: Expires = None, as_json: AsJson = False,
 ) -> None:
     """Raise a budget, or move its expiry."""
@@ -224,11 +179,11 @@ def extend(
 
     if epsilon is None and expires is None:
         raise typer.BadParameter("say how much more (--epsilon), until when (--expires), or both")
-    _print_account(extend_grant(policy, analyst, epsilon, expires), "extended", as_json)
+    print_account(extend_grant(policy, analyst, epsilon, expires), "extended", as_json)
 
 
 @app.command(rich_help_panel="Grant")
-@_guarded
+@guarded
 def revoke(
     policy: PolicyFile, analyst: Analyst, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False, as_json: AsJson = False
 ) -> None:
@@ -237,7 +192,10 @@ def revoke(
 
     if not yes and sys.stdin.isatty():
         typer.confirm(printable(f"Revoke the grant of {analyst!r}?"), abort=True, err=True)
-    _print_account(revoke_grant(policy, analyst), "revoked", as_json)
+    print_account(revoke_grant(policy, analyst), "revoked", as_json)
+
+
+app.add_typer(commands)
 
 
 # Ask
@@ -248,18 +206,18 @@ ScoreName = StrEnum("ScoreName", ["gini", "info_gain", "max_class", "mutual_info
 
 
 @app.command(rich_help_panel="Ask")
-@_guarded
+@guarded
 def query(
     policy: PolicyFile,
-    verb: Annotated[Verb, _argument("VERB", "count, sum, avg or choose.")],
-    column: Annotated[str | None, _argument("COLUMN", "A numeric column, for sum and avg.")] = None,
+    verb: Annotated[Verb, argument("VERB", "count, sum, avg or choose.")],
+    column: Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")] = None,
     *,
-    analyst: Annotated[str, _option("--analyst", metavar="ANALYST", help="Whose budget is charged.")],
-    epsilon: Annotated[str, _option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.")],
-    partition: Annotated[list[str] | None, _option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated.")] = None,
-    candidate: Annotated[list[str] | None, _option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")] = None,
-    score: Annotated[ScoreName | None, _option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")] = None,
-    target: Annotated[str | None, _option("--target", metavar="COLUMN", help="For choose: what to predict.")] = None,
+    analyst: Annotated[str, option("--analyst", metavar="ANALYST", help="Whose budget is charged.")],
+    epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.")],
+    partition: Annotated[list[str] | None, option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated.")] = None,
+    candidate: Annotated[list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")] = None,
+    score: Annotated[ScoreName | None, option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")] = None,
+    target: Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: what to predict.")] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -355,14 +313,14 @@ def _score(score: ScoreName | None, target: str | None) -> Any:
 
 
 @app.command(rich_help_panel="Audit")
-@_guarded
+@guarded
 def audit(
     policy: PolicyFile,
-    analyst: Annotated[str | None, _option("--analyst", metavar="ANALYST", help="Only this one.")] = None,
+    analyst: Annotated[str | None, option("--analyst", metavar="ANALYST", help="Only this one.")] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
-    output: Annotated[Path | None, _option("-o", "--output", metavar="FILE", help="Write it here; .json, .csv, .html say how.")] = None,
+    output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="Write it here; .json, .csv, .html say how.")] = None,
 ) -> None:
     """Replay the log: spending, refusals, who ran out when. Verifies the chain.
 
@@ -378,7 +336,7 @@ def audit(
     found = audit_log(policy, analyst)
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
-            found.render(_console(file))
+            found.render(console(file))
     else:
         text = {"json": found.to_json, "csv": found.to_csv, "html": found.to_html}[form]().rstrip("\n") + "\n"
         output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
@@ -386,65 +344,34 @@ def audit(
         typer.echo(printable(f"Wrote {output}."), err=True)
 
 
-def _console(file: Any = None) -> Console:
-    from rich.console import Console
-
-    out = file or sys.stdout
-    # A pipe has no width; tables cut to 80 columns would lose names.
-    return Console(file=out, width=None if out.isatty() else 140, highlight=False, markup=False, emoji=False)
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
-
-
-def _until(one: Account) -> str:
-    from pinq.audit import when
-
-    return when(one.expires.isoformat()) if one.expires else "never"
-
-
-def _print_account(one: Account, done: str, as_json: bool) -> None:
-    from pinq.epsilon import show as decimal
-
-    if as_json:
-        _print_json(one.to_dict() | {"warnings": list(one.warnings)})
-    else:
-        until = "" if one.expires is None or done == "revoked" else f", until {_until(one)} (UTC)"
-        numbers = f"limit {decimal(one.limit)}, spent {decimal(one.spent)}, remaining {decimal(one.remaining)}"
-        typer.echo(printable(f"{one.analyst}: {done}. {numbers}{until}"))
-    for warning in one.warnings:
-        typer.echo(f"Warning: {printable(warning)}", err=True)
-
-
 def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
     from pinq.audit import print_table
     from pinq.schema import describe
 
-    console = _console()
+    out = console()
     lost = f"{report.source_rows - report.encoded_rows:,} left out"
     over = f", {report.over_unit:,} of them over the privacy unit's bound" if report.over_unit else ""
-    console.print(printable(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost}{over}"))
+    out.print(printable(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost}{over}"))
     rows = []
     for name, column in schema.columns.items():
         start = f"columns.{name}."
         waiting = ", ".join(one.removeprefix(start) for one in report.unreviewed if one.startswith(start))
         clamped = f"{report.clamped[name]:,}" if name in report.clamped else ""
         rows.append([name, describe(column), f"{report.left_out[name]:,}", clamped, waiting])
-    print_table(console, ["column", "domain", "left out >", "clamped >", "unreviewed"], rows)
+    print_table(out, ["column", "domain", "left out >", "clamped >", "unreviewed"], rows)
     for one in report.advice:
-        console.print(printable(f"Note: {one}"))
+        out.print(printable(f"Note: {one}"))
     for one in report.problems:
-        console.print(printable(f"Not ready: {one}"), style="red")
+        out.print(printable(f"Not ready: {one}"), style="red")
     if report.ready:
-        console.print(printable(f"Ready. Next: pinq grant {policy} ANALYST --epsilon 1.0"), style="green")
-    console.print(printable("These numbers are exact: they are for the provider's eyes only."), style="dim")
+        out.print(printable(f"Ready. Next: pinq grant {policy} ANALYST --epsilon 1.0"), style="green")
+    out.print(printable("These numbers are exact: they are for the provider's eyes only."), style="dim")
 
 
 def _print_preview(found: Any, as_json: bool) -> None:
     if as_json:
         numbers = {"cost": float(found.cost), "remaining": float(found.remaining), "refused": found.remaining < 0}
-        _print_json(numbers | {"accuracy": found.error, "scale": found.scale})
+        print_json(numbers | {"accuracy": found.error, "scale": found.scale})
     else:
         typer.echo(printable(repr(found)))
 
@@ -464,13 +391,13 @@ def _print_answer(handle: PrivateQueryable, asked: Any, answer: Any, expected: s
     if as_json:
         values = [{"part": dict(zip(heads, (_json(label) for label in row[:-1]), strict=True)), "value": _json(row[-1])} for row in rows]
         money = {name: float(getattr(budget, name)) for name in ("epsilon", "spent", "remaining")}
-        _print_json(({"value": values[0]["value"]} if asked is handle else {"values": values}) | {"accuracy": expected, "budget": money})
+        print_json(({"value": values[0]["value"]} if asked is handle else {"values": values}) | {"accuracy": expected, "budget": money})
         return
     if asked is handle:
         typer.echo(printable(_shown(answer)))
     else:
         last = "answer >" if isinstance(answer, np.ndarray) else "answer"
-        print_table(_console(), [*heads, last], [[_shown(label) for label in row] for row in rows])
+        print_table(console(), [*heads, last], [[_shown(label) for label in row] for row in rows])
     typer.echo(printable(f"{expected}; {budget!r}"), err=True)
 
 

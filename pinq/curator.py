@@ -32,43 +32,22 @@ import numpy as np
 from pinq.accuracy import laplace_interval
 from pinq.composition import Demand
 from pinq.engine import DuckDBEngine, Moments, TableRequest
-from pinq.epsilon import NANO, exact, show, to_nano
+from pinq.epsilon import exact, show, to_nano
 from pinq.errors import EngineError, QueryError
 from pinq.ledger import Ledger
 from pinq.mechanisms import laplace
 from pinq.parts import PartSet, Spec
-from pinq.queries import MAX_CANDIDATES, Answer, Request
+from pinq.queries import MAX_CANDIDATES, Answer, Preview, Request, columns_of
 from pinq.schema import Numeric, Schema
 from pinq.scores import ClassCount, require_score
 from pinq.selection import Selection
 
-__all__ = ["Curator", "Preview"]
+__all__ = ["Curator"]
 
 MAX_TABLE_CELLS = 2**26
 MAX_SUM = 2**62
 
 _log = logging.getLogger("pinq.curator")
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a request would cost now and how exact its answer would be. Free: it follows public facts and the ledger alone.
-
-    Attributes:
-        cost: By how much ``spent`` would grow.
-        remaining: What would be left; negative where the request would be refused.
-        error: The expected accuracy, for people.
-        scale: Scale of the noise in the answer's units, None where there is no single one.
-    """
-
-    cost: Fraction
-    remaining: Fraction
-    error: str
-    scale: float | None = None
-
-    def __repr__(self) -> str:
-        verdict = f"{show(int(self.remaining * NANO))} would remain" if self.remaining >= 0 else f"refused: {show(int(-self.remaining * NANO))} more than remains"
-        return f"Preview: costs epsilon {show(int(self.cost * NANO))} ({verdict}); {self.error}"
 
 
 @dataclass(frozen=True)
@@ -103,19 +82,23 @@ class Curator:
 
         Raises:
             QueryError: Malformed; nothing was spent.
-            NotAuthorised, BudgetExceeded: Refused; logged; nothing was spent.
+            NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged; nothing was spent.
             EngineError: The charge stands.
         """
         work = self._validate(request)
         # The schema belongs to the question: a charge for one meaning of "part 1" must not pay for another.
-        text = self.schema.digest + request.model_copy(update={"id": "-"}).to_json()
+        text = self.schema.digest + request.model_copy(update={"id": "-", "epsilon": show(work.nano), "reuse": None}).to_json()
         body = {"verb": request.verb, "about": work.about, "question": hashlib.sha256(text.encode()).hexdigest()[:32]}
         if isinstance(request.score, ClassCount):
             body["classes"] = request.score.target
-        charge, given = self.ledger.charge(analyst, request.id, Demand.of(work.parts), work.nano, body)
+        charge, given = self.ledger.charge(
+            analyst, request.id, Demand.of(work.parts), work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
+        )
         if charge is not None and charge.body.get("question") != body["question"]:
             raise QueryError(f"the request id {request.id!r} was used for another question. Nothing was spent.")
         if given is None:
+            if charge is not None:  # paid for, perhaps under an earlier id, and never answered
+                request = request.model_copy(update={"id": charge.request})
             answer = self._answer(request, work)
             payload = answer.to_json()
             given = self.ledger.answer(analyst, request.id, payload)
@@ -126,7 +109,7 @@ class Curator:
     def preview(self, analyst: str, request: Request) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request)
-        cost, left = self.ledger.price(analyst, Demand.of(work.parts), work.nano)
+        cost, left = self.ledger.price(analyst, Demand.of(work.parts), work.nano, verb=request.verb, columns=columns_of(request))
         return Preview(exact(cost), exact(left), work.error, work.scale)
 
     def close(self) -> None:

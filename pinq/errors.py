@@ -7,7 +7,10 @@
     ├── PolicyError        the provider's declaration is wrong, unreviewed or does not fit its source
     ├── QueryError         a request is malformed; nothing was spent (also a ValueError)
     ├── BudgetExceeded     a request would pass the limit; nothing was spent
-    ├── NotAuthorised      no such grant, or it has expired or was revoked
+    ├── NotAuthorised      no such grant or token, or it has expired or was revoked
+    ├── NotAllowed         the grant's terms forbid the request; nothing was spent
+    ├── TooManyRequests    asked too fast; nothing was spent, try again later
+    ├── Unavailable        the server cannot be reached, is not one, or is busy; safe to try again
     ├── LedgerError        the durable record is damaged, cut, rolled back or out of reach
     ├── EngineError        the data could not be read; the charge stands, the text never varies
     └── InternalError      cannot happen; please report
@@ -25,10 +28,13 @@ __all__ = [
     "EngineError",
     "InternalError",
     "LedgerError",
+    "NotAllowed",
     "NotAuthorised",
     "PinqError",
     "PolicyError",
     "QueryError",
+    "TooManyRequests",
+    "Unavailable",
 ]
 
 
@@ -73,6 +79,32 @@ class NotAuthorised(PinqError):
 
     def __init__(self) -> None:
         super().__init__("No valid grant under this name for this dataset. Ask the data provider for one (pinq grant).")
+
+
+class NotAllowed(PinqError):
+    """The grant's terms forbid the request: its verb, a column, or its size. Nothing was spent; the refusal is in the log."""
+
+    code = "not-allowed"
+
+
+class TooManyRequests(PinqError):
+    """Asked faster than allowed. Nothing was spent.
+
+    Attributes:
+        retry_after: Seconds after which it is worth trying again.
+    """
+
+    code = "too-many-requests"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Unavailable(PinqError):
+    """No answer from the server. The same request may be sent again: one request id is answered once and charged once."""
+
+    code = "unavailable"
 
 
 class LedgerError(PinqError):

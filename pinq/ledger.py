@@ -7,7 +7,8 @@ the place of a newer one, shows against the *head*, a small file beside an SQLit
 A transaction first reads what other processes appended, so a charge costs O(size of the request + news), never O(ledger).
 SQLite's own busy handler starves writers under load; ours tries again after a random fraction of a millisecond.
 
-Events: ``created``, ``policy``, ``grant``, ``extend``, ``revoke``, ``charge``, ``answer``, ``refusal``.
+Events: ``created``, ``policy``, ``grant``, ``extend``, ``terms``, ``token``, ``revoke``, ``charge``, ``answer``, ``refusal``;
+what they mean is in ``grants.py``.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from pinq.composition import Costs, Demand
-from pinq.epsilon import exact, show
-from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
+from pinq.composition import Demand
+from pinq.epsilon import show
+from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
+from pinq.grants import FREE, Book, Grant, Terms, dump_demand, meaning, now, refusal_body
 
-__all__ = ["Event", "Grant", "Ledger", "load_demand", "now"]
+__all__ = ["Event", "Ledger"]
 
 _metadata = sa.MetaData()
 _events = sa.Table(
@@ -63,11 +65,6 @@ _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("s
 BUSY_SECONDS = 30.0
 
 
-def now() -> datetime:
-    """The present, in UTC."""
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class Event:
     """One line of the log."""
@@ -79,36 +76,6 @@ class Event:
     request: str
     body: dict[str, Any]
     hash: str
-
-
-@dataclass
-class Grant:
-    """What an analyst may spend.
-
-    Attributes:
-        limit, spent: nano-epsilons.
-        expires: No answer from this moment on; None for never.
-    """
-
-    analyst: str
-    limit: int
-    expires: datetime | None = None
-    revoked: bool = False
-    costs: Costs = field(default_factory=Costs)
-
-    @property
-    def spent(self) -> int:
-        return self.costs.spent
-
-    @property
-    def remaining(self) -> int:
-        """What is left, 0 once revoked or expired."""
-        return max(0, self.limit - self.spent) if self.valid else 0
-
-    @property
-    def valid(self) -> bool:
-        """Neither revoked nor expired."""
-        return not self.revoked and (self.expires is None or now() < self.expires)
 
 
 class Ledger:
@@ -133,7 +100,7 @@ class Ledger:
         self.dataset = dataset
         self._lock = threading.RLock()
         self._head: int | None = None
-        self._pending: tuple[int, str, str, str, dict[str, Any], Demand | None] | None = None
+        self._pending: tuple[int, str, tuple[str, str, str, str, dict[str, Any]], Demand | None] | None = None
         self._process = os.getpid()
         self._sqlite = self.url.startswith("sqlite")
         try:
@@ -158,10 +125,10 @@ class Ledger:
         except (sa.exc.SQLAlchemyError, OSError) as error:
             raise LedgerError(f"The ledger {self._shown()} cannot be opened: {_first_line(error)}.") from None
         self._check_head()
-        if dataset is not None and self._dataset != dataset:
+        if dataset is not None and self._book.dataset != dataset:
             raise LedgerError(
-                f"The ledger {self._shown()} belongs to the dataset {self._dataset!r}, not to {dataset!r}. One table has one ledger, "
-                f"whatever the policies over it are called: use `dataset: {self._dataset}`, or another ledger for other data."
+                f"The ledger {self._shown()} belongs to the dataset {self._book.dataset!r}, not to {dataset!r}. One table has one ledger, "
+                f"whatever the policies over it are called: use `dataset: {self._book.dataset}`, or another ledger for other data."
             )
 
     # What the log says
@@ -169,18 +136,18 @@ class Ledger:
     @property
     def salt(self) -> bytes:
         """Keys the coins of the dataset's rows; made once with the ledger."""
-        return self._salt
+        return self._book.salt
 
     def grants(self) -> dict[str, Grant]:
         """Every analyst that was ever granted anything."""
         with self._lock, self._transaction(write=False) as connection:
             self._catch_up(connection)
-            return dict(self._grants)
+            return dict(self._book.grants)
 
     def joint(self) -> tuple[int, int]:
         """Spent by all together (the recursion on the union of their trees), and the cap; nano-epsilons."""
         self.grants()
-        return self._all.spent, self._cap
+        return self._book.joint.spent, self._book.cap
 
     def grant_of(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``."""
@@ -239,39 +206,58 @@ class Ledger:
         Raises:
             LedgerError: Another adjacency or privacy unit than the one under which budgets were granted.
         """
-        meaning = json.dumps([schema.get("adjacency", "add-remove"), schema.get("privacy_unit", "row")], sort_keys=True)
+        means = meaning(schema)
         with self._lock:
             self.grants()
-            with self._transaction(write=self._policy != (digest, cap)) as connection:
+            with self._transaction(write=self._book.policy != (digest, cap)) as connection:
                 self._catch_up(connection)
-                if self._grants and self._meaning != meaning:
+                book = self._book
+                if book.grants and book.meaning != means:
                     raise LedgerError(
-                        f"The ledger {self._shown()} holds budgets for adjacency and privacy unit {self._meaning}; the policy now says {meaning}, and an epsilon of one "
+                        f"The ledger {self._shown()} holds budgets for adjacency and privacy unit {book.meaning}; the policy now says {means}, and an epsilon of one "
                         "is not an epsilon of the other. Keep them, or start over with another ledger and another table."
                     )
-                cap = cap if may_raise or self._policy is None else min(cap, self._cap)
-                if self._policy != (digest, cap):
+                cap = cap if may_raise or book.policy is None else min(cap, book.cap)
+                if book.policy != (digest, cap):
                     self._append(connection, "policy", "", "", {"digest": digest, "cap": cap, "schema": schema})
             self._write_head()
 
-    def grant(self, analyst: str, limit: int, expires: datetime | None = None) -> Grant:
-        """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already: extend that."""
+    def grant(self, analyst: str, limit: int, expires: datetime | None = None, *, terms: Terms = FREE, token: str = "") -> Grant:
+        """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already: extend that.
+
+        Args:
+            analyst: Who.
+            limit: nano-epsilons.
+            expires: None for never.
+            terms: What it allows.
+            token: Digest of the bearer token (``tokens.digest``), empty for none.
+        """
         def check() -> None:
-            if analyst in self._grants and not self._grants[analyst].revoked:
-                raise LedgerError(f"{analyst!r} already has a grant of epsilon {show(self._grants[analyst].limit)}. Use `pinq extend` to raise it.")
-        self._change(check, "grant", analyst, {"limit": limit, "expires": expires.isoformat() if expires else None})
-        return self._grants[analyst]
+            known = self._book.grants.get(analyst)
+            if known is not None and not known.revoked:
+                raise LedgerError(f"{analyst!r} already has a grant of epsilon {show(known.limit)}. Use `pinq extend` to raise it.")
+        body = {"limit": limit, "expires": expires.isoformat() if expires else None, **terms.to_body(), **({"token": token} if token else {})}
+        return self._change(check, "grant", analyst, body)
 
     def extend(self, analyst: str, more: int | None = None, expires: datetime | None = None) -> Grant:
         """Raises a grant's limit by ``more`` and, where given, moves its expiry."""
-        self._change(lambda: self._require(analyst), "extend", analyst, {"more": more or 0, "expires": expires.isoformat() if expires else None})
-        return self._grants[analyst]
+        return self._change(lambda: self._require(analyst), "extend", analyst, {"more": more or 0, "expires": expires.isoformat() if expires else None})
+
+    def set_terms(self, analyst: str, terms: Terms) -> Grant:
+        """Puts other terms in the place of a grant's."""
+        return self._change(lambda: self._require(analyst), "terms", analyst, terms.to_body())
+
+    def set_token(self, analyst: str, token: str) -> Grant:
+        """Puts another token (its digest) in the place of a grant's; the old one ends at once."""
+        return self._change(lambda: self._require(analyst), "token", analyst, {"token": token})
 
     def revoke(self, analyst: str) -> None:
         """Ends a grant at once. What it spent stays spent, also for a later grant of the same name."""
         self._change(lambda: self._require(analyst), "revoke", analyst, {})
 
-    def charge(self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any]) -> tuple[Event | None, str | None]:
+    def charge(
+        self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any], *, columns: Collection[str] = (), reuse: bool = False
+    ) -> tuple[Event | None, str | None]:
         """Charges a request, in one transaction, before anything is read.
 
         Args:
@@ -279,34 +265,36 @@ class Ledger:
             request: Its id, chosen by the asker.
             demand: Which parts are asked.
             epsilon: What each of them is asked at, nano-epsilons.
-            body: What the log keeps of the request.
+            body: What the log keeps of the request: ``verb``, ``question`` and more.
+            columns: Which columns it names, for the grant's terms.
+            reuse: Whether an earlier charge for the same ``question`` will do.
 
         Returns:
-            ``(None, None)`` when charged now; for a request id that was charged before, that charge and its answer (None if it
-            was never given).
+            ``(None, None)`` when charged now; for a request (or with ``reuse`` a question) that was charged before, that charge and
+            its answer (None if it was never given).
 
         Raises:
             NotAuthorised: No valid grant.
-            BudgetExceeded: More than the grant or the cap leaves; the refusal is logged, nothing is spent.
+            NotAllowed, TooManyRequests: The grant's terms forbid it.
+            BudgetExceeded: More than the grant or the cap leaves. Each refusal is logged and spends nothing.
         """
-        refused: BudgetExceeded | NotAuthorised | None = None
+        refused: PinqError | None = None
         with self._lock:
             with self._transaction() as connection:
                 self._catch_up(connection)
-                grant = self._grants.get(analyst)
-                if grant is None or not grant.valid:
-                    refused = NotAuthorised()
-                    self._append(connection, "refusal", analyst, request, {"reason": refused.code})
-                else:
-                    known = self._known(connection, analyst, request)
+                grant = self._book.grants.get(analyst)
+                try:
+                    if grant is None or not grant.valid:
+                        raise NotAuthorised()
+                    known = self._known(connection, analyst, (self._book.asked(analyst, body["question"]) if reuse else None) or request)
                     if known[0] is not None:
                         return known
-                    refused = self._refusal(grant, demand, epsilon)
-                    if refused is not None:
-                        asked = {"asked": int(refused.asked * 10**9), "remaining": int(refused.remaining * 10**9), "scope": refused.scope}
-                        self._append(connection, "refusal", analyst, request, {"reason": refused.code, **asked, **body})
-                    else:
-                        self._append(connection, "charge", analyst, request, {"epsilon": epsilon, "demand": _dump(demand), **body}, demand)
+                    self._book.require(grant, body.get("verb", ""), columns, demand, epsilon)
+                    self._append(connection, "charge", analyst, request, {"epsilon": epsilon, "demand": dump_demand(demand), **body}, demand)
+                except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
+                    refused = error
+                    about = {} if isinstance(error, NotAuthorised) else body
+                    self._append(connection, "refusal", analyst, request, refusal_body(error) | about)
             self._write_head()
         if refused is not None:
             raise refused
@@ -333,12 +321,16 @@ class Ledger:
             self._change(lambda: None, "refusal", analyst, {"reason": error.code, "about": "open"})
             raise
 
-    def price(self, analyst: str, demand: Demand, epsilon: int) -> tuple[int, int]:
-        """What a request would cost now, and what it would leave (of the grant, of the cap, whichever is less); nano-epsilons, below 0 where refused."""
+    def price(self, analyst: str, demand: Demand, epsilon: int, *, verb: str = "", columns: Collection[str] = ()) -> tuple[int, int]:
+        """What a request would cost now, and what it would leave (of the grant, of the cap, whichever is less); nano-epsilons, below 0 where refused.
+
+        ``NotAllowed`` where the grant's terms forbid it.
+        """
         with self._lock:
-            grant = self.grant_of(analyst)
+            grant, book = self.grant_of(analyst), self._book
+            grant.terms.require(verb, columns, epsilon)
             price = grant.costs.price(demand, epsilon)
-            left = min(grant.limit - grant.spent - price, self._cap - self._all.spent - self._all.price(demand, epsilon))
+            left = min(grant.limit - grant.spent - price, book.cap - book.joint.spent - book.joint.price(demand, epsilon))
         return price, left
 
     def close(self) -> None:
@@ -349,43 +341,29 @@ class Ledger:
             self._head = None
 
     def __repr__(self) -> str:
-        return f"Ledger({self._shown()}, dataset {self._dataset!r}, {self._seq} events)"
+        return f"Ledger({self._shown()}, dataset {self._book.dataset!r}, {self._seq} events)"
 
     # The machine
 
     def _reset(self) -> None:
         self._seq, self._hash = 0, ""
-        self._grants: dict[str, Grant] = {}
-        self._all = Costs()
-        self._cap = 0
-        self._policy: tuple[str, int] | None = None
-        self._dataset, self._salt, self._meaning = "", b"", ""
+        self._book = Book()
 
-    def _change(self, check: Callable[[], None], kind: str, analyst: str, body: dict[str, Any]) -> None:
+    def _change(self, check: Callable[[], None], kind: str, analyst: str, body: dict[str, Any]) -> Any:
+        """Appends one event, if ``check`` lets it; returns the analyst's grant as it then is."""
         with self._lock:
             with self._transaction() as connection:
                 self._catch_up(connection)
                 check()
                 self._append(connection, kind, analyst, "", body)
             self._write_head()
+            return self._book.grants.get(analyst)
 
     def _require(self, analyst: str) -> None:
-        if analyst not in self._grants or self._grants[analyst].revoked:
-            known = ", ".join(name for name, grant in self._grants.items() if not grant.revoked) or "nobody"
+        grants = self._book.grants
+        if analyst not in grants or grants[analyst].revoked:
+            known = ", ".join(name for name, grant in grants.items() if not grant.revoked) or "nobody"
             raise LedgerError(f"{analyst!r} has no grant; {known} has. Use `pinq grant` first.")
-
-    def _refusal(self, grant: Grant, demand: Demand, epsilon: int) -> BudgetExceeded | None:
-        for scope, costs, limit in (("analyst", grant.costs, grant.limit), ("cap", self._all, self._cap)):
-            price = costs.price(demand, epsilon)
-            left = max(0, limit - costs.spent)
-            if price > left:
-                whose = f"for {grant.analyst!r}" if scope == "analyst" else "under the cap over all analysts"
-                return BudgetExceeded(
-                    f"This would cost epsilon {show(price)}; {show(left)} of {show(limit)} remains {whose}. Nothing was spent. "
-                    "Ask for less, or ask the data provider to extend the grant.",
-                    asked=exact(price), remaining=exact(left), scope=scope,
-                )
-        return None
 
     def _known(self, connection: sa.Connection, analyst: str, request: str) -> tuple[Event | None, str | None]:
         charge, payload = None, None
@@ -408,7 +386,7 @@ class Ledger:
         for row in rows:
             self._hash = self._verified(row, self._seq + 1, self._hash)
             self._seq = row.seq
-            self._apply(row.kind, row.analyst, json.loads(row.body), None)
+            self._book.apply(row.at, row.kind, row.analyst, row.request, json.loads(row.body))
 
     def _verified(self, row: Any, number: int, chain: str) -> str:
         if row.seq != number or row.hash != _chain(chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body):
@@ -422,29 +400,8 @@ class Ledger:
         seq, at, text = self._seq + 1, now().isoformat(timespec="milliseconds"), json.dumps(body, separators=(",", ":"), ensure_ascii=False)
         chained = _chain(self._hash, seq, at, kind, analyst, request, text)
         connection.execute(_insert_event, {"seq": seq, "at": at, "kind": kind, "analyst": analyst, "request": request, "body": text, "hash": chained})
-        self._pending = seq, chained, kind, analyst, body, demand
+        self._pending = seq, chained, (at, kind, analyst, request, body), demand
         return seq
-
-    def _apply(self, kind: str, analyst: str, body: dict[str, Any], demand: Demand | None) -> None:
-        """The meaning of each kind of event. It never changes; a new meaning is a new kind."""
-        if kind == "created":
-            self._dataset, self._salt = body["dataset"], bytes.fromhex(body["salt"])
-        elif kind == "policy":
-            self._policy, self._cap = (body["digest"], body["cap"]), body["cap"]
-            schema = body["schema"]
-            self._meaning = json.dumps([schema.get("adjacency", "add-remove"), schema.get("privacy_unit", "row")], sort_keys=True)
-        elif kind == "grant":
-            spent = self._grants[analyst].costs if analyst in self._grants else Costs()
-            self._grants[analyst] = Grant(analyst, body["limit"], _moment(body["expires"]), costs=spent)
-        elif kind == "extend":
-            self._grants[analyst].limit += body["more"]
-            self._grants[analyst].expires = _moment(body["expires"]) or self._grants[analyst].expires
-        elif kind == "revoke":
-            self._grants[analyst].revoked = True
-        elif kind == "charge":
-            demand = demand or load_demand(body["demand"])
-            self._grants[analyst].costs.charge(demand, body["epsilon"])
-            self._all.charge(demand, body["epsilon"])
 
     @contextmanager
     def _transaction(self, write: bool = True) -> Iterator[sa.Connection]:
@@ -461,8 +418,8 @@ class Ledger:
         except sa.exc.SQLAlchemyError as error:
             raise LedgerError(f"The ledger {self._shown()} cannot be used: {_first_line(error)}. What was spent is in the log.") from None
         if self._pending is not None:
-            self._seq, self._hash, kind, analyst, body, demand = self._pending
-            self._apply(kind, analyst, body, demand)
+            self._seq, self._hash, event, demand = self._pending
+            self._book.apply(*event, demand)
 
     def _begin(self, connection: sa.Connection, write: bool) -> None:
         if not self._sqlite:
@@ -544,27 +501,6 @@ def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str
 
 def _digest(payload: str) -> str:
     return hashlib.sha256(payload.encode()).hexdigest()
-
-
-def _dump(demand: Demand) -> list[Any]:
-    """A demand as JSON: keys in hexadecimal, each partition's key once."""
-    partitions: dict[bytes, int] = {}
-    nodes = [[parent, partitions.setdefault(split, len(partitions)), key.hex()] for parent, split, key in demand.nodes]
-    asked = [[node, -1 if split is None else partitions.setdefault(split, len(partitions))] for node, split in demand.asked]
-    return [[key.hex() for key in partitions], nodes, asked]
-
-
-def load_demand(dumped: list[Any]) -> Demand:
-    """A demand as a charge event holds it."""
-    partitions = [bytes.fromhex(key) for key in dumped[0]]
-    return Demand(
-        tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1]),
-        tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2]),
-    )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
 
 
 def _first_line(error: BaseException) -> str:

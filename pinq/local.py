@@ -7,17 +7,18 @@ import os
 from typing import Any
 
 from pinq.claim import ledger_url
-from pinq.curator import Curator, Preview
+from pinq.composition import Costs
+from pinq.curator import Curator
 from pinq.engine import open_engine
 from pinq.epsilon import exact, show
 from pinq.errors import QueryError
+from pinq.grants import load_demand
 from pinq.ledger import Ledger
 from pinq.policy import Policy, load_policy
-from pinq.queries import Answer, Request
+from pinq.queries import Answer, Asked, Preview, Request
 from pinq.queryable import Budget, PrivateQueryable
-from pinq.schema import Categorical, Schema
 
-__all__ = ["LocalSession", "open", "open_ledger"]
+__all__ = ["LocalSession", "budget", "history", "open", "open_ledger"]
 
 
 class LocalSession:
@@ -37,14 +38,11 @@ class LocalSession:
 
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""
-        ledger = self._curator.ledger
-        grant = ledger.grants()[self._analyst]
-        spent, cap = ledger.joint()
-        return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
+        return budget(self._curator.ledger, self._analyst)
 
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Asked]:
         """The analyst's own lines of the log, with the answers."""
-        return history(self._curator.ledger, self._analyst, self.schema)
+        return history(self._curator.ledger, self._analyst)
 
     def close(self) -> None:
         """Frees the encoded copy and the ledger's connections."""
@@ -98,36 +96,25 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
     return ledger
 
 
-def history(ledger: Ledger, analyst: str, schema: Schema) -> list[dict[str, Any]]:
-    """An analyst's charges and refusals, oldest first; ``spent`` is the total after each."""
-    from pinq.composition import Costs
-    from pinq.ledger import load_demand
+def budget(ledger: Ledger, analyst: str) -> Budget:
+    """An analyst's budget; what the cap over all analysts leaves bounds what remains."""
+    grant = ledger.grants()[analyst]
+    spent, cap = ledger.joint()
+    return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
 
+
+def history(ledger: Ledger, analyst: str) -> list[Asked]:
+    """An analyst's charges and refusals, oldest first; ``spent`` is the total after each."""
     costs, lines = Costs(), []
     answers = ledger.payloads(analyst)
     for event in ledger.events():
         if event.analyst != analyst or event.kind not in ("charge", "refusal"):
             continue
-        line = {"at": event.at, "asked": event.body.get("about", ""), "epsilon": None, "spent": None, "outcome": "answered", "answer": None}
+        line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
         if event.kind == "charge":
             costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
             given = answers.get(event.request)
-            line |= {"epsilon": show(event.body["epsilon"]), "outcome": "answered" if given else "charged, not answered", "answer": _values(given, event.body, schema)}
-        else:
-            line["outcome"] = f"refused ({event.body['reason']})"
-        lines.append(line | {"spent": show(costs.spent)})
+            answer = None if given is None else Answer.from_json(given)
+            line = {"outcome": "answered" if given else "charged, not answered", "epsilon": show(event.body["epsilon"]), "answer": answer, "classes": event.body.get("classes")}
+        lines.append(Asked(at=event.at, about=event.body.get("about", ""), spent=show(costs.spent), **line))
     return lines
-
-
-def _values(payload: str | None, charge: dict[str, Any], schema: Schema) -> Any:
-    if payload is None:
-        return None
-    answer = Answer.from_json(payload)
-    values: list[Any] = list(answer.values)
-    target = charge.get("classes")
-    if isinstance(schema.columns.get(target or ""), Categorical):
-        labels = schema.categorical(target).labels
-        values = [labels[place] if place < len(labels) else place for place in values]
-    elif answer.verb == "exp_mech" and target is None:
-        values = [answer.chosen[place] if place >= 0 else None for place in values]
-    return values[0] if len(values) == 1 else values

@@ -7,6 +7,7 @@ Everything here sees exact numbers and is for the provider's eyes only.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, time
@@ -17,13 +18,16 @@ from pinq.engine import open_engine
 from pinq.epsilon import Loss, exact, to_nano
 from pinq.epsilon import show as decimal
 from pinq.errors import PolicyError, QueryError
-from pinq.ledger import Grant, Ledger, now
+from pinq.grants import FREE, VERBS, Grant, Terms, now
+from pinq.ledger import Ledger
 from pinq.local import open_ledger
 from pinq.policy import Policy, load_policy
+from pinq.tokens import digest, new_token
 
-__all__ = ["Account", "CheckReport", "Status", "check", "extend", "grant", "parse_expiry", "revoke", "show"]
+__all__ = ["Account", "CheckReport", "Status", "check", "extend", "grant", "make_terms", "parse_expiry", "reissue", "revoke", "set_terms", "show"]
 
 MAX_NAME = 128
+MAX_PER_MINUTE = 10**6
 LEFT_OUT_SHARE = 0.1  # from this share of rows on, ``check`` advises to look at the column
 
 
@@ -71,7 +75,9 @@ class Account:
     Attributes:
         remaining: What can still be asked: 0 once revoked or expired, and never more than the cap leaves.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
+        terms: What the grant allows beside its budget.
         warnings: After a change, what the provider should know about it.
+        token: A bearer token that was issued just now; it is stored nowhere.
     """
 
     analyst: str
@@ -80,12 +86,18 @@ class Account:
     remaining: int
     expires: datetime | None
     state: str
+    terms: Terms = FREE
     warnings: tuple[str, ...] = ()
+    token: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         numbers = {name: float(exact(getattr(self, name))) for name in ("limit", "spent", "remaining")}
-        return {"analyst": self.analyst, **numbers, "expires": self.expires.isoformat() if self.expires else None, "state": self.state}
+        terms = self.terms.to_body()
+        if "max_epsilon_per_query" in terms:
+            terms["max_epsilon_per_query"] = float(exact(terms["max_epsilon_per_query"]))
+        said = {"analyst": self.analyst, **numbers, "expires": self.expires.isoformat() if self.expires else None, "state": self.state, "terms": terms}
+        return said | ({"token": self.token} if self.token else {})
 
 
 @dataclass(frozen=True)
@@ -135,14 +147,18 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     )
 
 
-def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, expires: str | date | None = None) -> Account:
-    """Grants a new analyst a budget. Warns, and does not refuse, where all grants together pass the cap.
+def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, expires: str | date | None = None, terms: Terms = FREE) -> Account:
+    """Grants a new analyst a budget and issues a token. Warns, and does not refuse, where all grants together pass the cap.
 
     Args:
         policy: A reviewed policy.
         analyst: Printable text of at most 128 characters.
         epsilon: The limit.
         expires: See ``parse_expiry``.
+        terms: What it allows; see ``make_terms``.
+
+    Returns:
+        The account, with its token: the only time that it can be seen.
 
     Raises:
         PolicyError: Wrong or unreviewed policy, or its source does not exist.
@@ -155,8 +171,9 @@ def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, 
     loaded.require_reviewed()
     _require_source(loaded)
     with closing(open_ledger(loaded)) as ledger:
-        ledger.grant(analyst, limit, until)
-        return _report(ledger, analyst)
+        token = new_token()
+        ledger.grant(analyst, limit, until, terms=terms, token=digest(token))
+        return replace(_report(ledger, analyst), token=token)
 
 
 def extend(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss | None = None, expires: str | date | None = None) -> Account:
@@ -173,6 +190,60 @@ def extend(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss 
     with closing(_existing(load_policy(policy), declare=True)) as ledger:
         ledger.extend(analyst, more, until)
         return _report(ledger, analyst)
+
+
+def reissue(policy: str | os.PathLike[str] | Policy, analyst: str) -> Account:
+    """Issues another token for a grant, in the account; the old one ends at once.
+
+    Raises:
+        LedgerError: There is no such grant, or the ledger cannot be trusted.
+        PolicyError: Wrong policy.
+    """
+    with closing(_existing(load_policy(policy), declare=False)) as ledger:
+        token = new_token()
+        ledger.set_token(analyst, digest(token))
+        return replace(_report(ledger, analyst), token=token)
+
+
+def set_terms(policy: str | os.PathLike[str] | Policy, analyst: str, terms: Terms) -> Account:
+    """Puts other terms in the place of a grant's; they count from the next request on.
+
+    Raises:
+        LedgerError: There is no such grant, or the ledger cannot be trusted.
+        PolicyError: Wrong policy.
+    """
+    with closing(_existing(load_policy(policy), declare=False)) as ledger:
+        ledger.set_terms(analyst, terms)
+        return _report(ledger, analyst)
+
+
+def make_terms(
+    policy: str | os.PathLike[str] | Policy, *, max_epsilon_per_query: Loss | None = None, columns: Sequence[str] | None = None,
+    verbs: Sequence[str] | None = None, queries_per_minute: int | None = None,
+) -> Terms:
+    """Checked terms for a grant; None allows everything.
+
+    Args:
+        policy: Whose columns.
+        max_epsilon_per_query: The most that one request may ask.
+        columns: Columns that requests may name.
+        verbs: ``count``, ``sum``, ``avg``, ``choose``, or the verbs' own names.
+        queries_per_minute: Charges within any sixty seconds.
+
+    Raises:
+        QueryError: A column or verb that does not exist, or a number out of range.
+    """
+    schema = load_policy(policy).schema_
+    for name in columns or ():
+        schema.column(name)
+    known = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}
+    named = None if verbs is None else tuple(known.get(verb, verb) for verb in verbs)
+    if wrong := [verb for verb in named or () if verb not in VERBS]:
+        raise QueryError(f"there is no verb {wrong[0]!r}; the verbs are {', '.join(known)}.")
+    if queries_per_minute is not None and not 1 <= queries_per_minute <= MAX_PER_MINUTE:
+        raise QueryError(f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}.")
+    most = None if max_epsilon_per_query is None else to_nano(max_epsilon_per_query, name="max_epsilon_per_query")
+    return Terms(most, None if columns is None else tuple(dict.fromkeys(columns)), None if named is None else tuple(dict.fromkeys(named)), queries_per_minute)
 
 
 def revoke(policy: str | os.PathLike[str] | Policy, analyst: str) -> Account:
@@ -274,7 +345,7 @@ def _report(ledger: Ledger, analyst: str) -> Account:
 
 def _account(one: Grant, cap_left: int) -> Account:
     state = "revoked" if one.revoked else "expired" if not one.valid else "spent" if one.remaining == 0 else "active" if cap_left else "cap reached"
-    return Account(one.analyst, one.limit, one.spent, min(one.remaining, cap_left), one.expires, state)
+    return Account(one.analyst, one.limit, one.spent, min(one.remaining, cap_left), one.expires, state, one.terms)
 
 
 def _many(count: int, noun: str) -> str:

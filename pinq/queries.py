@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from pinq.epsilon import NANO, show
 from pinq.errors import QueryError
 from pinq.parts import AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
 from pinq.schema import Schema
 from pinq.scores import Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 
-__all__ = ["Answer", "Candidate", "Request", "Verb", "WireParts", "candidate", "new_id"]
+__all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "columns_of", "new_id"]
 
 MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
@@ -94,6 +97,7 @@ class Request(_Frozen):
         candidates: For ``exp_mech``: the distinct lists of candidates.
         which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
         textbook: For ``exp_mech``: select as papers do, not as well as we can.
+        reuse: Whether the stored answer to the identical question will do, at no cost.
     """
 
     id: str = Field(min_length=1, max_length=64)
@@ -105,6 +109,7 @@ class Request(_Frozen):
     candidates: tuple[tuple[WireCandidate, ...], ...] = ()
     which: tuple[int, ...] = (0,)
     textbook: bool = False
+    reuse: bool | None = None
 
     def to_json(self) -> str:
         """Canonical text."""
@@ -143,6 +148,57 @@ class Answer(_Frozen):
     def from_json(cls, text: str | bytes) -> Answer:
         """Reads an answer."""
         return _answer.validate_json(text)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a request would cost now and how exact its answer would be. Free: it follows public facts and the ledger alone.
+
+    Attributes:
+        cost: By how much ``spent`` would grow.
+        remaining: What would be left; negative where the request would be refused.
+        error: The expected accuracy, for people.
+        scale: Scale of the noise in the answer's units, None where there is no single one.
+    """
+
+    cost: Fraction
+    remaining: Fraction
+    error: str
+    scale: float | None = None
+
+    def __repr__(self) -> str:
+        verdict = f"{show(int(self.remaining * NANO))} would remain" if self.remaining >= 0 else f"refused: {show(int(-self.remaining * NANO))} more than remains"
+        return f"Preview: costs epsilon {show(int(self.cost * NANO))} ({verdict}); {self.error}"
+
+
+class Asked(_Frozen):
+    """One charge or refusal, as its analyst may see it.
+
+    Attributes:
+        at: When, UTC.
+        about: The question, by public facts.
+        epsilon: What each part was asked at; None for a refusal.
+        spent: The analyst's total afterwards.
+        outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.
+        answer: What came back.
+        classes: The column whose values the answer counts through, for ``ClassCount``.
+    """
+
+    at: str
+    about: str
+    epsilon: str | None = None
+    spent: str
+    outcome: str
+    answer: Answer | None = None
+    classes: str | None = None
+
+
+def columns_of(request: Request) -> set[str]:
+    """Every column that a request names."""
+    listed = [one for candidates in request.candidates for one in candidates]
+    specs = [inner for spec in (*request.parts.specs, *listed) for inner in (spec.specs if isinstance(spec, Cross) else (spec,))]
+    named = [request.column, getattr(request.score, "target", None), *(getattr(spec, "column", None) for spec in specs)]
+    return {name for name in named if name is not None}
 
 
 def new_id() -> str:

@@ -17,14 +17,12 @@ import numpy as np
 from pinq.epsilon import Loss, show, to_nano
 from pinq.errors import QueryError
 from pinq.parts import Block, Cross, Part, PartSet, Shards, Spec, bind
-from pinq.queries import Answer, Request, WireParts, candidate, candidate_lists, new_id
-from pinq.schema import Schema
+from pinq.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
+from pinq.schema import Categorical, Schema
 from pinq.scores import ClassCount, require_score
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from pinq.curator import Preview
 
 __all__ = ["Budget", "Parts", "PrivateQueryable", "Session"]
 
@@ -61,7 +59,7 @@ class Session(Protocol):
     def ask(self, request: Request) -> Answer: ...
     def preview(self, request: Request) -> Preview: ...
     def budget(self) -> Budget: ...
-    def history(self) -> list[dict[str, Any]]: ...
+    def history(self) -> list[Asked]: ...
     def close(self) -> None: ...
 
 
@@ -193,7 +191,19 @@ class PrivateQueryable(_Verbs):
         """What was asked, what it cost, what came back: one row for each charge and refusal, oldest first."""
         import pandas as pd
 
-        return pd.DataFrame(self._session.history(), columns=["at", "asked", "epsilon", "spent", "outcome", "answer"])
+        rows = [(one.at, one.about, one.epsilon, one.spent, one.outcome, self._answered(one)) for one in self._session.history()]
+        return pd.DataFrame(rows, columns=["at", "asked", "epsilon", "spent", "outcome", "answer"])
+
+    def _answered(self, asked: Asked) -> Any:
+        if asked.answer is None:
+            return None
+        values: list[Any] = list(asked.answer.values)
+        if isinstance(self.schema.columns.get(asked.classes or ""), Categorical):
+            labels = self.schema.categorical(asked.classes).labels
+            values = [labels[place] if place < len(labels) else place for place in values]
+        elif asked.answer.verb == "exp_mech" and asked.classes is None:
+            values = [asked.answer.chosen[place] if place >= 0 else None for place in values]
+        return values[0] if len(values) == 1 else values
 
     def close(self) -> None:
         """Lets go of what stands behind the handle; also at the end of a ``with`` block."""

@@ -99,7 +99,10 @@ def test_from_a_table_to_an_audit(data: Path) -> None:
     assert "Ready. Next: pinq grant" in ready.stdout
 
     granted = process("grant", path, "ana", "--epsilon", "1.0", "--expires", "2999-01-31")
-    assert granted.stdout == "ana: granted. limit 1, spent 0, remaining 1, until 2999-01-31 (UTC)\n"
+    said, token = granted.stdout.splitlines()
+    assert said == "ana: granted. limit 1, spent 0, remaining 1, until 2999-01-31 (UTC)"
+    assert token.startswith("pinq_")
+    assert "shown only now" in granted.stderr
     count = process("query", path, "--analyst", "ana", "count", "--epsilon", "0.9")
     assert count.returncode == 0
     assert abs(int(count.stdout) - 400) < 100

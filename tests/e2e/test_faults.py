@@ -35,7 +35,8 @@ from pinq import AnyCut, BudgetExceeded, ClassCount, Cuts, EngineError, Gini, Gr
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
 from pinq.epsilon import NANO, to_nano
-from pinq.ledger import Ledger, now
+from pinq.grants import now
+from pinq.ledger import Ledger
 from pinq.local import open_ledger
 from pinq.mechanisms import choose, laplace
 from pinq.parts import Block, Part, PartSet, bind
@@ -656,7 +657,8 @@ def test_a_grant_that_expires_between_two_questions(granted: Callable[..., Any],
     ledger_of(handle).extend("ana", expires=now() + timedelta(hours=1))
     handle.noisy_count(epsilon=0.1)
     late = now() + timedelta(hours=2)
-    monkeypatch.setattr("pinq.ledger.now", lambda: late)
+    for module in ("grants", "ledger"):
+        monkeypatch.setattr(f"pinq.{module}.now", lambda: late)
     with pytest.raises(NotAuthorised):
         handle.noisy_count(epsilon=0.1)
 

@@ -19,8 +19,9 @@ from oracles import cost, disjoint
 from pinq.composition import Costs, Demand
 from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.ledger import Ledger, load_demand
-from pinq.ledger import _dump as dump
+from pinq.grants import dump_demand as dump
+from pinq.grants import load_demand
+from pinq.ledger import Ledger
 from pinq.parts import Block, Cross, Cuts, Groups, Part, PartSet, Shards, Values, bind
 from pinq.queries import WireParts
 from pinq.schema import Schema

@@ -14,7 +14,8 @@ import pytest
 from pinq.composition import Demand
 from pinq.epsilon import NANO
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
-from pinq.ledger import Ledger, now
+from pinq.grants import now
+from pinq.ledger import Ledger
 from pinq.parts import Block, Part, PartSet, Values, bind
 from pinq.schema import Schema
 

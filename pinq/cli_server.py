@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that the server needs: ``serve``, ``token``, ``terms``, and the options that say a grant's terms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pinq.cli_base import Analyst, AsJson, PolicyFile, argument, guarded, option, print_account
+
+if TYPE_CHECKING:
+    from pinq.grants import Terms
+
+__all__ = ["Columns", "MaxEpsilon", "PerMinute", "Verbs", "commands", "terms_of"]
+
+MaxEpsilon = Annotated[str | None, option("--max-epsilon", metavar="EPSILON", help="The most that one query may ask.")]
+Columns = Annotated[str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name.")]
+Verbs = Annotated[str | None, option("--verbs", metavar="V,W,...", help="The only verbs: count, sum, avg, choose.")]
+PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="At most so many queries a minute.")]
+
+commands = typer.Typer()
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def token(policy: PolicyFile, analyst: Analyst, as_json: AsJson = False) -> None:
+    """Issue another token for a grant. The old one ends at once."""
+    from pinq.provider import reissue
+
+    print_account(reissue(policy, analyst), "has a new token", as_json)
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def terms(
+    policy: PolicyFile, analyst: Analyst, max_epsilon: MaxEpsilon = None, columns: Columns = None, verbs: Verbs = None, per_minute: PerMinute = None, as_json: AsJson = False
+) -> None:
+    """Change what a grant allows beside its budget. What is not given is not limited.
+
+    The new terms take the place of the old ones, count from the next query on, and stand in the log.
+    """
+    from pinq.provider import set_terms
+
+    print_account(set_terms(policy, analyst, terms_of(policy, max_epsilon, columns, verbs, per_minute)), "terms changed", as_json)
+
+
+@commands.command(rich_help_panel="Serve")
+@guarded
+def serve(
+    policies: Annotated[list[Path], argument("POLICIES...", "Policy files, and folders of them.")],
+    host: Annotated[str, option("--host", metavar="ADDRESS", help="Where to listen; by default everywhere, with --insecure-http on 127.0.0.1.")] = "",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="The port.")] = 8443,
+    tls_cert: Annotated[Path | None, option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
+    insecure_http: Annotated[bool, typer.Option("--insecure-http", help="Plain HTTP, to this machine only.")] = False,
+) -> None:
+    """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
+
+    Analysts connect with [cyan]pinq.connect("https://host:8443/DATASET", token=...)[/cyan]; `pinq grant` prints the token.
+    """
+    from pinq.server.app import create_app
+    from pinq.server.datasets import Datasets
+    from pinq.server.run import require_secure
+    from pinq.server.run import serve as serve_app
+
+    host = host or ("127.0.0.1" if insecure_http else "0.0.0.0")
+    require_secure(host, tls_cert, tls_key, insecure_http)  # before minutes are spent on encoding
+    datasets = Datasets.open(policies)
+    typer.echo(f"Serving {', '.join(datasets)} on {'http' if insecure_http else 'https'}://{host}:{port}. Stop with Ctrl-C.", err=True)
+    serve_app(create_app(datasets), host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http)
+
+
+def terms_of(policy: Path, max_epsilon: str | None, columns: str | None, verbs: str | None, per_minute: int | None) -> Terms:
+    """The terms that options say, checked."""
+    from pinq.provider import make_terms
+
+    def listed(text: str | None) -> list[str] | None:
+        return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+    return make_terms(policy, max_epsilon_per_query=max_epsilon, columns=listed(columns), verbs=listed(verbs), queries_per_minute=per_minute)

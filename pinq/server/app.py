@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the application: routers over open datasets, one shape for every error, shutdown that loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from pinq import __version__
+from pinq.errors import PinqError, QueryError
+from pinq.server.datasets import Datasets
+from pinq.server.gate import Gate, Settings, failure
+from pinq.server.routes import router
+from pinq.wire import PROTOCOL, Health
+
+__all__ = ["create_app"]
+
+ABOUT = """\
+Differentially private answers about tables that may not be handed out. Each request is charged before the data is read and answered once: \
+the same `id` gets the same answer. From Python: `pinq.connect("https://host:port/dataset", token=...)`."""
+
+
+def create_app(datasets: Datasets, settings: Settings = Settings()) -> FastAPI:  # noqa: B008 - frozen
+    """The application over open datasets; it closes them when it shuts down.
+
+    Args:
+        datasets: What is served.
+        settings: Limits.
+    """
+    gate = Gate(datasets, settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await gate.close()
+        datasets.close()
+
+    app = FastAPI(title="pinq", version=__version__, description=ABOUT, lifespan=lifespan, docs_url="/docs", redoc_url=None)
+    app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
+
+    @app.get("/healthz", response_model=Health, tags=["server"])
+    async def healthz() -> Health:
+        """Says that the server answers, and which protocols it speaks."""
+        return Health(version=__version__)
+
+    @app.exception_handler(HTTPException)
+    async def not_found(_: Request, error: HTTPException) -> Response:
+        text = f"there is nothing here; datasets are at /v{PROTOCOL}/NAME, this server speaks protocol {PROTOCOL}." if error.status_code == 404 else f"{error.detail}."
+        return failure(QueryError(text), error.status_code)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, __: RequestValidationError) -> Response:
+        return failure(QueryError("the request's address is malformed. Nothing was spent."))
+
+    @app.exception_handler(PinqError)
+    async def refused(_: Request, error: PinqError) -> Response:
+        return failure(error)
+
+    return app

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The datasets that a server has open: policy, ledger and curator of each, and whose token is whose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pinq.curator import Curator
+from pinq.engine import open_engine
+from pinq.errors import NotAuthorised, PolicyError
+from pinq.grants import Grant
+from pinq.ledger import Ledger
+from pinq.local import open_ledger
+from pinq.policy import Policy, load_policy
+from pinq.tokens import digest, same
+
+__all__ = ["Dataset", "Datasets"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One open dataset."""
+
+    policy: Policy
+    ledger: Ledger
+    curator: Curator
+
+    @classmethod
+    def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None) -> Dataset:
+        """Opens a policy's ledger and encodes its source; the provider's own act."""
+        loaded = load_policy(policy)
+        ledger = open_ledger(loaded)
+        engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
+        return cls(loaded, ledger, Curator(loaded.schema_, ledger, engine))
+
+    @property
+    def name(self) -> str:
+        """Under which analysts know it."""
+        return self.policy.dataset
+
+    def holder(self, hashed: str) -> Grant | None:
+        """The valid grant whose token has this digest. Every grant's is compared, wherever the match is."""
+        found = None
+        for grant in self.ledger.grants().values():
+            if same(grant.token or "-", hashed) and grant.valid:
+                found = grant
+        return found
+
+
+class Datasets(Mapping[str, Dataset]):
+    """All datasets of a server, by name."""
+
+    def __init__(self, datasets: Iterable[Dataset]) -> None:
+        self._all: dict[str, Dataset] = {}
+        for one in datasets:
+            if one.name in self._all:
+                raise PolicyError(f"Two policies call their dataset {one.name!r}; a server needs different names.")
+            self._all[one.name] = one
+        if not self._all:
+            raise PolicyError("There is no policy to serve.")
+
+    @classmethod
+    def open(cls, paths: Iterable[str | os.PathLike[str]]) -> Datasets:
+        """Opens policy files, and every ``*.yaml`` of folders.
+
+        Raises:
+            PolicyError: A policy is wrong, unreviewed, or its name is taken.
+            LedgerError: A ledger that cannot be trusted.
+        """
+        return cls(Dataset.open(file) for path in paths for file in _files(Path(path)))
+
+    def authorise(self, name: str, token: str) -> tuple[Dataset, Grant]:
+        """The dataset and the grant that a token opens.
+
+        Raises:
+            NotAuthorised: One text, after the same work, for an unknown dataset and for a token that is wrong, expired, revoked or another dataset's.
+        """
+        dataset = self._all.get(name, next(iter(self._all.values())))
+        grant = dataset.holder(digest(token))
+        if grant is None or dataset.name != name:
+            raise NotAuthorised()
+        return dataset, grant
+
+    def close(self) -> None:
+        """Closes every engine and ledger."""
+        for one in self._all.values():
+            one.curator.close()
+
+    def __getitem__(self, name: str) -> Dataset:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+    if not found:
+        raise PolicyError(f"The folder {path} has no policy (*.yaml).")
+    return found
