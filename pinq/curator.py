@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,14 @@ MAX_SUM = 2**62
 _log = logging.getLogger("pinq.curator")
 
 
+class _Released(NamedTuple):
+    """What leaves: values in the parts' order, chosen specs, and for averages the noisy rows."""
+
+    values: list[Any]
+    chosen: tuple[Spec, ...] = ()
+    rows: tuple[float, ...] | None = None
+
+
 @dataclass(frozen=True)
 class _Work:
     """A validated request: what to read, and what to release of it."""
@@ -58,7 +66,7 @@ class _Work:
     nano: int
     tables: tuple[TableRequest, ...]
     moments: Moments | None
-    release: Callable[[list[Any], Fraction], tuple[list[Any], tuple[Spec, ...]]]
+    release: Callable[[list[Any], Fraction], _Released]
     scale: float | None
     grid: float | None
     error: str
@@ -110,7 +118,7 @@ class Curator:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request)
         cost, left = self.ledger.price(analyst, Demand.of(work.parts), work.nano, verb=request.verb, columns=columns_of(request))
-        return Preview(exact(cost), exact(left), work.error, work.scale)
+        return Preview(exact(cost), exact(left), work.error, None if request.verb == "noisy_avg" else work.scale)
 
     def close(self) -> None:
         """Closes engine and ledger."""
@@ -120,12 +128,12 @@ class Curator:
     def _answer(self, request: Request, work: _Work) -> Answer:
         try:
             tables = self._engine.tabulate(work.parts, work.tables, work.moments)
-            values, chosen = work.release(tables, self._epsilon(work.nano))
+            values, chosen, rows = work.release(tables, self._epsilon(work.nano))
         except Exception:
             # One text whatever happened; the provider's own log has the cause.
             _log.exception("request %s (%s) failed after its charge", request.id, work.about)
             raise EngineError() from None
-        return Answer(id=request.id, verb=request.verb, epsilon=show(work.nano), values=tuple(values), chosen=chosen, scale=work.scale, grid=work.grid)
+        return Answer(id=request.id, verb=request.verb, epsilon=show(work.nano), values=tuple(values), chosen=chosen, scale=work.scale, grid=work.grid, rows=rows)
 
     def _epsilon(self, nano: int) -> Fraction:
         """Loss that each single row may cause."""
@@ -146,8 +154,8 @@ class Curator:
         """Rows of each part + DLap(1/epsilon); one row changes one part's count by 1 (privacy.md 2.1)."""
         scale = float(1 / self._epsilon(nano))
 
-        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
-            return laplace(tables[0], 1, epsilon).tolist(), ()
+        def release(tables: list[Any], epsilon: Fraction) -> _Released:
+            return _Released(laplace(tables[0], 1, epsilon).tolist())
 
         error = f"each count is within ±{laplace_interval(scale, 0.95):,} of the truth in 95 % of cases"
         return _Work(parts, nano, (TableRequest(),), None, release, scale, 1.0, error, _about("noisy_count", parts))
@@ -168,10 +176,10 @@ class Curator:
             raise QueryError(f"sums of `{name}` could pass 2^62 units of {float(unit):g}; the provider must declare rounder bounds or a larger step. Nothing was spent.")
         scale = float(largest / self._epsilon(nano))
 
-        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
+        def release(tables: list[Any], epsilon: Fraction) -> _Released:
             rows, codes = tables[0][..., 0], tables[0][..., 1]
             noisy = laplace(factor * codes + offset * rows, largest, epsilon)
-            return [float(value * unit) for value in noisy.tolist()], ()
+            return _Released([float(value * unit) for value in noisy.tolist()])
 
         error = f"each sum is within ±{laplace_interval(scale, 0.95) * float(unit):,.6g} of the truth in 95 % of cases, {_grid_error(column)}"
         about = _about(f"noisy_sum of {name}", parts)
@@ -181,21 +189,22 @@ class Curator:
         """Two bins: a row in cell k adds k to U and G - k to L, G the last cell; U + DLap(G/epsilon), L + DLap(G/epsilon).
 
         Privacy: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is post-processing. (A mean with
-        noise scaled by the private number of rows would not be private; privacy.md 2.3.)
+        noise scaled by the private number of rows would not be private; privacy.md 2.3.) So is the number of rows, (U + L) / G.
         """
         name, column = self._numeric(request)
         last = column.cells - 1
         scale = float(1 / self._epsilon(nano))
 
-        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
+        def release(tables: list[Any], epsilon: Fraction) -> _Released:
             rows, upper = tables[0][..., 0], tables[0][..., 1]
             noisy = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
             shares = [Fraction(1, 2) if up + low <= 0 else min(Fraction(1), max(Fraction(0), Fraction(up, up + low))) for up, low in zip(*noisy, strict=True)]
-            return [column.number(last * share) for share in shares], ()
+            rows = tuple((up + low) / max(1, last) for up, low in zip(*noisy, strict=True))
+            return _Released([column.number(last * share) for share in shares], rows=rows)
 
         spread = float(column.width * last) * scale
         error = f"an average over n rows has a standard error of about {spread:,.4g} / n to {spread * math.sqrt(2):,.4g} / n, {_grid_error(column)}"
-        return _Work(parts, nano, (TableRequest(),), Moments(name), release, None, None, error, _about(f"noisy_avg of {name}", parts))
+        return _Work(parts, nano, (TableRequest(),), Moments(name), release, spread, float(column.width), error, _about(f"noisy_avg of {name}", parts))
 
     def _exp_mech(self, request: Request, parts: PartSet, nano: int) -> _Work:
         score = require_score(request.score, self.schema)
@@ -205,13 +214,13 @@ class Curator:
         selection = Selection(self.schema, parts, score, lists, request.which, textbook=request.textbook)
         _require_room(selection.cells())
 
-        def release(tables: list[Any], epsilon: Fraction) -> tuple[list[Any], tuple[Spec, ...]]:
+        def release(tables: list[Any], epsilon: Fraction) -> _Released:
             picked = selection.choose(tables, epsilon)
             if isinstance(score, ClassCount):
-                return picked, ()
+                return _Released(picked)
             distinct = {repr(one): one for one in picked if one is not None}
             place = {text: number for number, text in enumerate(distinct)}
-            return [-1 if one is None else place[repr(one)] for one in picked], tuple(distinct.values())
+            return _Released([-1 if one is None else place[repr(one)] for one in picked], tuple(distinct.values()))
 
         options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else max(map(len, selection.lists)))
         # P[score of the choice < best - t] <= m exp(-eta t): a bound for both mechanisms.

@@ -71,7 +71,8 @@ def _fraction(value: object) -> Fraction:
     if isinstance(value, (str, Decimal)):
         number = Decimal(value)
         # Fraction(Decimal("1e999999999")) would build the number; its size is known before that.
-        if not number.is_finite() or number.adjusted() > 12:
-            raise ValueError("too large")
-        return Fraction(number) if number.adjusted() > -400 else Fraction(1, 10**400) * (1 if number > 0 else -1 if number else 0)
+        # What is closer to 0 than any float counts as 0.
+        if not number.is_finite() or number.adjusted() > 12 or number.adjusted() < -330:
+            raise ValueError("too large, or too close to 0")
+        return Fraction(number)
     raise TypeError("not a number")

@@ -100,9 +100,9 @@ class Request(_Frozen):
         reuse: Whether the stored answer to the identical question will do, at no cost.
     """
 
-    id: str = Field(min_length=1, max_length=64)
+    id: str = Field(pattern=r"^[!-~]{1,64}$", examples=["5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e"])
     verb: Verb
-    epsilon: str = Field(max_length=64)
+    epsilon: str = Field(max_length=64, examples=["0.1"])
     parts: WireParts = WireParts()
     column: str | None = None
     score: WireScore | None = None
@@ -128,8 +128,9 @@ class Answer(_Frozen):
         epsilon: What each part was charged, decimal text; the whole collection costs no more.
         values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in ``chosen``.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
-        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none of one scale.
+        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
         grid: Distance of neighbouring possible answers.
+        rows: For ``noisy_avg``: the noisy number of rows of each part, by which its scale and grid are to be divided.
     """
 
     id: str
@@ -139,6 +140,7 @@ class Answer(_Frozen):
     chosen: tuple[WireSpec, ...] = ()
     scale: float | None = None
     grid: float | None = None
+    rows: tuple[float, ...] | None = None
 
     def to_json(self) -> str:
         """Text as it is persisted and sent."""

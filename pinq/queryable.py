@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
+from pinq.answers import noisy
 from pinq.epsilon import Loss, show, to_nano
 from pinq.errors import QueryError
 from pinq.parts import Block, Cross, Part, PartSet, Shards, Spec, bind
@@ -74,39 +75,42 @@ class _Verbs:
         """The public columns."""
         return self._session.schema
 
-    def noisy_count(self, *, epsilon: Loss) -> Any:
+    def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Any:
         """Number of rows of each part, plus discrete Laplace noise of scale 1/epsilon; can be negative.
 
         Args:
             epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
 
         Returns:
-            An int, or an int64 array of the parts' shape.
+            An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and ``interval(0.95)``.
 
         Raises:
             QueryError: Nothing was spent.
             BudgetExceeded: Nothing was spent.
             EngineError: The charge stands.
         """
-        return self._numbers(self._request("noisy_count", epsilon), np.int64)
+        return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
 
-    def noisy_sum(self, column: str, *, epsilon: Loss) -> Any:
+    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Any:
         """Sum of a numeric column over each part, values clamped to the declared bounds, missing ones left out.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units. Errors as in ``noisy_count``.
         """
-        return self._numbers(self._request("noisy_sum", epsilon, column=column), np.float64)
+        return self._numbers(self._request("noisy_sum", epsilon, column=column, reuse=reuse), np.float64)
 
-    def noisy_avg(self, column: str, *, epsilon: Loss) -> Any:
+    def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Any:
         """Average of a numeric column over each part, within its declared bounds; about their middle where a part is empty.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units. Errors as in ``noisy_count``.
         """
-        return self._numbers(self._request("noisy_avg", epsilon, column=column), np.float64)
+        request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
+        numeric = self.schema.numeric(column)
+        return self._numbers(request, np.float64, (numeric.number(0), numeric.number(numeric.cells - 1)))
 
-    def exp_mech(self, candidates: Any = (), *, score: Any, epsilon: Loss, textbook: bool = False) -> Any:
+    def exp_mech(self, candidates: Any = (), *, score: Any, epsilon: Loss, textbook: bool = False, reuse: bool = False) -> Any:
         """Chooses a candidate for each part, better ones more likely.
 
         Args:
@@ -116,12 +120,13 @@ class _Verbs:
             epsilon: Loss of all choices together.
             textbook: Select by the exponential mechanism with its general factor 2, as papers do; for reproducing them.
                 Costs the same and is never better.
+            reuse: As in ``noisy_count``.
 
         Returns:
             The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts' flat order; None for a part
             that its own splits leave nothing to choose from. Errors as in ``noisy_count``.
         """
-        request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook)
+        request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, reuse=reuse)
         if not len(self._parts):
             return []
         answer = self._session.ask(request)
@@ -145,7 +150,9 @@ class _Verbs:
             raise TypeError(f"preview({verb!r}) takes {', '.join(build[verb])}")
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
-    def _request(self, verb: str, epsilon: Loss, *, column: Any = None, candidates: Any = (), score: Any = None, textbook: bool = False) -> Request:
+    def _request(
+        self, verb: str, epsilon: Loss, *, column: Any = None, candidates: Any = (), score: Any = None, textbook: bool = False, reuse: bool = False
+    ) -> Request:
         nano = to_nano(epsilon)
         if column is not None or verb in ("noisy_sum", "noisy_avg"):
             self.schema.numeric(column)
@@ -154,14 +161,13 @@ class _Verbs:
             require_score(score, self.schema)
         return Request.model_construct(
             id=new_id(), verb=verb, epsilon=show(nano), parts=WireParts.of(self._parts), column=column, score=score,
-            candidates=lists if any(lists) else (), which=which, textbook=bool(textbook),
+            candidates=lists if any(lists) else (), which=which, textbook=bool(textbook), reuse=True if reuse else None,
         )
 
-    def _numbers(self, request: Request, kind: Any) -> Any:
+    def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:
         if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
             return np.zeros(self._parts.shape, dtype=kind)
-        values = np.array(self._session.ask(request).values, dtype=kind)
-        return values[0].item() if self._parts.shape == () else values.reshape(self._parts.shape)
+        return noisy(self._session.ask(request), self._parts.shape, kind, bounds)
 
 
 class PrivateQueryable(_Verbs):

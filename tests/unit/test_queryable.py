@@ -19,9 +19,9 @@ from pinq import AnyCut, Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQuerya
 def test_one_part_answers_with_one_value(in_memory: Callable[..., Any]) -> None:
     """Plain Python numbers of the promised kinds."""
     handle = in_memory(100)
-    assert type(handle.noisy_count(epsilon=1)) is int
-    assert type(handle.noisy_sum("age", epsilon=1)) is float
-    assert type(handle.noisy_avg("age", epsilon=1)) is float
+    assert isinstance(handle.noisy_count(epsilon=1), int)
+    assert isinstance(handle.noisy_sum("age", epsilon=1), float)
+    assert isinstance(handle.noisy_avg("age", epsilon=1), float)
     assert isinstance(handle.exp_mech([Values("sex"), Values("job")], score=Gini("income"), epsilon=1), Values)
     assert isinstance(handle.partition(Values("sex"))["Female"], PrivateQueryable)
 
