@@ -55,6 +55,9 @@ def serve(
     tls_cert: Annotated[Path | None, option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
     insecure_http: Annotated[bool, typer.Option("--insecure-http", help="Plain HTTP, to this machine only.")] = False,
+    log: Annotated[Path | None, option("--log", metavar="FILE", help="Where the log of requests goes, JSON lines; by default to standard error.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Counters for Prometheus, to this machine only; by default off.")] = None,
+    rate: Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")] = 500,
 ) -> None:
     """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
 
@@ -62,6 +65,8 @@ def serve(
     """
     from pinq.server.app import create_app
     from pinq.server.datasets import Datasets
+    from pinq.server.limits import Settings
+    from pinq.server.log import RequestLog
     from pinq.server.run import require_secure
     from pinq.server.run import serve as serve_app
 
@@ -69,7 +74,8 @@ def serve(
     require_secure(host, tls_cert, tls_key, insecure_http)  # before minutes are spent on encoding
     datasets = Datasets.open(policies)
     typer.echo(f"Serving {', '.join(datasets)} on {'http' if insecure_http else 'https'}://{host}:{port}. Stop with Ctrl-C.", err=True)
-    serve_app(create_app(datasets), host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http)
+    app = create_app(datasets, Settings(rate=rate), RequestLog(log), metrics_port)
+    serve_app(app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http)
 
 
 def terms_of(policy: Path, max_epsilon: str | None, columns: str | None, verbs: str | None, per_minute: int | None) -> Terms:

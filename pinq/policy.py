@@ -42,6 +42,7 @@ class Policy(_Declared):
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
     max_rows: int = Field(ge=1, le=2**33)
+    padding: str | None = Field(default=None, pattern=r"^[1-9]\d{0,4}(ms|s)$", description="over the network, answers and errors leave at multiples of this time, such as 50ms")
     memory_limit: str | None = Field(default=None, pattern=r"^\d+(\.\d+)? ?(MB|GB|MiB|GiB)$", description="memory that the engine may use before it spills to disk")
     unreviewed: tuple[str, ...] = Field(default=(), description="fields that were read off the data and wait for the provider's word")
     columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1)
@@ -64,6 +65,13 @@ class Policy(_Declared):
     def cap_nano(self) -> int:
         """The cap in nano-epsilons."""
         return to_nano(self.cap, name="cap")
+
+    @property
+    def padding_seconds(self) -> float:
+        """The time bucket in seconds, 0 for none."""
+        if self.padding is None:
+            return 0.0
+        return int(self.padding.removesuffix("ms")) / 1000 if self.padding.endswith("ms") else float(self.padding.removesuffix("s"))
 
     def unreviewed_fields(self) -> list[str]:
         """What still waits for the provider's word, e.g. ``columns.age.upper``."""

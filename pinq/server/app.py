@@ -12,9 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pinq import __version__
-from pinq.errors import PinqError, QueryError
+from pinq.errors import PinqError, QueryError, Unavailable
 from pinq.server.datasets import Datasets
-from pinq.server.gate import Gate, Settings, failure
+from pinq.server.gate import Gate, failure
+from pinq.server.limits import Settings
+from pinq.server.log import RequestLog
+from pinq.server.openapi import describe
 from pinq.server.routes import router
 from pinq.wire import PROTOCOL, Health
 
@@ -25,19 +28,27 @@ Differentially private answers about tables that may not be handed out. Each req
 the same `id` gets the same answer. From Python: `pinq.connect("https://host:port/dataset", token=...)`."""
 
 
-def create_app(datasets: Datasets, settings: Settings = Settings()) -> FastAPI:  # noqa: B008 - frozen
+def create_app(datasets: Datasets, settings: Settings | None = None, log: RequestLog | None = None, metrics_port: int | None = None) -> FastAPI:
     """The application over open datasets; it closes them when it shuts down.
 
     Args:
         datasets: What is served.
-        settings: Limits.
+        settings: Limits, where they differ from the usual.
+        log: The provider's log of requests.
+        metrics_port: Where on this machine Prometheus may ask; None for nowhere.
     """
-    gate = Gate(datasets, settings)
+    gate = Gate(datasets, settings or Settings(), log or RequestLog())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        stop = gate.metrics.serve(metrics_port) if metrics_port is not None else None
+        gate.log.write("started", datasets=sorted(datasets), version=__version__)
         yield
         await gate.close()
+        if stop is not None:
+            stop()
+        gate.log.write("stopped")
+        gate.log.close()
         datasets.close()
 
     app = FastAPI(title="pinq", version=__version__, description=ABOUT, lifespan=lifespan, docs_url="/docs", redoc_url=None)
@@ -46,6 +57,8 @@ def create_app(datasets: Datasets, settings: Settings = Settings()) -> FastAPI: 
     @app.get("/healthz", response_model=Health, tags=["server"])
     async def healthz() -> Health:
         """Says that the server answers, and which protocols it speaks."""
+        if gate.closing:
+            raise Unavailable("the server is shutting down.")
         return Health(version=__version__)
 
     @app.exception_handler(HTTPException)
@@ -61,4 +74,5 @@ def create_app(datasets: Datasets, settings: Settings = Settings()) -> FastAPI: 
     async def refused(_: Request, error: PinqError) -> Response:
         return failure(error)
 
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

@@ -16,7 +16,7 @@ from pinq.grants import Grant
 from pinq.ledger import Ledger
 from pinq.local import open_ledger
 from pinq.policy import Policy, load_policy
-from pinq.tokens import digest, same
+from pinq.tokens import same
 
 __all__ = ["Dataset", "Datasets"]
 
@@ -73,14 +73,14 @@ class Datasets(Mapping[str, Dataset]):
         """
         return cls(Dataset.open(file) for path in paths for file in _files(Path(path)))
 
-    def authorise(self, name: str, token: str) -> tuple[Dataset, Grant]:
-        """The dataset and the grant that a token opens.
+    def authorise(self, name: str, hashed: str) -> tuple[Dataset, Grant]:
+        """The dataset and the grant that the token with a digest opens.
 
         Raises:
             NotAuthorised: One text, after the same work, for an unknown dataset and for a token that is wrong, expired, revoked or another dataset's.
         """
         dataset = self._all.get(name, next(iter(self._all.values())))
-        grant = dataset.holder(digest(token))
+        grant = dataset.holder(hashed)
         if grant is None or dataset.name != name:
             raise NotAuthorised()
         return dataset, grant

@@ -1,123 +1,189 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request's way through the server: limits, token, work in a thread, one shape of error.
+"""One request's way through the server.
 
-Blocking work (ledger, engine) runs in a bounded pool. Each token has a *lane* into it, of which only a few run at a time, so a
-slow analyst waits in a queue of its own.
+::
+
+    token ── limits ── body ── a thread of the pool: authorise, work ── padding ── log, count ── response
+
+Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never runs on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, Unavailable
 from pinq.grants import Grant
 from pinq.server.datasets import Dataset, Datasets
-from pinq.tokens import MAX_TOKEN
+from pinq.server.limits import Guesses, Lanes, Settings
+from pinq.server.log import RequestLog
+from pinq.server.metrics import Metrics
+from pinq.tokens import MAX_TOKEN, digest
 from pinq.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
 
-__all__ = ["Gate", "Settings", "Work", "failure"]
+__all__ = ["Gate", "Visit", "Work", "failure"]
 
-Work = Callable[[Dataset, Grant, bytes], str]
-"""What a route does in the pool: from the dataset, the token's grant and the body to JSON."""
-
+SMALL_BODY = 2**16
+_HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
 _log = logging.getLogger("pinq.server")
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
-class Settings:
-    """A server's limits.
 
-    Attributes:
-        threads: Requests that are worked on at a time.
-        lane: Of those, how many for one token.
-        max_body: Bytes of a request.
-    """
+@dataclass
+class Visit:
+    """What is known of a request: from its start, once its token was accepted, and at its end."""
 
-    threads: int = 16
-    lane: int = 4
-    max_body: int = 8 * 2**20
-    body_seconds: float = 30.0
+    asked: str
+    route: str
+    address: str
+    started: float = field(default_factory=time.monotonic)
+    dataset: Dataset | None = None
+    grant: Grant | None = None
+    request: str | None = None
+
+    @property
+    def opened(self) -> tuple[Dataset, Grant]:
+        """What the token opened."""
+        assert self.dataset is not None
+        assert self.grant is not None
+        return self.dataset, self.grant
+
+
+Work = Callable[[Visit, bytes], str]
+"""What a route does, in the pool: from an accepted visit and the body to JSON."""
 
 
 class Gate:
-    """Lets requests through to the datasets."""
+    """Lets requests through to the datasets.
 
-    def __init__(self, datasets: Datasets, settings: Settings) -> None:
-        self.datasets, self.settings = datasets, settings
+    Args:
+        datasets: What is served.
+        settings: Limits.
+        log: The provider's.
+    """
+
+    def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
+        self.datasets, self.settings, self.log = datasets, settings, log
+        self.metrics = Metrics(datasets)
+        self.closing = False
+        self._lanes, self._guesses = Lanes(settings), Guesses(settings)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
+        # A refusal must not tell one dataset from another, so all refused tokens wait for the longest bucket.
+        self._longest = max(one.policy.padding_seconds for one in datasets.values())
 
-    async def run(self, http: Request, name: str, work: Work) -> Response:
-        """Answers one request on a dataset; whatever goes wrong becomes a failure of one shape."""
+    async def run(self, http: Request, asked: str, work: Work) -> Response:
+        """Answers one request on a dataset."""
+        visit = Visit(asked, http.scope["route"].name, http.client.host if http.client else "-")
+        error: PinqError | None = None
         try:
-            payload = await self._work(http, name, work)
-            return Response(payload, media_type="application/json", headers=_HEADERS)
-        except PinqError as error:
-            return failure(error)
+            payload = await self._work(http, visit, work)
+        except PinqError as raised:
+            error = raised
         except ClientDisconnect:
-            return failure(QueryError("the request was cut off. Nothing was spent."))
+            error = QueryError("the request was cut off. Nothing was spent.")
         except Exception:
             _log.exception("a request failed")
-            return failure(InternalError("Something unexpected went wrong in the server. Please tell the data provider."))
+            error = InternalError("Something unexpected went wrong in the server. Please tell the data provider.")
+        response = Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
+        await self._pad(visit)
+        self._note(visit, response.status_code, None if error is None else error.code)
+        return response
 
     async def close(self) -> None:
-        """Waits for what runs; what was charged is answered or stays charged in the ledger."""
-        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        """Waits for what runs: what is charged gets its answer into the ledger."""
+        self.closing = True
+        await asyncio.to_thread(self._pool.shutdown)
 
-    async def _work(self, http: Request, name: str, work: Work) -> str:
-        token = _token(http)
+    async def _work(self, http: Request, visit: Visit, work: Work) -> str:
+        if self.closing:
+            raise Unavailable("the server is shutting down. Nothing was spent; try again in a moment.")
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
-            raise Unavailable(f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides.")
-        body = await self._body(http)
+            raise QueryError(f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides. Nothing was spent.")
+        token = _token(http)
+        hashed = digest(token)
+        self._guesses.check(visit.address, hashed)
 
-        def job() -> str:
-            dataset, grant = self.datasets.authorise(name, token)
-            return work(dataset, grant, body)
+        def authorised() -> None:
+            visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
 
+        def job(body: bytes) -> str:
+            authorised()
+            return work(visit, body)
+
+        try:
+            async with self._lanes.enter(hashed):
+                if _large(http):  # only who may ask may fill the memory
+                    await self._in_pool(authorised)
+                body = await self._body(http)
+                return await self._in_pool(lambda: job(body))
+        except NotAuthorised:
+            self._guesses.wrong(visit.address, hashed)
+            raise
+        finally:
+            if visit.grant is not None:
+                self._guesses.right(hashed)
+
+    async def _in_pool(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, job)
 
     async def _body(self, http: Request) -> bytes:
-        chunks, size = [], 0
+        chunks, size, most = [], 0, self.settings.max_body
         try:
             async with asyncio.timeout(self.settings.body_seconds):
                 async for chunk in http.stream():
                     size += len(chunk)
-                    if size > self.settings.max_body:
-                        raise QueryError(f"the request is larger than {self.settings.max_body:,} bytes. Ask about fewer parts at a time. Nothing was spent.")
+                    if size > most:
+                        raise QueryError(f"the request is larger than {most:,} bytes. Ask about fewer parts at a time. Nothing was spent.")
                     chunks.append(chunk)
         except TimeoutError:
             raise QueryError(f"the request did not arrive within {self.settings.body_seconds:g} s. Nothing was spent.") from None
         return b"".join(chunks)
 
+    async def _pad(self, visit: Visit) -> None:
+        """Waits for the end of the time bucket. How long work takes follows the rows; which bucket it ends in says less."""
+        bucket = self._longest if visit.dataset is None else visit.dataset.policy.padding_seconds
+        if bucket:
+            elapsed = time.monotonic() - visit.started
+            await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
+
+    def _note(self, visit: Visit, status: int, code: str | None) -> None:
+        name = visit.dataset.name if visit.dataset is not None else None
+        analyst = visit.grant.analyst if visit.grant is not None else None
+        self.metrics.count(name or "-", visit.route, status, code)
+        took = round(1000 * (time.monotonic() - visit.started), 1)
+        self.log.write(
+            "request", route=visit.route, dataset=name or visit.asked[:64], analyst=analyst, address=visit.address, status=status, code=code, request=visit.request, ms=took
+        )
+
 
 def failure(error: PinqError, status: int | None = None) -> Response:
     """An error as a response. What a ledger's error says of files is the provider's."""
-    shown = LedgerError("The ledger cannot be used now. The data provider finds the details in the server's log.") if isinstance(error, LedgerError) else error
+    shown = LedgerError("The ledger cannot be used now. The data provider finds the reason in the server's log.") if isinstance(error, LedgerError) else error
     headers = dict(_HEADERS)
     if isinstance(error, NotAuthorised):
         headers["WWW-Authenticate"] = "Bearer"
     if (wait := getattr(error, "retry_after", None)) is not None:
-        headers["Retry-After"] = str(max(1, round(wait)))
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
     return Response(Failure.of(shown).model_dump_json(exclude_none=True), status or status_of(error), headers, "application/json")
-
-
-def malformed(error: ValidationError) -> QueryError:
-    """A request that is none, with the first places that are wrong."""
-    said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors(include_url=False, include_input=False)[:3])
-    return QueryError(f"the request is malformed: {said[:500]}. Nothing was spent.")
-
-
-_HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
 
 
 def _token(http: Request) -> str:
     scheme, _, token = http.headers.get("authorization", "").partition(" ")
     return token if scheme.lower() == "bearer" and len(token) <= MAX_TOKEN else ""
+
+
+def _large(http: Request) -> bool:
+    length = http.headers.get("content-length", "")
+    return http.method == "POST" and not (length.isascii() and length.isdigit() and int(length[:20]) <= SMALL_BODY)

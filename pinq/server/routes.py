@@ -10,12 +10,11 @@ from pydantic import ValidationError
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
+from pinq.epsilon import MAX_EPSILON
 from pinq.errors import QueryError
-from pinq.grants import Grant
 from pinq.local import budget, history
 from pinq.queries import Answer, Request
-from pinq.server.datasets import Dataset
-from pinq.server.gate import Gate, malformed
+from pinq.server.gate import Gate, Visit
 from pinq.wire import SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
 
 __all__ = ["router"]
@@ -31,6 +30,10 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+_EXAMPLE = {"id": "5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e", "verb": "noisy_count", "epsilon": "0.1"}
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Request"}, "example": _EXAMPLE}}}}
+
+
 def router(gate: Gate) -> APIRouter:
     """The routes over a gate's datasets."""
     routes = APIRouter(tags=["analyst"], responses=_ERRORS)
@@ -43,38 +46,69 @@ def router(gate: Gate) -> APIRouter:
     @routes.get("/{dataset}/budget", response_model=WireBudget)
     async def show_budget(dataset: str, http: HTTPRequest) -> Response:
         """What was granted, spent, and remains."""
-        return await gate.run(http, dataset, lambda of, grant, _: WireBudget.of(budget(of.ledger, grant.analyst)).model_dump_json())
+        return await gate.run(http, dataset, _budget)
 
     @routes.get("/{dataset}/history", response_model=History)
     async def show_history(dataset: str, http: HTTPRequest) -> Response:
         """What was asked, what it cost, what came back."""
-        return await gate.run(http, dataset, lambda of, grant, _: History(lines=tuple(history(of.ledger, grant.analyst))).model_dump_json(exclude_none=True))
+        return await gate.run(http, dataset, _history)
 
-    @routes.post("/{dataset}/query", response_model=Answer)
+    @routes.post("/{dataset}/query", response_model=Answer, openapi_extra=_BODY)
     async def query(dataset: str, http: HTTPRequest) -> Response:
         """Asks a question: charged once for its `id`, before the data is read."""
-        known = http.headers.get(SCHEMA_HEADER)
-        return await gate.run(http, dataset, lambda of, grant, body: of.curator.ask(grant.analyst, _request(of, body, known)).to_json())
+        return await gate.run(http, dataset, lambda visit, body: _query(visit, body, http.headers.get(SCHEMA_HEADER)))
 
-    @routes.post("/{dataset}/preview", response_model=WirePreview)
+    @routes.post("/{dataset}/preview", response_model=WirePreview, openapi_extra=_BODY)
     async def preview(dataset: str, http: HTTPRequest) -> Response:
         """What a question would cost and how exact its answer would be. Free."""
-        known = http.headers.get(SCHEMA_HEADER)
-        return await gate.run(http, dataset, lambda of, grant, body: WirePreview.of(of.curator.preview(grant.analyst, _request(of, body, known))).model_dump_json())
+        return await gate.run(http, dataset, lambda visit, body: _preview(visit, body, http.headers.get(SCHEMA_HEADER)))
 
     return routes
 
 
-def _describe(dataset: Dataset, grant: Grant, _: bytes) -> str:
+def _describe(visit: Visit, _: bytes) -> str:
+    dataset, grant = visit.opened
     schema = dataset.curator.schema
     told = Description(dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms))
     return told.model_dump_json(by_alias=True)
 
 
-def _request(dataset: Dataset, body: bytes, known: str | None) -> Request:
-    if known is not None and known != dataset.curator.schema.digest:
+def _budget(visit: Visit, _: bytes) -> str:
+    dataset, grant = visit.opened
+    return WireBudget.of(budget(dataset.ledger, grant.analyst)).model_dump_json()
+
+
+def _history(visit: Visit, _: bytes) -> str:
+    dataset, grant = visit.opened
+    return History(lines=tuple(history(dataset.ledger, grant.analyst))).model_dump_json(exclude_none=True)
+
+
+def _query(visit: Visit, body: bytes, schema: str | None) -> str:
+    dataset, grant = visit.opened
+    return dataset.curator.ask(grant.analyst, _request(visit, body, schema)).to_json()
+
+
+def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
+    dataset, grant = visit.opened
+    return WirePreview.of(dataset.curator.preview(grant.analyst, _request(visit, body, schema))).model_dump_json()
+
+
+def _request(visit: Visit, body: bytes, schema: str | None) -> Request:
+    dataset, _ = visit.opened
+    if schema is not None and schema != dataset.curator.schema.digest:
         raise QueryError("the data provider changed the policy since this handle was opened; connect again. Nothing was spent.")
     try:
-        return Request.from_json(body)
+        request = Request.from_json(body)
     except ValidationError as error:
-        raise malformed(error) from None
+        raise _malformed(error) from None
+    visit.request = request.id
+    return request
+
+
+def _malformed(error: ValidationError) -> QueryError:
+    """A request that is none, with the first places that are wrong. Quotes the request alone."""
+    problems = error.errors(include_url=False, include_input=False)
+    if problems[0]["loc"] == ("epsilon",):
+        return QueryError(f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}. Nothing was spent.')
+    said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in problems[:3])
+    return QueryError(f"the request is malformed: {said[:500]}. Nothing was spent.")

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider's log of requests: one JSON object a line. It names who asked which route and what became of it; never a value, a row or a token."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any, TextIO
+
+from pinq.grants import now
+
+__all__ = ["RequestLog"]
+
+
+class RequestLog:
+    """Writes to a file that only the provider can read, else to the standard error stream.
+
+    Args:
+        file: Where to; made with mode 0600, appended to.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._lock = threading.Lock()
+        self._out: TextIO = sys.stderr if file is None else os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8")
+
+    def write(self, event: str, **facts: Any) -> None:
+        """One line; facts that are None are left out."""
+        line = {"at": now().isoformat(timespec="milliseconds"), "event": event} | {name: value for name, value in facts.items() if value is not None}
+        with self._lock:
+            self._out.write(json.dumps(line) + "\n")
+            self._out.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._out is not sys.stderr:
+            self._out.close()
