@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server is killed a hundred times while clients ask: no answer that was charged is lost, none is given twice with other noise."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+
+from servers import Zygote, free_port, publish, token_of
+
+import pinq
+from pinq.epsilon import to_nano
+from pinq.local import open_ledger
+from pinq.queries import Answer, Request
+
+KILLS = 100
+CLIENTS = 4
+SEED = 20261121
+
+
+def test_killed_a_hundred_times_while_clients_ask(tmp_path: Path) -> None:
+    """Clients never see the kills: each question gets an answer, one charge and one answer in the log, and asking again by its id gets the same bytes."""
+    policy, port, chance = publish(tmp_path), free_port(), random.Random(SEED)
+    url, tokens = f"http://127.0.0.1:{port}/people", [token_of(policy, f"ana{i}", 100) for i in range(CLIENTS)]
+    zygote, stop = Zygote(port, policy), threading.Event()
+    seen: list[dict[str, str]] = [{} for _ in range(CLIENTS)]
+    problems: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with pinq.connect(url, token=tokens[number], insecure_http=True, timeout=120) as handle:
+                asked = 0
+                while not stop.is_set():
+                    # Every third question is an old one.
+                    name = f"{number}-{asked // 3 if asked % 3 == 2 else asked}"
+                    answer = handle._session.ask(Request(id=name, verb="noisy_count", epsilon="0.0001")).to_json()
+                    assert seen[number].setdefault(name, answer) == answer, "an answer was given twice with other noise"
+                    asked += 1
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
+    try:
+        server = zygote.start()
+        for thread in threads:
+            thread.start()
+        for _ in range(KILLS):
+            before = sum(map(len, seen))
+            end = time.monotonic() + 30
+            while sum(map(len, seen)) == before and time.monotonic() < end and not problems:
+                time.sleep(0.002)
+            time.sleep(0.1 * chance.random())
+            zygote.kill(server)
+            server = zygote.start()
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=150)
+        zygote.kill(server)
+    finally:
+        stop.set()
+        zygote.close()
+    assert not problems, problems[0]
+    ledger = open_ledger(pinq.load_policy(policy))
+    ledger.verify()
+    events = [event for event in ledger.events() if event.kind in ("charge", "answer")]
+    charged = [(event.analyst, event.request) for event in events if event.kind == "charge"]
+    assert len(charged) == len(set(charged)), "a request was charged twice"
+    for number in range(CLIENTS):
+        analyst = f"ana{number}"
+        stored = {name: Answer.from_json(payload).to_json() for name, payload in ledger.payloads(analyst).items()}
+        assert stored == seen[number], "an answer was lost, or given and not kept"
+        assert {name for who, name in charged if who == analyst} == set(stored), "a charge has no answer"
+        assert ledger.grants()[analyst].spent == to_nano("0.0001") * len(stored)
+    assert sum(map(len, seen)) > KILLS
+    assert json.loads(next(iter(seen[0].values())))["verb"] == "noisy_count"
+    ledger.close()
