@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import postgresql as postgresql_server
 import pytest
 from handles import engine_of, ledger_of
 from hypothesis import HealthCheck, settings
+from wheels import build_wheel
 
 import pinq
 from pinq.curator import Curator
@@ -94,3 +97,29 @@ def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[...
     yield make
     for one in opened:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """The URL of a PostgreSQL server that this session started."""
+    with postgresql_server.running() as url:
+        yield url
+
+
+@pytest.fixture
+def postgresql(postgresql_url: str) -> str:
+    """The URL of a database of the test's own."""
+    import sqlalchemy as sa
+
+    admin = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    name = f"test_{os.urandom(6).hex()}"
+    with admin.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    admin.dispose()
+    return postgresql_url.rsplit("/", 1)[0] + f"/{name}"
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("dist"))

@@ -129,7 +129,7 @@ class Gate:
                 body = await self._body(http)
                 return await self._in_pool(lambda: job(body))
         except NotAuthorised:
-            self._guesses.wrong(visit.address, hashed)
+            self._guesses.wrong(visit.address)
             raise
         finally:
             if visit.grant is not None:

@@ -105,16 +105,15 @@ class Guesses:
             raise TooManyRequests("too many wrong tokens. Nothing was spent. Try again in a minute.", MINUTE - self.clock() % MINUTE)
 
     def right(self, hashed: str) -> None:
-        """A token that opened a dataset; the last few thousand are remembered."""
+        """A token that opened a dataset, perhaps revoked since: it is looked at again each time. The last few thousand are remembered."""
         self._right.pop(hashed, None)
         self._right[hashed] = None
         if len(self._right) > MANY:
             self._right.pop(next(iter(self._right)))
 
-    def wrong(self, address: str, hashed: str) -> None:
-        """One that opened none (any more)."""
+    def wrong(self, address: str) -> None:
+        """A token that did not open what was asked."""
         self._turn()
-        self._right.pop(hashed, None)
         self._wrong[address] += 1
         self._total += 1
 

@@ -4,29 +4,16 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*command: object, cwd: Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+from wheels import environment, run
 
 
 @pytest.mark.slow
-def test_the_wheel_works_in_a_fresh_environment(tmp_path: Path) -> None:
+def test_the_wheel_works_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
     """The base install imports and shows its help; with the provider's side it answers a question."""
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "dist", ROOT, cwd=tmp_path)
-    wheel = next((tmp_path / "dist").glob("pinq_miners-*.whl"))
-    venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=tmp_path)
+    python = environment(tmp_path / "env", wheel)
     assert "grant" in run(tmp_path / "env" / "bin" / "pinq", "--help", cwd=tmp_path)
     run(python, "-c", "import pinq, miners; from miners import DiffPID3; from pinq import Values", cwd=tmp_path)
     missing = subprocess.run([str(python), "-c", "import duckdb"], cwd=tmp_path, capture_output=True, check=False)

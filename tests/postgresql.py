@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real PostgreSQL server for tests, where one is installed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BIN = next((path for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+HERE = BIN is not None or shutil.which("initdb") is not None
+SKIPPED = "NO POSTGRESQL: apt-get install postgresql to test the shared ledger"
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """A fresh server on a free port of this machine; as root it runs as the user postgres, for it refuses root."""
+    where = (BIN or Path(shutil.which("initdb") or "").parent).resolve()
+    root = os.geteuid() == 0
+    home = Path(tempfile.mkdtemp(prefix="pinq-postgresql-"))
+    if root:
+        shutil.chown(home, "postgres")
+    user = pwd.getpwnam("postgres").pw_uid if root else None
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def run(*command: str) -> None:
+        subprocess.run([str(where / command[0]), "-D", str(home / "data"), *command[1:]], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user, cwd=home)
+
+    try:
+        run("initdb", "-A", "trust", "-U", "postgres")
+        run("pg_ctl", "-w", "-l", str(home / "log"), "-o", f"-p {port} -k {home} -c listen_addresses=127.0.0.1", "start")
+        yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        if (home / "data" / "postmaster.pid").exists():
+            run("pg_ctl", "-w", "-m", "immediate", "stop")
+        shutil.rmtree(home, ignore_errors=True)
