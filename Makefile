@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-unit test-privacy test-e2e lint types check examples benchmark reproduce-fs wheel clean
+.PHONY: help setup demo test test-unit test-privacy test-e2e attack lint types check examples benchmark reproduce-fs wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -37,6 +37,9 @@ $(VENV)/.dev: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+attack: $(READY) ## fifty thousand malformed requests against a server (make test sends ten thousand)
+	PINQ_ATTACK=1 $(BIN)/python -m pytest -s tests/e2e/test_server_fuzz.py
+
 lint: $(VENV)/.dev ## style and import directions
 	$(BIN)/ruff check pinq miners tests examples benchmarks
 	$(BIN)/lint-imports
@@ -53,6 +56,7 @@ check: lint types test ## all that must hold before a commit lands
 
 benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python benchmarks/layer.py
+	$(BIN)/python benchmarks/server.py
 	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python -m benchmarks.trees
 
