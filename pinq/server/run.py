@@ -21,7 +21,7 @@ def serve(app: FastAPI, *, host: str = "0.0.0.0", port: int = 8443, tls_cert: Pa
     require_secure(host, tls_cert, tls_key, insecure_http)
     config = uvicorn.Config(
         app, host=host, port=port, ssl_certfile=None if insecure_http else tls_cert, ssl_keyfile=None if insecure_http else tls_key,
-        log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=1000, proxy_headers=False,
+        http="h11", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=1000, proxy_headers=False,
     )
     uvicorn.Server(config).run()
 
