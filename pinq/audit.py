@@ -22,7 +22,7 @@ from pinq.claim import ledger_url
 from pinq.composition import Costs
 from pinq.epsilon import exact, show
 from pinq.errors import QueryError
-from pinq.grants import load_demand, now
+from pinq.grants import FREE, Terms, load_demand, now
 from pinq.ledger import Event, Ledger
 from pinq.policy import Policy, load_policy
 from pinq.schema import closest
@@ -164,8 +164,8 @@ class Audit:
 
     @property
     def changes(self) -> list[Line]:
-        """Grants, extensions, revocations and changes of the policy."""
-        return [line for line in self.lines if line.kind in ("created", "policy", "grant", "extend", "revoke")]
+        """Grants, extensions, terms, tokens, revocations and changes of the policy."""
+        return [line for line in self.lines if line.kind in ("created", "policy", "grant", "extend", "terms", "token", "revoke")]
 
     @property
     def requests(self) -> list[Line]:
@@ -298,11 +298,15 @@ def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tu
         until, what = body["expires"] or "", []
         if event.kind == "grant":
             account.limit, account.expires, account.granted, account.revoked = body["limit"], until, True, False
-            what.append(f"epsilon {show(account.limit)}")
+            what += [f"epsilon {show(account.limit)}"] + ([str(terms)] if (terms := Terms.of(body)) != FREE else [])
         else:
             account.limit, account.expires = account.limit + body["more"], until or account.expires
             what += [f"epsilon +{show(body['more'])}, now {show(account.limit)}"] if body["more"] else []
         return {"about": ", ".join(what + ([f"until {when(until)}"] if until else [])), "expires": until}
+    if event.kind == "terms":
+        return {"about": str(Terms.of(body))}
+    if event.kind == "token":
+        return {"about": "another token; the old one ended"}
     if event.kind == "revoke":
         account.revoked = True
         return {"about": f"{show(account.spent)} of {show(account.limit)} was spent"}

@@ -151,6 +151,7 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     """Show who was granted what, and what is left of it."""
     from pinq.audit import print_table
     from pinq.epsilon import show as decimal
+    from pinq.grants import FREE
     from pinq.provider import show as status_of
 
     status = status_of(policy)
@@ -163,8 +164,11 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     if not status.accounts:
         out.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
         return
-    rows = [[one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), until(one)] for one in status.accounts]
-    print_table(out, ["analyst", "state", "limit >", "spent >", "remaining >", "expires"], rows)
+    rows = [
+        [one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), until(one), str(one.terms) if one.terms != FREE else ""]
+        for one in status.accounts
+    ]
+    print_table(out, ["analyst", "state", "limit >", "spent >", "remaining >", "expires", "terms"], rows)
 
 
 @app.command(rich_help_panel="Grant")

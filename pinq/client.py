@@ -150,9 +150,9 @@ class RemoteSession:
 def _split(url: str, verify: bool | str | os.PathLike[str], insecure_http: bool) -> tuple[str, str, ssl.SSLContext | None]:
     """The server's root, the dataset, and how to trust its certificate (None for plain HTTP)."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url if isinstance(url, str) else "")
         _ = parts.port
-    except (ValueError, TypeError, AttributeError):
+    except ValueError:
         parts = urlsplit("")
     where, _, dataset = parts.path.rstrip("/").rpartition("/")
     if parts.scheme not in ("https", "http") or not parts.hostname or not dataset or parts.query or parts.fragment or parts.username is not None:
