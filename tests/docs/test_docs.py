@@ -17,6 +17,7 @@ from pinq import errors
 from pinq.local import open_ledger
 from pinq.policy import DatabaseTable, Policy
 from pinq.schema import Categorical, Numeric, PrivacyUnit
+from pinq.wire import STATUSES
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -77,6 +78,22 @@ def test_every_policy_key_is_documented(model: type) -> None:
     for name, field in model.model_fields.items():
         if name != "folder":
             assert re.search(rf"\b{field.alias or name}\b", REFERENCE), name
+
+
+def test_every_promise_names_a_test() -> None:
+    """The threat model's tests exist, by file and by name."""
+    named = re.findall(r"`(tests/[\w/]+(?:\.py)?/?)(?:::(\w+))?`", (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    for file, test in named:
+        assert (ROOT / file).exists(), file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+def test_every_status_is_documented() -> None:
+    """The page about servers has every error that can cross the wire, with its status."""
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    for kind, status in STATUSES.items():
+        assert re.search(rf"\| {status} \| .*`{kind.code}`.*`{kind.__name__}`", page), kind
 
 
 def test_every_error_is_drawn() -> None:
