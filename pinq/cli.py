@@ -51,7 +51,9 @@ EXAMPLES = """\
 
 [cyan]pinq audit p.yaml --html -o audit.html[/cyan]
 
-From Python: [cyan]pinq.open("p.yaml", analyst="ana").noisy_count(epsilon=0.1)[/cyan]
+[cyan]pinq serve p.yaml --tls-cert cert.pem --tls-key key.pem[/cyan]  [dim](for analysts elsewhere)[/dim]
+
+From Python: [cyan]pinq.open("p.yaml", analyst="ana").noisy_count(epsilon=0.1)[/cyan], or [cyan]pinq.connect("https://host:8443/NAME", token=...)[/cyan]
 """
 
 app = typer.Typer(
@@ -212,16 +214,18 @@ ScoreName = StrEnum("ScoreName", ["gini", "info_gain", "max_class", "mutual_info
 @app.command(rich_help_panel="Ask")
 @guarded
 def query(
-    policy: PolicyFile,
+    dataset: Annotated[str, argument("POLICY|URL", "The policy file, or where it is served: https://host:8443/NAME.")],
     verb: Annotated[Verb, argument("VERB", "count, sum, avg or choose.")],
     column: Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")] = None,
     *,
-    analyst: Annotated[str, option("--analyst", metavar="ANALYST", help="Whose budget is charged.")],
+    analyst: Annotated[str | None, option("--analyst", metavar="ANALYST", help="Whose budget is charged; at a URL the token says it.")] = None,
     epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.")],
     partition: Annotated[list[str] | None, option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated.")] = None,
     candidate: Annotated[list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")] = None,
     score: Annotated[ScoreName | None, option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")] = None,
     target: Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: what to predict.")] = None,
+    verify: Annotated[Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")] = None,
+    insecure_http: Annotated[bool, typer.Option("--insecure-http", help="For a URL: plain HTTP, on this machine only.")] = False,
     preview: Annotated[bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -236,9 +240,7 @@ def query(
     [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target income --analyst ana --epsilon 0.1[/cyan]
     """
     _require_usage(verb, column, candidate, score, target)
-    from pinq.local import open as open_handle
-
-    handle = open_handle(policy, analyst=analyst)
+    handle = _handle(dataset, analyst, verify, insecure_http)
     schema = handle.schema
     asked = handle.partition(*(_spec(text, schema) for text in partition)) if partition else handle
     name = {"choose": "exp_mech"}.get(verb.value, f"noisy_{verb.value}")
@@ -252,6 +254,21 @@ def query(
         return
     expected = asked.preview(name, **words).error
     _print_answer(handle, asked, getattr(asked, name)(**words), expected, as_json)
+
+
+def _handle(dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool) -> PrivateQueryable:
+    """A handle on a policy's dataset in this process, or on a server's; its token comes from the environment or a file."""
+    if "://" in dataset:
+        from pinq.client import connect
+
+        if analyst is not None:
+            raise typer.BadParameter("--analyst is for a policy file; at a URL the token (PINQ_TOKEN) says who asks")
+        return connect(dataset, verify=verify or True, insecure_http=insecure_http)
+    from pinq.local import open as open_handle
+
+    if analyst is None:
+        raise typer.BadParameter("--analyst is needed with a policy file")
+    return open_handle(dataset, analyst=analyst)
 
 
 def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, score: ScoreName | None, target: str | None) -> None:

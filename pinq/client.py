@@ -66,7 +66,7 @@ class RemoteSession:
         self._client = httpx.Client(base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None)
         try:
             told = self._get("", Description)
-            self.name, self.analyst, self.schema, self.terms = told.dataset, told.analyst, told.columns, told.terms
+            self.name, self.analyst, self.schema = told.dataset, told.analyst, told.columns
             if self.schema.digest != told.digest:
                 raise Unavailable("The server's schema does not read the same here; use the same version of pinq on both sides.")
         except BaseException:
@@ -89,6 +89,10 @@ class RemoteSession:
     def history(self) -> list[Asked]:
         """The analyst's own lines of the log, with the answers."""
         return list(self._get("/history", History).lines)
+
+    def terms(self) -> str:
+        """What the analyst's grant allows, as the ledger has it now."""
+        return self._get("", Description).terms
 
     def close(self) -> None:
         """Closes the connections."""

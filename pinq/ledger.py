@@ -18,7 +18,6 @@ import json
 import os
 import random
 import secrets
-import sqlite3
 import threading
 import time
 import weakref
@@ -35,6 +34,7 @@ from pinq.composition import Demand
 from pinq.epsilon import show
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
 from pinq.grants import FREE, Book, Grant, Terms, dump_demand, meaning, now, refusal_body
+from pinq.sqlite import BUSY_SECONDS, busy, prepare
 
 __all__ = ["Event", "Ledger"]
 
@@ -61,8 +61,6 @@ _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _news = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
 _by_request = sa.select(_events.c.kind, _events.c.seq, _events.c.body).where(_events.c.analyst == sa.bindparam("who"), _events.c.request == sa.bindparam("id"))
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
-
-BUSY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Ledger:
             # Whoever forgets close() leaves no open connection behind.
             self._closing = weakref.finalize(self, self._engine.dispose)
             if self._sqlite:
-                sa.event.listen(self._engine, "connect", _sqlite_pragmas)
+                sa.event.listen(self._engine, "connect", prepare)
             self._reset()
             with self._transaction() as connection:
                 _metadata.create_all(connection)
@@ -436,7 +434,7 @@ class Ledger:
                     connection.exec_driver_sql("SELECT 1 FROM sqlite_master").close()
                 return
             except sa.exc.OperationalError as error:
-                if not _busy(error) or time.monotonic() > deadline:
+                if not busy(error) or time.monotonic() > deadline:
                     raise
                 connection.rollback()
                 time.sleep(random.uniform(0.0001, 0.001))
@@ -474,24 +472,6 @@ class Ledger:
 
     def _shown(self) -> str:
         return str(self._file) if self._file is not None else sa.make_url(self.url).render_as_string(hide_password=True)
-
-
-def _sqlite_pragmas(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions begin where we say so
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=0"):
-        deadline = time.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                connection.execute(f"PRAGMA {pragma}").close()
-                break
-            except sqlite3.OperationalError as error:
-                if not _busy(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(random.uniform(0.0001, 0.005))
-
-
-def _busy(error: Exception) -> bool:
-    return "locked" in str(error) or "busy" in str(error)
 
 
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:

@@ -44,6 +44,10 @@ class LocalSession:
         """The analyst's own lines of the log, with the answers."""
         return history(self._curator.ledger, self._analyst)
 
+    def terms(self) -> str:
+        """What the analyst's grant allows, as the ledger has it now."""
+        return str(self._curator.ledger.grants()[self._analyst].terms)
+
     def close(self) -> None:
         """Frees the encoded copy and the ledger's connections."""
         self._curator.close()

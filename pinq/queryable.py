@@ -61,6 +61,7 @@ class Session(Protocol):
     def preview(self, request: Request) -> Preview: ...
     def budget(self) -> Budget: ...
     def history(self) -> list[Asked]: ...
+    def terms(self) -> str: ...
     def close(self) -> None: ...
 
 
@@ -180,6 +181,11 @@ class PrivateQueryable(_Verbs):
     def budget(self) -> Budget:
         """What was granted, spent, and remains. Follows the ledger."""
         return self._session.budget()
+
+    @property
+    def terms(self) -> str:
+        """What the grant allows beside the budget, in words."""
+        return self._session.terms()
 
     def parts(self) -> Parts:
         """This part as a collection of one: where a frontier starts."""

@@ -328,7 +328,7 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
                 handle.exp_mech([Values("sex"), Values("job")], score=Gini("income"), epsilon=0.1)
             with pytest.raises(pinq.NotAllowed):
                 handle.preview("noisy_count", epsilon=0.6)
-        assert far._session.terms == "epsilon at most 0.5 a query; columns sex, income; verbs noisy_count, exp_mech; 3 queries a minute"
+        assert far.terms == near.terms == "epsilon at most 0.5 a query; columns sex, income; verbs noisy_count, exp_mech; 3 queries a minute"
         far.noisy_count(epsilon=0.1)
         near.noisy_count(epsilon=0.1)
         far.partition(Values("sex")).noisy_count(epsilon=0.1)

@@ -181,5 +181,10 @@ def test_what_is_no_http(target: Target) -> None:
                 continue
         assert not NEVER.search(said)
         assert not said or said.split()[1] in ("400", "401", "404", "405", "431"), said
+    with suppress(OSError), socket.create_connection(("127.0.0.1", target.port), timeout=10) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\n")
+        for _ in range(4000):
+            raw.sendall(b"x: " + b"y" * 1000 + b"\r\n")
+        pytest.fail("the server takes headers without end")
     target.connection.request("GET", "/healthz")
     assert target.connection.getresponse().read()

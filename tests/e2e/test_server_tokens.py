@@ -63,6 +63,10 @@ def test_one_answer_for_every_token_that_does_not_count(server: Server) -> None:
         status, text, _ = seen.pop()
         assert status == 401
         assert json.loads(text) == {"code": "not-authorised", "message": str(NotAuthorised())}
+    asked = pinq_command("query", server.url(), "count", "--epsilon", "0.5", "--insecure-http", "--json", PINQ_TOKEN=fresh)
+    assert abs(json.loads(asked)["value"] - 400) < 60
+    with pytest.raises(AssertionError, match="the token"):
+        pinq_command("query", server.url(), "count", "--epsilon", "0.5", "--insecure-http", "--analyst", "replaced", PINQ_TOKEN=fresh)
     with pytest.raises(pinq.NotAuthorised, match="No valid grant"):
         pinq.connect(server.url(), token=new_token(), **server.words())
 
