@@ -60,6 +60,7 @@ _answers = sa.Table(
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _news = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
 _by_request = sa.select(_events.c.kind, _events.c.seq, _events.c.body).where(_events.c.analyst == sa.bindparam("who"), _events.c.request == sa.bindparam("id"))
+_requests = sa.select(_events).where(_events.c.analyst == sa.bindparam("who"), _events.c.kind.in_(["charge", "refusal"])).order_by(_events.c.seq)
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
 
 
@@ -162,6 +163,12 @@ class Ledger:
         for number, row in enumerate(rows, start=1):
             chain = self._verified(row, number, chain)
             yield Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash)
+
+    def requests_of(self, analyst: str) -> list[Event]:
+        """An analyst's charges and refusals, oldest first. Costs what the analyst asked, not what all did."""
+        with self._lock, self._transaction(write=False) as connection:
+            rows = connection.execute(_requests, {"who": analyst}).fetchall()
+        return [Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash) for row in rows]
 
     def answer_of(self, analyst: str, request: str) -> tuple[Event | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""

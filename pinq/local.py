@@ -111,9 +111,7 @@ def history(ledger: Ledger, analyst: str) -> list[Asked]:
     """An analyst's charges and refusals, oldest first; ``spent`` is the total after each."""
     costs, lines = Costs(), []
     answers = ledger.payloads(analyst)
-    for event in ledger.events():
-        if event.analyst != analyst or event.kind not in ("charge", "refusal"):
-            continue
+    for event in ledger.requests_of(analyst):
         line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
         if event.kind == "charge":
             costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])

@@ -42,6 +42,7 @@ def create_app(datasets: Datasets, settings: Settings | None = None, log: Reques
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         stop = gate.metrics.serve(metrics_port) if metrics_port is not None else None
+        gate.log.capture("uvicorn.error")
         gate.log.write("started", datasets=sorted(datasets), version=__version__)
         yield
         await gate.close()

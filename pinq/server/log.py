@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -13,6 +14,15 @@ from typing import Any, TextIO
 from pinq.grants import now
 
 __all__ = ["RequestLog"]
+
+
+class _Lines(logging.Handler):
+    def __init__(self, log: RequestLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.write("server", level=record.levelname.lower(), message=record.getMessage()[:200])
 
 
 class RequestLog:
@@ -32,6 +42,12 @@ class RequestLog:
         with self._lock:
             self._out.write(json.dumps(line) + "\n")
             self._out.flush()
+
+    def capture(self, name: str) -> None:
+        """Takes what a library logs, as lines of our own: its message, never a trace."""
+        logger = logging.getLogger(name)
+        logger.handlers = [_Lines(self)]
+        logger.propagate = False
 
     def close(self) -> None:
         """Closes the file."""

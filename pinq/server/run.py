@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+import ssl
 from pathlib import Path
 
 import uvicorn
@@ -14,16 +16,20 @@ from pinq.errors import PolicyError
 __all__ = ["require_secure", "serve"]
 
 SHUTDOWN_SECONDS = 30
+KEEP_ALIVE_SECONDS = 30
+MAX_CONNECTIONS = 1000
 
 
 def serve(app: FastAPI, *, host: str = "0.0.0.0", port: int = 8443, tls_cert: Path | None = None, tls_key: Path | None = None, insecure_http: bool = False) -> None:
     """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs. Errors as in ``require_secure``."""
     require_secure(host, tls_cert, tls_key, insecure_http)
     config = uvicorn.Config(
-        app, host=host, port=port, ssl_certfile=None if insecure_http else tls_cert, ssl_keyfile=None if insecure_http else tls_key,
-        http="h11", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=1000, proxy_headers=False,
+        app, ssl_certfile=None if insecure_http else tls_cert, ssl_keyfile=None if insecure_http else tls_key,
+        http="h11",  # bounds the headers that it takes, which the C parser does not
+        log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=MAX_CONNECTIONS,
     )
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run(sockets=[_listen(host, port)])
 
 
 def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insecure_http: bool) -> None:
@@ -32,9 +38,22 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
         raise PolicyError(f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host 127.0.0.1, or --tls-cert and --tls-key.")
     if not insecure_http and (tls_cert is None or tls_key is None):
         raise PolicyError("Give a certificate and its key (--tls-cert, --tls-key), or --insecure-http to serve this machine only.")
-    for file in () if insecure_http else (tls_cert, tls_key):
-        if file is not None and not file.is_file():
-            raise PolicyError(f"There is no file {file}.")
+    if insecure_http or tls_cert is None:
+        return
+    try:
+        # An encrypted key would ask for its password on a terminal that a server does not have.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password="")
+    except FileNotFoundError:
+        raise PolicyError(f"There is no file {tls_cert if not tls_cert.is_file() else tls_key}.") from None
+    except OSError as error:  # ssl.SSLError among them
+        raise PolicyError(f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted): {error.strerror or error}.") from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+    except OSError as error:
+        raise PolicyError(f"Port {port} of {host} cannot be used: {error.strerror}. Choose another with --port.") from None
 
 
 def _loopback(host: str) -> bool:

@@ -398,6 +398,10 @@ def test_serving_says_what_it_needs(tmp_path: Path) -> None:
     assert "has no policy" in refused(tmp_path / "empty", "--insecure-http")
     assert "Two policies call their dataset 'people'" in refused(tmp_path / "one", tmp_path / "two", "--insecure-http")
     assert "There is no file" in refused(policy, "--tls-cert", tmp_path / "none.pem", "--tls-key", tmp_path / "none.pem")
+    (tmp_path / "text.pem").write_text("hello")
+    assert "are no certificate with its key" in refused(policy, "--tls-cert", tmp_path / "text.pem", "--tls-key", tmp_path / "text.pem")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert f"Port {taken.getsockname()[1]} of 127.0.0.1 cannot be used" in refused(policy, "--insecure-http", "--port", taken.getsockname()[1])
     policy.write_text(policy.read_text() + "unreviewed: [max_rows]\n")
     assert "nobody reviewed" in refused(policy, "--insecure-http")
     assert len(COLUMNS) == 4
