@@ -111,7 +111,7 @@ REQUEST = st.fixed_dictionaries(
     {"id": st.one_of(st.uuids().map(str), WEIRD), "verb": st.one_of(st.sampled_from(["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]), WEIRD), "epsilon": EPSILON},
     optional={
         "parts": st.one_of(PARTS, WEIRD), "column": COLUMN, "score": st.one_of(SPEC, WEIRD), "candidates": st.one_of(st.lists(st.lists(ANY_SPEC, max_size=3), max_size=2), WEIRD),
-        "which": NUMBERS, "reuse": WEIRD, "extra": WEIRD,
+        "which": NUMBERS, "reuse": WEIRD, "textbook": WEIRD, "extra": WEIRD,
     },
 ).filter(lambda found: len(found) > 3 or found["epsilon"] != "0.1")
 
