@@ -7,8 +7,8 @@ Everything here sees exact numbers and is for the provider's eyes only.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from typing import Any
@@ -24,7 +24,13 @@ from pinq.local import open_ledger
 from pinq.policy import Policy, load_policy
 from pinq.tokens import digest, new_token
 
-__all__ = ["Account", "CheckReport", "Status", "check", "extend", "grant", "make_terms", "parse_expiry", "reissue", "revoke", "set_terms", "show"]
+__all__ = [
+    "Account", "CheckReport", "Status", "Where", "cap_warning", "check", "extend", "future", "grant", "make_terms", "parse_expiry", "reissue", "require_name", "revoke",
+    "set_terms", "show",
+]
+
+Where = str | os.PathLike[str] | Policy | Ledger
+"""Whose grants: a policy's, or those of a ledger that is open already, which stays open."""
 
 MAX_NAME = 128
 MAX_PER_MINUTE = 10**6
@@ -147,7 +153,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     )
 
 
-def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, expires: str | date | None = None, terms: Terms = FREE) -> Account:
+def grant(policy: Where, analyst: str, epsilon: Loss, expires: str | date | None = None, terms: Terms = FREE) -> Account:
     """Grants a new analyst a budget and issues a token. Warns, and does not refuse, where all grants together pass the cap.
 
     Args:
@@ -165,18 +171,15 @@ def grant(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss, 
         QueryError: A malformed argument.
         LedgerError: The analyst has a grant already, or the ledger cannot be trusted.
     """
-    _require_name(analyst)
-    limit, until = to_nano(epsilon), _future(expires)
-    loaded = load_policy(policy)
-    loaded.require_reviewed()
-    _require_source(loaded)
-    with closing(open_ledger(loaded)) as ledger:
+    require_name(analyst)
+    limit, until = to_nano(epsilon), future(expires)
+    with _ledger(policy, create=True, declare=True) as ledger:
         token = new_token()
         ledger.grant(analyst, limit, until, terms=terms, token=digest(token))
         return replace(_report(ledger, analyst), token=token)
 
 
-def extend(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss | None = None, expires: str | date | None = None) -> Account:
+def extend(policy: Where, analyst: str, epsilon: Loss | None = None, expires: str | date | None = None) -> Account:
     """Raises an analyst's limit by ``epsilon``, moves the expiry, or both.
 
     Raises:
@@ -186,33 +189,33 @@ def extend(policy: str | os.PathLike[str] | Policy, analyst: str, epsilon: Loss 
     """
     if epsilon is None and expires is None:
         raise QueryError("extend needs `epsilon` (how much more), `expires`, or both.")
-    more, until = None if epsilon is None else to_nano(epsilon), _future(expires)
-    with closing(_existing(load_policy(policy), declare=True)) as ledger:
+    more, until = None if epsilon is None else to_nano(epsilon), future(expires)
+    with _ledger(policy, declare=True) as ledger:
         ledger.extend(analyst, more, until)
         return _report(ledger, analyst)
 
 
-def reissue(policy: str | os.PathLike[str] | Policy, analyst: str) -> Account:
+def reissue(policy: Where, analyst: str) -> Account:
     """Issues another token for a grant, in the account; the old one ends at once.
 
     Raises:
         LedgerError: There is no such grant, or the ledger cannot be trusted.
         PolicyError: Wrong policy.
     """
-    with closing(_existing(load_policy(policy), declare=False)) as ledger:
+    with _ledger(policy) as ledger:
         token = new_token()
         ledger.set_token(analyst, digest(token))
         return replace(_report(ledger, analyst), token=token)
 
 
-def set_terms(policy: str | os.PathLike[str] | Policy, analyst: str, terms: Terms) -> Account:
+def set_terms(policy: Where, analyst: str, terms: Terms) -> Account:
     """Puts other terms in the place of a grant's; they count from the next request on.
 
     Raises:
         LedgerError: There is no such grant, or the ledger cannot be trusted.
         PolicyError: Wrong policy.
     """
-    with closing(_existing(load_policy(policy), declare=False)) as ledger:
+    with _ledger(policy) as ledger:
         ledger.set_terms(analyst, terms)
         return _report(ledger, analyst)
 
@@ -246,7 +249,7 @@ def make_terms(
     return Terms(most, None if columns is None else tuple(dict.fromkeys(columns)), None if named is None else tuple(dict.fromkeys(named)), queries_per_minute)
 
 
-def revoke(policy: str | os.PathLike[str] | Policy, analyst: str) -> Account:
+def revoke(policy: Where, analyst: str) -> Account:
     """Ends a grant at once; what it spent stays spent.
 
     Raises:
@@ -254,23 +257,22 @@ def revoke(policy: str | os.PathLike[str] | Policy, analyst: str) -> Account:
         PolicyError: Wrong policy.
     """
     # A policy under revision must never stand in the way of taking a grant back, so nothing is declared here.
-    with closing(_existing(load_policy(policy), declare=False)) as ledger:
+    with _ledger(policy) as ledger:
         ledger.revoke(analyst)
         return _report(ledger, analyst)
 
 
-def show(policy: str | os.PathLike[str] | Policy) -> Status:
+def show(policy: Where) -> Status:
     """What each analyst was granted, spent and has left. Reads the ledger only.
 
     Raises:
         LedgerError: There is no ledger, or it cannot be trusted.
         PolicyError: Wrong policy.
     """
-    loaded = load_policy(policy)
-    with closing(_existing(loaded, declare=False)) as ledger:
+    with _ledger(policy) as ledger:
         spent, cap = ledger.joint()
         accounts = tuple(_account(one, max(0, cap - spent)) for one in ledger.grants().values())
-        return Status(loaded.dataset, cap, spent, accounts)
+        return Status(ledger.dataset or "", cap, spent, accounts)
 
 
 def parse_expiry(expires: str | date | None) -> datetime | None:
@@ -299,7 +301,8 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
         raise QueryError(f"`expires` is {str(expires)[:40]!r}, which no calendar in UTC has.") from None
 
 
-def _future(expires: str | date | None) -> datetime | None:
+def future(expires: str | date | None) -> datetime | None:
+    """``parse_expiry``, of a moment to come. ``QueryError`` for one that is past."""
     moment = parse_expiry(expires)
     if moment is not None and moment <= now():
         shown = moment.isoformat(sep=" ", timespec="seconds")
@@ -307,7 +310,8 @@ def _future(expires: str | date | None) -> datetime | None:
     return moment
 
 
-def _require_name(analyst: object) -> None:
+def require_name(analyst: object) -> None:
+    """``QueryError`` unless this can be an analyst's name: 1 to 128 printable characters without blanks around them."""
     if not isinstance(analyst, str) or not analyst.strip() or analyst != analyst.strip() or len(analyst) > MAX_NAME or not analyst.isprintable():
         raise QueryError(f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without blanks around them.")
 
@@ -322,25 +326,47 @@ def _require_source(policy: Policy) -> None:
         raise PolicyError(f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the policy file.")
 
 
-def _existing(policy: Policy, *, declare: bool) -> Ledger:
-    """The ledger of a policy where there is one; it is never made here. ``declare`` also logs a changed policy."""
+@contextmanager
+def _ledger(of: Where, *, create: bool = False, declare: bool = False) -> Iterator[Ledger]:
+    """The ledger of a policy, closed at the end; or an open one, as it is.
+
+    Args:
+        of: Whose.
+        create: Make it where there is none, if the source exists.
+        declare: Also log a changed policy, which must be reviewed.
+    """
+    if isinstance(of, Ledger):
+        yield of
+        return
+    policy = load_policy(of)
     if declare:
         policy.require_reviewed()
-        return open_ledger(policy, create=False)
-    return Ledger(ledger_url(policy), policy.dataset, create=False)
+    if create:
+        _require_source(policy)
+    ledger = open_ledger(policy, create=create) if declare else Ledger(ledger_url(policy), policy.dataset, create=False)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def cap_warning(ledger: Ledger, analyst: str, limit: int) -> str:
+    """What to know before ``analyst`` has a limit of ``limit`` nano-epsilons: that all grants together pass the cap. Empty where they do not."""
+    _, cap = ledger.joint()
+    # What was spent under an ended grant still counts against the cap.
+    promised = limit + sum(one.limit if one.valid else one.spent for one in ledger.grants().values() if one.analyst != analyst)
+    if promised <= cap:
+        return ""
+    return (
+        f"All grants together come to epsilon {decimal(promised)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
+        "will be refused under the cap before they reach their own limits."
+    )
 
 
 def _report(ledger: Ledger, analyst: str) -> Account:
-    grants, (spent, cap) = ledger.grants(), ledger.joint()
-    # What was spent under an ended grant still counts against the cap.
-    promised = sum(one.limit if one.valid else one.spent for one in grants.values())
-    warnings = []
-    if grants[analyst].valid and promised > cap:
-        warnings.append(
-            f"All grants together come to epsilon {decimal(promised)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
-            "will be refused under the cap before they reach their own limits."
-        )
-    return replace(_account(grants[analyst], max(0, cap - spent)), warnings=tuple(warnings))
+    one, (spent, cap) = ledger.grants()[analyst], ledger.joint()
+    warning = cap_warning(ledger, analyst, one.limit) if one.valid else ""
+    return replace(_account(one, max(0, cap - spent)), warnings=(warning,) if warning else ())
 
 
 def _account(one: Grant, cap_left: int) -> Account:

@@ -14,7 +14,10 @@ import yaml
 
 import pinq
 from pinq import provider
+from pinq.epsilon import exact
 from pinq.errors import LedgerError, PolicyError, QueryError
+from pinq.grants import Terms
+from pinq.local import open_ledger
 from pinq.policy import Policy, load_policy
 from pinq.proposal import propose
 from pinq.schema import Categorical, Numeric
@@ -325,3 +328,27 @@ def test_expiry(text: str, moment: datetime) -> None:
 def test_bad_expiry(text: str) -> None:
     with pytest.raises(QueryError, match="`expires` is"):
         provider.parse_expiry(text)
+
+
+def test_an_open_ledger_serves_as_well(policy: Path) -> None:
+    """Every act on grants takes a ledger that is open already, leaves it open, and declares no policy a second time."""
+    ledger = open_ledger(load_policy(policy))
+    before = provider.grant(ledger, "ana", 1)
+    assert before.token.startswith("pinq_")
+    assert provider.extend(ledger, "ana", 1).limit == 2 * before.limit
+    assert provider.set_terms(ledger, "ana", Terms(queries_per_minute=5)).terms.queries_per_minute == 5
+    assert provider.reissue(ledger, "ana").token != before.token
+    assert provider.show(ledger).accounts == provider.show(policy).accounts
+    assert provider.revoke(ledger, "ana").state == "revoked"
+    assert [event.kind for event in ledger.events()] == ["created", "policy", "grant", "extend", "terms", "token", "revoke"]
+    ledger.close()
+
+
+def test_a_warning_before_the_grants_pass_the_cap(policy: Path) -> None:
+    """What a change would do to the sum of all grants can be known before it is made."""
+    ledger = open_ledger(load_policy(policy))
+    _, cap = ledger.joint()
+    provider.grant(ledger, "ana", exact(cap))
+    assert provider.cap_warning(ledger, "ana", cap) == ""
+    assert "above the cap" in provider.cap_warning(ledger, "bea", 1)
+    ledger.close()
