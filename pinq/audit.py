@@ -30,7 +30,7 @@ from pinq.schema import closest
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Account", "Audit", "Line", "audit", "print_table", "replay"]
+__all__ = ["Account", "Audit", "Line", "Replay", "audit", "print_table", "replay"]
 
 RECENT = 20
 AMOUNTS = ("epsilon", "cost", "asked", "remaining", "spent", "joint", "limit", "cap")
@@ -85,6 +85,7 @@ class Account:
     Attributes:
         limit, spent: nano-epsilons.
         cap_left: What the cap over all analysts leaves, nano-epsilons.
+        terms: What the grant allows beside its budget.
         answered: Queries with an answer.
         unanswered: Charges without an answer: a crash or a failure of the engine.
         refused: Refusals by reason.
@@ -98,6 +99,7 @@ class Account:
     revoked: bool = False
     costs: Costs = field(default_factory=Costs)
     cap_left: int = 0
+    terms: Terms = FREE
     answered: int = 0
     unanswered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -257,30 +259,57 @@ def audit(policy: str | os.PathLike[str] | Policy, analyst: str | None = None) -
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:
     """Replays a log from its first event."""
-    found, joint = Audit(dataset), Costs()
-    open_charges: dict[tuple[str, str], int] = {}
-    for event in events:
+    found = Replay(dataset)
+    found.add(events)
+    return found.audit
+
+
+class Replay:
+    """An audit that goes on as the log grows.
+
+    Attributes:
+        audit: What the events so far say.
+    """
+
+    def __init__(self, dataset: str) -> None:
+        self.audit = Audit(dataset)
+        self._joint = Costs()
+        self._open: dict[tuple[str, str], int] = {}  # charges without an answer so far, and where their lines are
+
+    def follow(self, ledger: Ledger) -> Audit:
+        """Adds what a ledger has beyond the last event; its chain is verified from there on."""
+        ledger.grants()  # the last event that the ledger knows must still be there
+        self.add(ledger.events(after=(self.audit.events, self.audit.head)))
+        return self.audit
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds the next events."""
+        found = self.audit
+        for event in events:
+            self._add(event)
+        waiting = Counter(analyst for analyst, _ in self._open)
+        for account in found.accounts.values():
+            account.unanswered = waiting[account.analyst]
+            account.cap_left = max(0, found.cap - found.joint)
+
+    def _add(self, event: Event) -> None:
+        found = self.audit
         found.events, found.head = event.seq, event.hash
         line: dict[str, Any] = {"about": event.body.get("about", "")}
         account = found.accounts.setdefault(event.analyst, Account(event.analyst)) if event.analyst else None
         if event.kind in ("created", "policy"):
             line["about"] = _declared(found, event)
         elif account is not None:
-            line |= _applied(account, event, joint, open_charges, len(found.lines))
-        found.joint = joint.spent
+            line |= _applied(account, event, self._joint, self._open, len(found.lines))
+        found.joint = self._joint.spent
         if account is not None:
             line |= {"spent": account.spent, "limit": account.limit if account.granted else None}
         line |= {"joint": found.joint, "cap": found.cap, "request": event.request, "hash": event.hash}
         found.lines.append(Line(event.seq, event.at, event.kind, event.analyst, **line))
         if event.kind == "answer":
-            place = open_charges.pop((event.analyst, event.request), None)
+            place = self._open.pop((event.analyst, event.request), None)
             if place is not None:
                 found.lines[place] = Line(**vars(found.lines[place]) | {"outcome": "answered"})
-    waiting = Counter(analyst for analyst, _ in open_charges)
-    for account in found.accounts.values():
-        account.unanswered = waiting[account.analyst]
-        account.cap_left = max(0, found.cap - found.joint)
-    return found
 
 
 def _declared(found: Audit, event: Event) -> str:
@@ -295,16 +324,10 @@ def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tu
     """Applies an event to its analyst's account; what its line says."""
     body = event.body
     if event.kind in ("grant", "extend"):
-        until, what = body["expires"] or "", []
-        if event.kind == "grant":
-            account.limit, account.expires, account.granted, account.revoked = body["limit"], until, True, False
-            what += [f"epsilon {show(account.limit)}"] + ([str(terms)] if (terms := Terms.of(body)) != FREE else [])
-        else:
-            account.limit, account.expires = account.limit + body["more"], until or account.expires
-            what += [f"epsilon +{show(body['more'])}, now {show(account.limit)}"] if body["more"] else []
-        return {"about": ", ".join(what + ([f"until {when(until)}"] if until else [])), "expires": until}
+        return _granted(account, event.kind, body)
     if event.kind == "terms":
-        return {"about": str(Terms.of(body))}
+        account.terms = Terms.of(body)
+        return {"about": str(account.terms)}
     if event.kind == "token":
         return {"about": "another token; the old one ended"}
     if event.kind == "revoke":
@@ -324,6 +347,17 @@ def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tu
     if event.kind == "answer" and (account.analyst, event.request) in open_charges:
         account.answered += 1
     return {}
+
+
+def _granted(account: Account, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    until, what = body["expires"] or "", []
+    if kind == "grant":
+        account.limit, account.expires, account.granted, account.revoked, account.terms = body["limit"], until, True, False, Terms.of(body)
+        what += [f"epsilon {show(account.limit)}"] + ([str(account.terms)] if account.terms != FREE else [])
+    else:
+        account.limit, account.expires = account.limit + body["more"], until or account.expires
+        what += [f"epsilon +{show(body['more'])}, now {show(account.limit)}"] if body["more"] else []
+    return {"about": ", ".join(what + ([f"until {when(until)}"] if until else [])), "expires": until}
 
 
 def when(at: str) -> str:

@@ -155,12 +155,16 @@ class Ledger:
             raise NotAuthorised()
         return grant
 
-    def events(self) -> Iterator[Event]:
-        """The log, oldest first; each event's place in the chain is verified."""
+    def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
+        """The log, oldest first; each event's place in the chain is verified.
+
+        Args:
+            after: Number and hash of an event that is known already: only what follows it.
+        """
+        known, chain = after
         with self._lock, self._transaction(write=False) as connection:
-            rows = connection.execute(_news, {"since": 1}).fetchall()
-        chain = ""
-        for number, row in enumerate(rows, start=1):
+            rows = connection.execute(_news, {"since": known + 1}).fetchall()
+        for number, row in enumerate(rows, start=known + 1):
             chain = self._verified(row, number, chain)
             yield Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash)
 

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import xml.etree.ElementTree as ET
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from rich.console import Console
 
 import pinq
 from pinq import provider
-from pinq.audit import audit, bar, replay, when
+from pinq.audit import Replay, audit, bar, replay, when
 from pinq.audit_html import printable
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised, QueryError
+from pinq.grants import Terms
 from pinq.ledger import Ledger
 from pinq.parts import Values
 
@@ -103,6 +105,43 @@ def test_changes(used: Path) -> None:
         ("extend", "epsilon +0.5"), ("policy", "cap 2 to 5"), ("grant", "epsilon 1"),
     ]
     assert audit(used).changes[-1].about == "epsilon 1, until 2999-01-01"
+
+
+def test_terms_and_tokens_are_changes(used: Path) -> None:
+    """What a grant allows beside its budget, and each change of it, is in the report."""
+    provider.grant(used, "cy", 1, terms=Terms(queries_per_minute=3))
+    provider.set_terms(used, "cy", Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",)))
+    provider.reissue(used, "cy")
+    assert [(line.kind, line.about) for line in audit(used).changes][-3:] == [
+        ("grant", "epsilon 1, 3 queries a minute"), ("terms", "epsilon at most 0.1 a query; verbs noisy_count"), ("token", "another token; the old one ended"),
+    ]
+    assert audit(used).accounts["cy"].terms == Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",))
+
+
+def test_a_report_that_follows_the_log_equals_one_from_its_start(used: Path) -> None:
+    """Following a log event by event, and after a pause, gives what a replay of all of it gives."""
+    ledger = Ledger(used.parent / "people.parquet.ledger")
+    following = Replay("people")
+    for event in list(ledger.events())[:-2]:
+        following.add([event])
+    following.follow(ledger)
+    provider.grant(used, "cy", 1)
+    pinq.open(used, analyst="cy").noisy_count(epsilon=0.25)
+    assert following.follow(ledger).to_dict() == audit(used).to_dict()
+    assert following.follow(ledger).to_dict() == audit(used).to_dict()
+
+
+def test_a_log_that_was_cut_is_not_followed(used: Path) -> None:
+    """Events that were seen and are gone stop the report."""
+    ledger = Ledger(used.parent / "people.parquet.ledger")
+    following = Replay("people")
+    following.follow(ledger)
+    with closing(sqlite3.connect(used.parent / "people.parquet.ledger")) as connection:
+        connection.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+        connection.commit()
+    with pytest.raises(LedgerError, match="cut or rolled back"):
+        following.follow(ledger)
+    ledger.close()
 
 
 def test_charged_but_not_answered(used: Path) -> None:
