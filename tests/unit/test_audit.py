@@ -20,7 +20,7 @@ import pinq
 from pinq import provider
 from pinq.audit import Replay, audit, bar, replay, when
 from pinq.audit_html import printable
-from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised, QueryError
+from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
 from pinq.grants import Terms
 from pinq.ledger import Ledger
 from pinq.parts import Values
@@ -217,13 +217,14 @@ def test_page_is_self_contained_and_escaped(used: Path) -> None:
 
 def test_picture_is_accessible(used: Path) -> None:
     page = audit(used).to_html()
-    pictures = [ET.fromstring("<svg" + piece.split("</svg>")[0] + "</svg>") for piece in page.split("<svg")[1:]]
+    pictures = [ET.fromstring("<svg" + piece.split("</svg>")[0] + "</svg>") for piece in page.split("<svg class='desk'")[1:]]
     assert len(pictures) == 3  # all together, and one for each analyst
+    assert page.count("<svg class='phone'") == 3
     for picture in pictures:
         names = picture.attrib["aria-labelledby"].split()
         assert [picture.find(tag).attrib["id"] for tag in ("title", "desc")] == names  # type: ignore[union-attr]
         assert all((picture.find(tag).text or "").strip() for tag in ("title", "desc"))  # type: ignore[union-attr]
-    assert page.count("class='refusal'") == 3  # one under an own limit, one under the cap and its twin in the analyst's picture
+    assert page.count("class='refusal'") == 2 * 3  # for desk and phone: one under an own limit, one under the cap and its twin in the analyst's picture
 
 
 def test_steps_end_at_what_was_spent(used: Path) -> None:
@@ -235,8 +236,18 @@ def test_steps_end_at_what_was_spent(used: Path) -> None:
 def test_empty_log(policy: Path) -> None:
     provider.grant(policy, "ana", 1)
     page = audit(policy).to_html()
-    assert "<svg" not in page
+    assert "<figure" not in page
     assert "Nothing was asked yet." in page
+
+
+def test_a_log_of_refusals_alone(policy: Path) -> None:
+    """Requests that were refused before anything was spent make a page without a picture."""
+    provider.grant(policy, "ana", 1, terms=Terms(verbs=("noisy_sum",)))
+    with pytest.raises(NotAllowed):
+        pinq.open(policy, analyst="ana").noisy_count(epsilon=0.1)
+    page = audit(policy).to_html()
+    assert "<figure" not in page
+    assert "refused (not-allowed)" in page
 
 
 def test_terminal_shows_names_as_they_are(used: Path) -> None:
