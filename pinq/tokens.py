@@ -11,10 +11,11 @@ import hmac
 import os
 import secrets
 from pathlib import Path
+from typing import IO
 
 from pinq.errors import QueryError
 
-__all__ = ["PREFIX", "digest", "find_token", "new_token", "same"]
+__all__ = ["PREFIX", "digest", "find_token", "new_token", "require_private", "same"]
 
 PREFIX = "pinq_"
 MAX_TOKEN = 256
@@ -59,6 +60,12 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
     return found
 
 
+def require_private(opened: IO[str], file: Path, what: str) -> None:
+    """``QueryError`` where others than its owner may read a file of secrets."""
+    if os.name == "posix" and os.fstat(opened.fileno()).st_mode & 0o077:
+        raise QueryError(f"{what} {file} is readable by others, so what it holds is not secret; run: chmod 600 {file}")
+
+
 def _home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pinq" / "tokens"
 
@@ -66,8 +73,7 @@ def _home() -> Path:
 def _from_file(file: Path, url: str, *, required: bool) -> str:
     try:
         with open(file, encoding="utf-8") as opened:
-            if os.name == "posix" and os.fstat(opened.fileno()).st_mode & 0o077:
-                raise QueryError(f"the token file {file} is readable by others, so its tokens are not secret; run: chmod 600 {file}")
+            require_private(opened, file, "the token file")
             lines = [line.split() for line in opened.read(2**20).splitlines() if line.strip() and not line.lstrip().startswith("#")]
     except FileNotFoundError:
         if required:

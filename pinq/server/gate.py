@@ -31,7 +31,7 @@ from pinq.server.metrics import Metrics
 from pinq.tokens import MAX_TOKEN, digest
 from pinq.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
 
-__all__ = ["Gate", "Visit", "Work", "failure"]
+__all__ = ["Gate", "Visit", "Work", "failure", "read_body"]
 
 SMALL_BODY = 2**16
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
@@ -126,7 +126,7 @@ class Gate:
             async with self._lanes.enter(hashed):
                 if _large(http):  # only who may ask may fill the memory
                     await self._in_pool(authorised)
-                body = await self._body(http)
+                body = await read_body(http, self.settings.max_body, self.settings.body_seconds)
                 return await self._in_pool(lambda: job(body))
         except NotAuthorised:
             self._guesses.wrong(visit.address)
@@ -137,19 +137,6 @@ class Gate:
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, job)
-
-    async def _body(self, http: Request) -> bytes:
-        chunks, size, most = [], 0, self.settings.max_body
-        try:
-            async with asyncio.timeout(self.settings.body_seconds):
-                async for chunk in http.stream():
-                    size += len(chunk)
-                    if size > most:
-                        raise QueryError(f"the request is larger than {most:,} bytes. Ask about fewer parts at a time. Nothing was spent.")
-                    chunks.append(chunk)
-        except TimeoutError:
-            raise QueryError(f"the request did not arrive within {self.settings.body_seconds:g} s. Nothing was spent.") from None
-        return b"".join(chunks)
 
     async def _pad(self, visit: Visit) -> None:
         """Waits for the end of the time bucket. How long work takes follows the rows; which bucket it ends in says less."""
@@ -166,6 +153,21 @@ class Gate:
         self.log.write(
             "request", route=visit.route, dataset=name or visit.asked[:64], analyst=analyst, address=visit.address, status=status, code=code, request=visit.request, ms=took
         )
+
+
+async def read_body(http: Request, most: int, seconds: float) -> bytes:
+    """A request's body. ``QueryError`` for one of more than ``most`` bytes, or that does not arrive in time."""
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in http.stream():
+                size += len(chunk)
+                if size > most:
+                    raise QueryError(f"the request is larger than {most:,} bytes. Ask about fewer parts at a time. Nothing was spent.")
+                chunks.append(chunk)
+    except TimeoutError:
+        raise QueryError(f"the request did not arrive within {seconds:g} s. Nothing was spent.") from None
+    return b"".join(chunks)
 
 
 def failure(error: PinqError, status: int | None = None) -> Response:
