@@ -19,7 +19,7 @@ from pinq.epsilon import NANO, show
 if TYPE_CHECKING:
     from pinq.audit import Account, Audit, Line
 
-__all__ = ["STYLE", "bar", "cards", "changes", "chart_of_all", "charts_of_each", "exhaustion", "page", "printable", "requests", "table"]
+__all__ = ["STYLE", "bar", "cards", "changes", "chart_of_all", "charts_of_each", "exhaustion", "page", "printable", "refusals", "requests", "table"]
 
 MAX_CHARTS, MAX_ROWS, MAX_LINES, MAX_MARKS = 24, 500, 6, 200
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
@@ -65,7 +65,7 @@ def page(audit: Audit) -> str:
     whose = f" for {_text(audit.only)}" if audit.only else ""
     title = f"Audit of {_text(audit.dataset)}{whose}"
     body = [
-        f"<h1>{title}</h1>", cards(audit), _charts(audit), _analysts(audit), exhaustion(audit), changes(audit), requests(audit),
+        f"<h1>{title}</h1>", cards(audit), _charts(audit), _analysts(audit), exhaustion(audit), refusals(audit), changes(audit), requests(audit),
         "<footer>Replayed from the log alone. Losses are epsilons in the policy's terms; times are UTC. "
         "<code>pinq audit --csv</code> has every event.</footer>",
     ]
@@ -124,20 +124,26 @@ def exhaustion(audit: Audit) -> str:
     return table("Exhaustion", heads, rows, "Nobody asked for more than what remained.")
 
 
+def refusals(audit: Audit) -> str:
+    """Who was refused for another reason; empty where nobody was."""
+    rows = [[_when(one.at), _text(one.analyst), _text(one.outcome), _text(one.about)] for one in audit.requests if one.kind == "refusal" and one.asked is None]
+    return table("Other refusals", ["when", "analyst~", "outcome", "question~"], rows, "") if rows else ""
+
+
 def changes(audit: Audit) -> str:
     """What was granted and changed."""
     rows = [[_when(one.at), _text(one.kind), _text(one.analyst), _text(one.about)] for one in audit.changes]
     return table("Grants and policy", ["when", "event", "analyst~", "what~"], rows, "Nothing was declared yet.")
 
 
-def requests(audit: Audit) -> str:
-    """Charges and refusals."""
+def requests(audit: Audit, last: int | None = None) -> str:
+    """Charges and refusals, oldest first; or only the last ones, newest first."""
     rows = [
         [_when(one.at), _text(one.analyst), _text(one.about), _amount(one.cost), _amount(one.spent), show(one.joint), _text(one.outcome)]
-        for one in audit.requests
+        for one in (audit.requests if last is None else audit.requests[: -last - 1 : -1])
     ]
     heads = ["when", "analyst~", "question~", "cost>", "spent>", "all together>", "outcome"]
-    return table("Spending over time", heads, rows, "Nothing was asked yet.")
+    return table("Spending over time" if last is None else "The last requests", heads, rows, "Nothing was asked yet.")
 
 
 def table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str, note: str = "") -> str:

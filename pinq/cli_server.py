@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,6 +59,7 @@ def serve(
     log: Annotated[Path | None, option("--log", metavar="FILE", help="Where the log of requests goes, JSON lines; by default to standard error.")] = None,
     metrics_port: Annotated[int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Counters for Prometheus, to this machine only; by default off.")] = None,
     rate: Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")] = 500,
+    provider_page: Annotated[Path | None, option("--provider-page", metavar="FILE", help="Show the provider's page; FILE is what `pinq password` wrote.")] = None,
 ) -> None:
     """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
 
@@ -67,15 +69,45 @@ def serve(
     from pinq.server.datasets import Datasets
     from pinq.server.limits import Settings
     from pinq.server.log import RequestLog
+    from pinq.server.login import read_password_file
     from pinq.server.run import require_secure
     from pinq.server.run import serve as serve_app
 
     host = host or ("127.0.0.1" if insecure_http else "0.0.0.0")
+    hashed = None if provider_page is None else read_password_file(provider_page)
     require_secure(host, tls_cert, tls_key, insecure_http)  # before minutes are spent on encoding
     datasets = Datasets.open(policies)
-    typer.echo(f"Serving {', '.join(datasets)} on {'http' if insecure_http else 'https'}://{host}:{port}. Stop with Ctrl-C.", err=True)
-    app = create_app(datasets, Settings(rate=rate), RequestLog(log), metrics_port)
+    root = f"{'http' if insecure_http else 'https'}://{host}:{port}"
+    page = "" if hashed is None else f" The provider's page is {root}/provider."
+    typer.echo(f"Serving {', '.join(datasets)} on {root}.{page} Stop with Ctrl-C.", err=True)
+    app = create_app(datasets, Settings(rate=rate), RequestLog(log), metrics_port, hashed)
     serve_app(app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http)
+
+
+@commands.command(rich_help_panel="Serve")
+@guarded
+def password(
+    file: Annotated[Path, argument("FILE", "Where its hash is kept; readable by you alone.")],
+    generate: Annotated[bool, typer.Option("--generate", help="Make one, and print it once.")] = False,
+) -> None:
+    """Set the password of the provider's page: `pinq serve --provider-page FILE`.
+
+    It is asked for twice and kept nowhere; a script passes it as the first line of standard input.
+    """
+    import secrets
+
+    from pinq.server.login import write_password_file
+
+    if generate:
+        chosen = secrets.token_urlsafe(18)
+    elif sys.stdin.isatty():
+        chosen = typer.prompt("Password (12 characters or more)", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        chosen = sys.stdin.readline().rstrip("\r\n")
+    write_password_file(file, chosen)
+    if generate:
+        typer.echo(chosen)
+    typer.echo(f"Wrote {file}. Next: pinq serve ... --provider-page {file}", err=True)
 
 
 def terms_of(policy: Path, max_epsilon: str | None, columns: str | None, verbs: str | None, per_minute: int | None) -> Terms:

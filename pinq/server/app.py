@@ -17,8 +17,11 @@ from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate, failure
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
+from pinq.server.login import Login
 from pinq.server.openapi import describe
+from pinq.server.page import create_page
 from pinq.server.routes import router
+from pinq.server.views import PATH
 from pinq.wire import PROTOCOL, Health
 
 __all__ = ["create_app"]
@@ -28,7 +31,9 @@ Differentially private answers about tables that may not be handed out. Each req
 the same `id` gets the same answer. From Python: `pinq.connect("https://host:port/dataset", token=...)`."""
 
 
-def create_app(datasets: Datasets, settings: Settings | None = None, log: RequestLog | None = None, metrics_port: int | None = None) -> FastAPI:
+def create_app(
+    datasets: Datasets, settings: Settings | None = None, log: RequestLog | None = None, metrics_port: int | None = None, provider_password: str | None = None
+) -> FastAPI:
     """The application over open datasets; it closes them when it shuts down.
 
     Args:
@@ -36,6 +41,7 @@ def create_app(datasets: Datasets, settings: Settings | None = None, log: Reques
         settings: Limits, where they differ from the usual.
         log: The provider's log of requests.
         metrics_port: Where on this machine Prometheus may ask; None for nowhere.
+        provider_password: The hash of the password that opens the provider's page (``login.hash_password``); None for no page.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
 
@@ -75,5 +81,7 @@ def create_app(datasets: Datasets, settings: Settings | None = None, log: Reques
     async def refused(_: Request, error: PinqError) -> Response:
         return failure(error)
 
+    if provider_password is not None:
+        app.mount(PATH, create_page(datasets, Login(provider_password), gate.log))
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

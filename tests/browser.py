@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real browser for tests: Debian's Chromium without a window, spoken to over a pipe in its own protocol (CDP)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "Escape": (27, "")}
+SECONDS = 60.0
+
+
+class Browser:
+    """One browser with one page."""
+
+    def __init__(self, process: subprocess.Popen[bytes], to: int, back: int) -> None:
+        self._process, self._to, self._back = process, to, back
+        self._buffer, self._number = b"", 0
+        self._session: str | None = None
+        self.console: list[str] = []
+        target = self._send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self._send(f"{domain}.enable")
+
+    # What a user does
+
+    def open(self, url: str) -> None:
+        """Goes to an address."""
+        self._leave(lambda: self._send("Page.navigate", url=url))
+
+    def click(self, selector: str) -> None:
+        """Presses what a selector finds, and waits for the page that it leads to."""
+        self._leave(lambda: self.js(f"document.querySelector({json.dumps(selector)}).click()"))
+
+    def type(self, selector: str, text: str) -> None:
+        """Puts a text into a field."""
+        self.js(f"{{const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select && field.select()}}")
+        self.insert(text)
+
+    def insert(self, text: str) -> None:
+        """Types where the focus is."""
+        self._send("Input.insertText", text=text)
+
+    def press(self, key: str, *, shift: bool = False, leads: bool = False) -> None:
+        """Presses a key; ``leads``: to another page, which is waited for."""
+        code, text = KEYS[key]
+        about = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+
+        def stroke() -> None:
+            self._send("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
+            self._send("Input.dispatchKeyEvent", type="keyUp", **about)
+        self._leave(stroke) if leads else stroke()
+
+    def resize(self, width: int, height: int, *, phone: bool = False) -> None:
+        """The window's size."""
+        self._send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone)
+
+    def prefer(self, scheme: str) -> None:
+        """``light`` or ``dark``."""
+        self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    # What a user sees
+
+    def js(self, expression: str) -> Any:
+        """The value of an expression in the page."""
+        done = self._send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in done, done["exceptionDetails"]
+        return done["result"].get("value")
+
+    @property
+    def text(self) -> str:
+        """What can be read."""
+        return str(self.js("document.body.innerText"))
+
+    @property
+    def focused(self) -> str:
+        """What has the focus, by its name or text."""
+        return str(self.js("(e => e.labels && e.labels[0] ? e.labels[0].innerText : (e.getAttribute('aria-label') || e.innerText || e.tagName))(document.activeElement)")).strip()
+
+    def tree(self) -> list[dict[str, Any]]:
+        """What a screen reader is told: role and name of everything that is not ignored."""
+        nodes = self._send("Accessibility.getFullAXTree")["nodes"]
+        return [
+            {"role": one["role"]["value"], "name": one.get("name", {}).get("value", ""), "node": one.get("backendDOMNodeId")} for one in nodes if not one.get("ignored")
+        ]
+
+    def picture(self, file: Path, *, whole: bool = True) -> None:
+        """A PNG of the page."""
+        shot = self._send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+    # The protocol
+
+    def _leave(self, act: Any) -> None:
+        self.js("window.left = true")
+        act()
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            try:
+                if self.js("document.readyState === 'complete' && !window.left"):
+                    return
+            except AssertionError:
+                pass  # between two pages
+            time.sleep(0.01)
+        raise AssertionError("no other page came")
+
+    def _send(self, method: str, **words: Any) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": words}
+        if self._session is not None and not method.startswith("Target."):
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while True:
+            found = self._read()
+            if found.get("id") == self._number:
+                assert "error" not in found, (method, found["error"])
+                return dict(found["result"])
+            if found.get("method") == "Log.entryAdded":
+                self.console.append(found["params"]["entry"]["text"])
+            elif found.get("method") == "Runtime.consoleAPICalled":
+                self.console.append(str(found["params"]["args"]))
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            piece = os.read(self._back, 2**16)
+            assert piece, "the browser is gone"
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        return dict(json.loads(line))
+
+
+@contextmanager
+def browsing(folder: Path) -> Iterator[Browser]:
+    """A browser with an empty profile; it trusts certificates of tests."""
+    assert CHROMIUM is not None
+    in_read, in_write = os.pipe()
+    out_read, out_write = os.pipe()
+    command = [
+        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--ignore-certificate-errors", "--hide-scrollbars",
+        "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}", "about:blank",
+    ]
+    # The browser reads descriptor 3 and writes descriptor 4.
+    shell = ["bash", "-c", f'exec "$0" "$@" 3<&{in_read} 4>&{out_write} {in_read}<&- {out_write}>&-', *command]
+    environment = os.environ | {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_CACHE_HOME": str(folder)}
+    process = subprocess.Popen(shell, pass_fds=(in_read, out_write), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.close(in_read)
+    os.close(out_write)
+    try:
+        yield Browser(process, in_write, out_read)
+    finally:
+        os.close(in_write)
+        os.close(out_read)
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
