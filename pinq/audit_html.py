@@ -57,7 +57,7 @@ class _Frame:
     letters: int
 
 
-_FRAMES = (_Frame("desk", 960, 300, 64, 190, 16, 40, 5, 16), _Frame("phone", 380, 250, 44, 104, 16, 36, 2, 9))
+_FRAMES = (_Frame("desk", 960, 300, 64, 190, 16, 40, 5, 16), _Frame("phone", 380, 250, 44, 112, 16, 36, 2, 9))
 
 
 def page(audit: Audit) -> str:
@@ -114,36 +114,40 @@ def _analysts(audit: Audit) -> str:
     return table("Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note)
 
 
-def exhaustion(audit: Audit) -> str:
-    """Who asked for more than what remained."""
-    rows = [
-        [_when(one.at), _text(one.analyst), show(one.asked or 0), show(one.remaining or 0), _whose(one), _text(one.about)]
-        for one in audit.exhaustion
-    ]
+def exhaustion(audit: Audit, last: int | None = None) -> str:
+    """Who asked for more than what remained: oldest first, or only the last, newest first."""
+    lines, note = _latest(audit.exhaustion, last)
+    rows = [[_when(one.at), _text(one.analyst), show(one.asked or 0), show(one.remaining or 0), _whose(one), _text(one.about)] for one in lines]
     heads = ["when", "analyst~", "asked>", "remaining>", "of which budget", "question~"]
-    return table("Exhaustion", heads, rows, "Nobody asked for more than what remained.")
+    return table("Exhaustion", heads, rows, "Nobody asked for more than what remained.", note)
 
 
-def refusals(audit: Audit) -> str:
-    """Who was refused for another reason; empty where nobody was."""
-    rows = [[_when(one.at), _text(one.analyst), _text(one.outcome), _text(one.about)] for one in audit.requests if one.kind == "refusal" and one.asked is None]
-    return table("Other refusals", ["when", "analyst~", "outcome", "question~"], rows, "") if rows else ""
+def refusals(audit: Audit, last: int | None = None) -> str:
+    """Who was refused for another reason, in the same order; empty where nobody was."""
+    lines, note = _latest([one for one in audit.requests if one.kind == "refusal" and one.asked is None], last)
+    rows = [[_when(one.at), _text(one.analyst), _text(one.outcome), _text(one.about)] for one in lines]
+    return table("Other refusals", ["when", "analyst~", "outcome", "question~"], rows, "", note) if rows else ""
 
 
-def changes(audit: Audit) -> str:
-    """What was granted and changed."""
-    rows = [[_when(one.at), _text(one.kind), _text(one.analyst), _text(one.about)] for one in audit.changes]
-    return table("Grants and policy", ["when", "event", "analyst~", "what~"], rows, "Nothing was declared yet.")
+def changes(audit: Audit, last: int | None = None) -> str:
+    """What was granted and changed, in the same order."""
+    lines, note = _latest(audit.changes, last)
+    rows = [[_when(one.at), _text(one.kind), _text(one.analyst), _text(one.about)] for one in lines]
+    return table("Grants and policy", ["when", "event", "analyst~", "what~"], rows, "Nothing was declared yet.", note)
 
 
 def requests(audit: Audit, last: int | None = None) -> str:
-    """Charges and refusals, oldest first; or only the last ones, newest first."""
-    rows = [
-        [_when(one.at), _text(one.analyst), _text(one.about), _amount(one.cost), _amount(one.spent), show(one.joint), _text(one.outcome)]
-        for one in (audit.requests if last is None else audit.requests[: -last - 1 : -1])
-    ]
+    """Charges and refusals, in the same order."""
+    lines, note = _latest(audit.requests, last)
+    rows = [[_when(one.at), _text(one.analyst), _text(one.about), _amount(one.cost), _amount(one.spent), show(one.joint), _text(one.outcome)] for one in lines]
     heads = ["when", "analyst~", "question~", "cost>", "spent>", "all together>", "outcome"]
-    return table("Spending over time" if last is None else "The last requests", heads, rows, "Nothing was asked yet.")
+    return table("Spending over time" if last is None else "The last requests", heads, rows, "Nothing was asked yet.", note)
+
+
+def _latest(lines: list[Line], last: int | None) -> tuple[list[Line], str]:
+    if last is None:
+        return lines, ""
+    return lines[: -last - 1 : -1], f"The last {last:,} of {len(lines):,}, newest first." if len(lines) > last else ""
 
 
 def table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str, note: str = "") -> str:
@@ -154,7 +158,8 @@ def table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str,
     hidden = max(0, len(rows) - MAX_ROWS)
     kinds = [{">": " class='n'", "~": " class='w'"}.get(head[-1], "") for head in heads]
     top = "".join(f"<th scope='col'{kind}>{head.rstrip('>~')}</th>" for head, kind in zip(heads, kinds, strict=True))
-    lines = "\n".join(f"<tr>{''.join(f'<td{kind}>{cell}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>" for row in rows[hidden:])
+    names = [f" data-label='{head.rstrip('>~')}'" for head in heads]
+    lines = "\n".join(f"<tr>{''.join(f'<td{name}{kind}>{cell}</td>' for name, cell, kind in zip(names, row, kinds, strict=True))}</tr>" for row in rows[hidden:])
     note = f"The last {MAX_ROWS:,} of {len(rows):,}." if hidden else note
     note = f"<p>{note}</p>" if note else ""
     # What is wider than the screen scrolls in a box of its own; the keyboard must reach the box to scroll it.
@@ -374,7 +379,12 @@ vertical-align: bottom }
 td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; vertical-align: top; white-space: nowrap }
 td.w { white-space: normal; min-width: 9em } .n { text-align: right } .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden;
 clip-path: inset(50%); white-space: nowrap } .bar { width: 4rem; height: .55rem; display: inline-block; border-radius: 3px } .bar rect { fill: var(--s0) }
-.bar .all { fill: var(--line) } .phone { display: none } @media (max-width: 640px) { .phone { display: block } .desk { display: none } }
+.bar .all { fill: var(--line) } .phone { display: none } @media (max-width: 640px) { .phone { display: block } .desk { display: none } /* and each row of a table is a card */
+.wide table, .wide tbody { display: block } .wide thead { display: block; position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%) }
+.wide tr { display: flex; flex-wrap: wrap; gap: .15rem 1.2rem; padding: .7rem 0; border-bottom: 1px solid var(--line) }
+.wide tbody :is(td, th) { display: block; padding: 0; border: 0; white-space: normal; text-align: left } .wide td:empty { display: none }
+.wide tbody .w { flex: 1 0 100% } td[data-label]::before { content: attr(data-label) " "; color: var(--soft); font-size: .82rem }
+td[data-label]::first-letter { text-transform: uppercase } }
 :focus-visible { outline: 3px solid var(--s0); outline-offset: 2px } .state { font-weight: 600 }
 .active { color: var(--good) } .spent, .expired, .revoked, .no-grant, .cap-reached { color: var(--bad) }
 footer { color: var(--soft); margin-top: 2.5rem; font-size: .85rem }

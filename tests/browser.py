@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,22 @@ class Browser:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
+    def wait(self, expression: str) -> None:
+        """Until an expression is true in the page; a focus, say, comes only with the next picture."""
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            try:
+                if self.js(expression):
+                    return
+            except AssertionError:
+                pass  # between two pages
+            time.sleep(0.01)
+        raise AssertionError(f"never true: {expression}")
+
+    def wait_for_focus(self, selector: str) -> None:
+        """Until what a selector finds has the focus."""
+        self.wait(f"document.activeElement.matches({json.dumps(selector)})")
+
     @property
     def text(self) -> str:
         """What can be read."""
@@ -101,18 +117,10 @@ class Browser:
 
     # The protocol
 
-    def _leave(self, act: Any) -> None:
+    def _leave(self, act: Callable[[], object]) -> None:
         self.js("window.left = true")
         act()
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            try:
-                if self.js("document.readyState === 'complete' && !window.left"):
-                    return
-            except AssertionError:
-                pass  # between two pages
-            time.sleep(0.01)
-        raise AssertionError("no other page came")
+        self.wait("document.readyState === 'complete' && !window.left")
 
     def _send(self, method: str, **words: Any) -> dict[str, Any]:
         self._number += 1

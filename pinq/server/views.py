@@ -89,7 +89,7 @@ class Views:
             accounts = sorted(audit.accounts.values(), key=lambda one: (one.state != "active", one.analyst.lower()))
             return self._page(
                 "dataset.html", session, name=name, public=_public(self._datasets[name].policy), audit=audit, accounts=accounts, chart=Markup(audit_html.chart_of_all(audit)),
-                tables=[Markup(part) for part in (audit_html.exhaustion(audit), audit_html.refusals(audit), audit_html.requests(audit, RECENT), audit_html.changes(audit))],
+                tables=_tables(audit),
             )
 
     def analyst(self, session: Session, name: str, analyst: str, notice: Notice | None, root: str) -> Response:
@@ -100,7 +100,7 @@ class Views:
             return self._page(
                 "analyst.html", session, name=name, account=account, allowed=_allowed(account), notice=notice, address=f"{root}/{name}",
                 chart=Markup(audit_html.charts_of_each(own)),
-                tables=[Markup(part) for part in (audit_html.exhaustion(own), audit_html.refusals(own), audit_html.requests(own, RECENT), audit_html.changes(own))],
+                tables=_tables(own),
             )
 
     def form(self, session: Session, of: Dataset, act: Act, typed: Typed, status: int = 200) -> Response:
@@ -138,6 +138,10 @@ class Views:
     def _page(self, template: str, session: Session | None, status: int = 200, **values: Any) -> Response:
         text = self._env.get_template(template).render(session=session, **values)
         return Response(text, status, SAFE, "text/html; charset=utf-8")
+
+
+def _tables(audit: Audit) -> list[Markup]:
+    return [Markup(part(audit, RECENT)) for part in (audit_html.exhaustion, audit_html.refusals, audit_html.requests, audit_html.changes)]
 
 
 def _ticked(names: list[str], allowed: tuple[str, ...] | None) -> list[str]:

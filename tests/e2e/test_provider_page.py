@@ -132,7 +132,7 @@ def test_grant_use_and_revoke(page: Browser, server: Server) -> None:
     page.type("#analyst", "bea")
     page.type("#epsilon", "0,5")
     page.click("form.card-form button.main")
-    assert page.js("document.activeElement.getAttribute('role')") == "alert"
+    page.wait_for_focus("[role=alert]")
     assert "must be a finite number greater than 0" in page.text
     assert page.js("document.querySelector('#analyst').value") == "bea"
     page.type("#epsilon", "0.5")
@@ -140,7 +140,7 @@ def test_grant_use_and_revoke(page: Browser, server: Server) -> None:
     assert "Grant epsilon 0.5 to bea?" in page.text
     page.click("button[value=do]")
     token = page.js("document.querySelector('#token').value")
-    assert page.focused == "The token of bea"
+    page.wait_for_focus("#token")
     with pinq.connect(server.url(), token=token, **server.words()) as h:
         h.noisy_count(epsilon="0.125")
         page.open(page.js("location.href"))
@@ -175,7 +175,7 @@ def test_by_keyboard_alone(page: Browser, server: Server) -> None:
     page.press("Tab")
     assert page.focused == "Skip to the content"
     page.press("Enter")
-    assert page.js("document.activeElement.id") == "main"
+    page.wait_for_focus("#main")
     tab_to("people")
     page.press("Enter", leads=True)
     tab_to("Grant a new analyst")
@@ -198,7 +198,7 @@ def test_by_keyboard_alone(page: Browser, server: Server) -> None:
     page.open(f"{server.root}/provider/")
     tab_to("Sign out")
     page.press("Enter", leads=True)
-    assert page.focused == "Password"
+    page.wait_for_focus("#password")
     page.insert(PASSWORD)
     page.press("Enter", leads=True)
     assert "Datasets" in page.text

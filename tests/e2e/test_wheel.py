@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
-from wheels import environment, run
+from wheels import ROOT, environment, run
 
 
 @pytest.mark.slow
@@ -27,3 +28,11 @@ def test_the_wheel_works_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> 
     assert 400 < int(run(python, "-c", code, cwd=tmp_path)) < 600
     assert len(list((tmp_path / "env" / "lib").rglob("site-packages/pinq/py.typed"))) == 1
     assert len(list((tmp_path / "env" / "lib").rglob("site-packages/miners/py.typed"))) == 1
+
+
+@pytest.mark.slow
+def test_the_wheel_brings_what_the_page_is_made_of(wheel: Path) -> None:
+    """Templates, style sheet and icon are in it."""
+    found = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("pinq/server/templates/")}
+    assert found == {f"pinq/server/templates/{file.name}" for file in (ROOT / "pinq" / "server" / "templates").iterdir()}
+    assert len(found) > 8
