@@ -25,7 +25,7 @@ from pinq.policy import Policy, load_policy
 from pinq.tokens import digest, new_token
 
 __all__ = [
-    "Account", "CheckReport", "Status", "Where", "cap_warning", "check", "extend", "future", "grant", "make_terms", "parse_expiry", "reissue", "require_name", "revoke",
+    "Account", "CheckReport", "Status", "Where", "cap_warning", "check", "extend", "future", "grant", "make_terms", "parse_expiry", "promised", "reissue", "require_name", "revoke",
     "set_terms", "show",
 ]
 
@@ -352,15 +352,18 @@ def _ledger(of: Where, *, create: bool = False, declare: bool = False) -> Iterat
 
 def cap_warning(ledger: Ledger, analyst: str, limit: int) -> str:
     """What to know before ``analyst`` has a limit of ``limit`` nano-epsilons: that all grants together pass the cap. Empty where they do not."""
-    _, cap = ledger.joint()
-    # What was spent under an ended grant still counts against the cap.
-    promised = limit + sum(one.limit if one.valid else one.spent for one in ledger.grants().values() if one.analyst != analyst)
-    if promised <= cap:
+    (_, cap), total = ledger.joint(), limit + promised(ledger, besides=analyst)
+    if total <= cap:
         return ""
     return (
-        f"All grants together come to epsilon {decimal(promised)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
+        f"All grants together come to epsilon {decimal(total)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
         "will be refused under the cap before they reach their own limits."
     )
+
+
+def promised(ledger: Ledger, besides: str = "") -> int:
+    """What all grants come to, but for one analyst's; nano-epsilons. What was spent under an ended grant still counts against the cap."""
+    return sum(one.limit if one.valid else one.spent for one in ledger.grants().values() if one.analyst != besides)
 
 
 def _report(ledger: Ledger, analyst: str) -> Account:

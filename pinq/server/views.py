@@ -23,6 +23,7 @@ from pinq.audit import Account, Audit, Replay, when
 from pinq.epsilon import show
 from pinq.grants import FREE, VERBS, Terms, now
 from pinq.policy import Policy
+from pinq.provider import promised
 from pinq.server.acts import Act, Plan, Typed
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.login import Notice, Session
@@ -106,10 +107,9 @@ class Views:
     def form(self, session: Session, of: Dataset, act: Act, typed: Typed, status: int = 200) -> Response:
         """A form, with what was typed and what is wrong with it."""
         with self._report(of.name) as audit:
-            promised = sum(one.limit if one.state == "active" else one.spent for one in audit.accounts.values())
             return self._page(
-                "form.html", session, status, name=of.name, act=act, typed=typed, problems=typed.problems, columns=list(of.policy.columns), verbs=_VERBS, promised=promised,
-                cap=audit.cap, account=audit.accounts.get(typed.text("analyst")), today=now().date().isoformat(), limited=_limited(of, typed),
+                "form.html", session, status, name=of.name, act=act, typed=typed, problems=typed.problems, columns=list(of.policy.columns), verbs=_VERBS,
+                cap=audit.cap, promised=promised(of.ledger), account=audit.accounts.get(typed.text("analyst")), today=now().date().isoformat(), limited=_limited(of, typed),
             )
 
     def confirm(self, session: Session, of: Dataset, act: Act, typed: Typed, plan: Plan) -> Response:
