@@ -134,7 +134,7 @@ class _Page:
         return response
 
     def _sign_in_form(self, http: Request, problem: str = "", status: int = 200) -> Response:
-        cookie = secrets.token_urlsafe(32)
+        cookie = http.cookies.get(_name(http, "form")) or secrets.token_urlsafe(32)  # the same one in every window
         response = self._views.sign_in(self._login.form_token(cookie), problem, status)
         _set_cookie(http, response, "form", cookie)
         return response

@@ -249,6 +249,14 @@ def test_a_sign_in_that_this_server_did_not_ask_for(stranger: Visitor) -> None:
     assert stranger.post(path, {"password": PASSWORD}).status_code == 403
 
 
+def test_two_windows(stranger: Visitor) -> None:
+    """A form that was opened before another one still signs in."""
+    stranger.get("/login")
+    path, fields = stranger.filled(password=PASSWORD)
+    stranger.get("/login")
+    assert stranger.post(path, fields).url.path == "/provider/"
+
+
 def test_signing_out_ends_the_session(owner: Visitor) -> None:
     cookie = owner.cookies["__Host-pinq-session"]
     owner.get("/")
