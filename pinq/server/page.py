@@ -84,7 +84,8 @@ class _Page:
                 return self._views.problem(self._session(http), "That did not work", str(error), 409)
             except Exception:
                 _log.exception("the provider's page failed")
-                return self._views.problem(None, "Something unexpected went wrong", "The details are in the server's log. Please report it.", 500)
+                text = "The file that `PINQ_LOG` names has the details, where the server was started with one. Please report it."
+                return self._views.problem(None, "Something unexpected went wrong", text, 500)
         return safe
 
     def viewing(self, view: Callable[[Request, Session], Response]) -> Endpoint:

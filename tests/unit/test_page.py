@@ -534,3 +534,14 @@ def test_addresses_that_are_none(owner: Visitor) -> None:
         assert owner.get(path).status_code == 404, path
     assert owner.get("/datasets/people/analyst?name=nobody").status_code == 409
     assert "has no analyst" in owner.get("/datasets/people/analyst?name=nobody").text
+
+
+def test_what_is_not_ours_gets_one_text(owner: Visitor, people: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error from elsewhere, whose text could quote anything, becomes one fixed page."""
+    def fails(*_: object) -> None:
+        raise RuntimeError("secret row")
+    monkeypatch.setattr(type(people.ledger), "events", fails)
+    response = owner.get("/datasets/people")
+    assert response.status_code == 500
+    assert "secret row" not in response.text
+    assert "Something unexpected went wrong" in response.text
