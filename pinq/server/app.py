@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -58,7 +59,7 @@ def create_app(
         gate.log.close()
         datasets.close()
 
-    app = FastAPI(title="pinq", version=__version__, description=ABOUT, lifespan=lifespan, docs_url="/docs", redoc_url=None)
+    app = FastAPIOffline(title="pinq", version=__version__, description=ABOUT, lifespan=lifespan, docs_url="/docs", redoc_url=None)
     app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
 
     @app.get("/healthz", response_model=Health, tags=["server"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -286,7 +287,13 @@ def test_the_openapi_document(server: Server) -> None:
         assert {"Request", "Answer", "Failure", "WireParts", "Values", "AnyCut"} <= set(document["components"]["schemas"])
         references = {word.split('"')[0] for word in json.dumps(document).split("#/components/schemas/")[1:]}
         assert references <= set(document["components"]["schemas"])
-        assert client.get("/docs").status_code == 200
+        page = client.get("/docs")
+        assert page.status_code == 200
+        assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+        assert assets
+        for asset in assets:  # the page needs no other site
+            assert asset.startswith("/"), asset
+            assert client.get(asset).status_code == 200, asset
 
 
 def test_too_much_is_refused(server: Server, policy: Path) -> None:
