@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pinq.client import connect as connect
+    from pinq.crosses import AnyCross as AnyCross
     from pinq.errors import BudgetExceeded as BudgetExceeded
     from pinq.errors import EngineError as EngineError
     from pinq.errors import InternalError as InternalError
@@ -58,6 +59,7 @@ logging.getLogger("pinq").addHandler(logging.NullHandler())
 
 _HOMES = {
     "client": ("connect",),
+    "crosses": ("AnyCross",),
     "errors": (
         "BudgetExceeded", "EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "PinqError", "PolicyError", "QueryError", "TooManyRequests", "Unavailable",
     ),

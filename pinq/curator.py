@@ -31,7 +31,7 @@ import numpy as np
 
 from pinq.accuracy import laplace_interval
 from pinq.composition import Demand
-from pinq.engine import DuckDBEngine, Moments, TableRequest
+from pinq.engine import DuckDBEngine, ListRequest, Moments, TableRequest
 from pinq.epsilon import exact, show, to_nano
 from pinq.errors import EngineError, QueryError
 from pinq.ledger import Ledger
@@ -64,7 +64,7 @@ class _Work:
 
     parts: PartSet
     nano: int
-    tables: tuple[TableRequest, ...]
+    tables: tuple[TableRequest | ListRequest, ...]
     moments: Moments | None
     release: Callable[[list[Any], Fraction], _Released]
     scale: float | None
@@ -146,7 +146,7 @@ class Curator:
             raise QueryError("there are no parts to ask. Nothing was spent.")
         work = {"noisy_count": self._count, "noisy_sum": self._sum, "noisy_avg": self._avg, "exp_mech": self._exp_mech}[request.verb](request, parts, nano)
         # The engine keeps one more place along each axis, for rows in no part of it.
-        cells = sum((len(parts) + 1) * math.prod(axis.size + 1 for axis in table.axes) for table in work.tables if not table.sparse)
+        cells = sum((len(parts) + 1) * math.prod(axis.size + 1 for axis in table.axes) for table in work.tables if isinstance(table, TableRequest) and not table.sparse)
         _require_room(cells)
         return work
 
@@ -222,7 +222,7 @@ class Curator:
             place = {text: number for number, text in enumerate(distinct)}
             return _Released([-1 if one is None else place[repr(one)] for one in picked], tuple(distinct.values()))
 
-        options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else max(map(len, selection.lists)))
+        options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else selection.most)
         # P[score of the choice < best - t] <= m exp(-eta t): a bound for both mechanisms.
         loss = float(selection.span / self._epsilon(nano)) * math.log(options / 0.05) / float(_unit(score))
         error = f"the choice's {score.kind} is within {loss:,.4g} of the best in 95 % of cases"

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from pinq.crosses import AnyCross
 from pinq.epsilon import NANO, show
 from pinq.errors import QueryError
 from pinq.parts import AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
@@ -28,10 +29,10 @@ MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
-Candidate = Spec | Family
+Candidate = Spec | Family | AnyCross
 
 WireSpec = Annotated[Values | Cuts | Groups | Shards | Cross, Field(discriminator="kind")]
-WireCandidate = Annotated[Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping, Field(discriminator="kind")]
+WireCandidate = Annotated[Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping | AnyCross, Field(discriminator="kind")]
 WireScore = Annotated[InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | SquaredError, Field(discriminator="kind")]
 
 
@@ -210,11 +211,11 @@ def new_id() -> str:
 
 def candidate(item: Any) -> Candidate:
     """A candidate as callers write it: a spec, a family, or a tuple of specs for their joint parts."""
-    if isinstance(item, (Values, Cuts, Groups, Shards, Cross, AnyCut, AnyGrouping)):
+    if isinstance(item, (Values, Cuts, Groups, Shards, Cross, AnyCut, AnyGrouping, AnyCross)):
         return item
     if isinstance(item, tuple) and item:
         return item[0] if len(item) == 1 else Cross(item)
-    raise QueryError(f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping or a tuple of specs. Nothing was spent.")
+    raise QueryError(f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping, AnyCross or a tuple of specs. Nothing was spent.")
 
 
 def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:

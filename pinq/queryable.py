@@ -116,7 +116,7 @@ class _Verbs:
 
         Args:
             candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and families (``AnyCut``,
-                ``AnyGrouping``), in any mixture; or a list of such lists, one for each part. None with ``ClassCount``.
+                ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of such lists, one for each part. None with ``ClassCount``.
             score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``, ``SquaredError`` or ``MutualInformation``.
             epsilon: Loss of all choices together.
             textbook: Select by the exponential mechanism with its general factor 2, as papers do; for reproducing them.

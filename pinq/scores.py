@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.parts import Cuts, Values, bind
 from pinq.schema import Schema
 
 __all__ = ["Balance", "ClassCount", "Gini", "InfoGain", "MaxClass", "MutualInformation", "Score", "SquaredError", "monotone_step_table", "require_score"]
@@ -44,6 +45,11 @@ class _OnClasses:
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless the target is a declared categorical column."""
         schema.categorical(self.target)
+
+    @property
+    def classes(self) -> Values | Cuts:
+        """The split whose parts are the classes."""
+        return Values(self.target)
 
     def span(self, schema: Schema) -> int:
         """Largest change of the difference between two candidates' scores."""
@@ -108,10 +114,24 @@ class InfoGain(_OnClasses):
 class MutualInformation(InfoGain):
     """n I(target; candidate) up to the common term n H(target): what ``InfoGain`` computes, under DILCA's name.
 
-    A candidate that is a tuple of specs is scored by their joint cells (Battaglia et al. 2021; privacy.md 2.5).
+    A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint cells (Battaglia et al. 2021; privacy.md 2.5).
+    The target is a categorical column, or ``Cuts`` of a numeric one: its classes are the parts of a split either way.
     """
 
+    target: str | Cuts  # type: ignore[assignment]
     kind: Literal["mutual_information"] = field(default="mutual_information", repr=False)  # type: ignore[assignment]
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the target's classes exist."""
+        if isinstance(self.target, Cuts):
+            bind(self.target, schema)
+        else:
+            super().check(schema)
+
+    @property
+    def classes(self) -> Values | Cuts:
+        """The split whose parts are the classes."""
+        return self.target if isinstance(self.target, Cuts) else Values(self.target)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 """``exp_mech``: which tables a list of candidates needs, their exact scores, and the noisy choice.
 
 Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members (privacy.md 2.7). Lists
-of plain candidates, and one family of at most 4,096 members, are chosen by permute-and-flip; mixed lists and larger
+of plain candidates, one ``AnyCross``, and one family of at most 4,096 members are chosen by permute-and-flip; mixed lists and larger
 families by the exponential mechanism over runs of equal score. Which of the two, public facts decide.
 """
 
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pinq.engine import Moments, Sparse, TableRequest
+from pinq.crosses import AnyCross, member_scores
+from pinq.engine import Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import QueryError
 from pinq.mechanisms import Weighted, choose, choose_weighted
 from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Axis, Cuts, Partition, PartSet, Spec, Values, bind
@@ -66,11 +67,11 @@ class Selection:
         if isinstance(score, SquaredError):
             self.moments = Moments(score.target, score.shift(schema), squares=True)
         elif not isinstance(score, Balance):
-            self._last = bind(Values(score.target), schema).axes
+            self._last = bind(score.classes, schema).axes
         if isinstance(score, ClassCount):
             if any(self.lists):
                 raise QueryError("ClassCount chooses among the values of its own column; it takes no candidates. Nothing was spent.")
-            self.tables = [TableRequest(self._last)]
+            self.tables: list[TableRequest | ListRequest] = [TableRequest(self._last)]
             return
         if not self.lists or not all(self.lists):
             raise QueryError("`candidates` is empty; name at least one spec or family for each part. Nothing was spent.")
@@ -93,6 +94,11 @@ class Selection:
         """What the mechanism's exponent divides by: the width of changes, or in the textbook form twice the sensitivity, which is never less."""
         return 2 * self.score.sensitivity(self.schema) if self.textbook else self.score.span(self.schema)
 
+    @property
+    def most(self) -> int:
+        """The most candidates that a part has, each member of an ``AnyCross`` being one."""
+        return max(sum(len(one) if isinstance(one, AnyCross) else 1 for one in candidates) for candidates in self.lists)
+
     def choose(self, tables: list[Any], epsilon: Fraction) -> list[Any]:
         """The choice for each part, None where a part has nothing to choose from.
 
@@ -113,9 +119,9 @@ class Selection:
     def _choose_one(self, offered: list[_Runs], listed: Sequence[Any], span: int, epsilon: Fraction) -> Spec | None:
         if not offered:
             return None
-        families = sum(isinstance(one, (AnyCut, AnyGrouping)) for one in listed)
+        families = sum(isinstance(one, (AnyCut, AnyGrouping, AnyCross)) for one in listed)
         sizes = [one.size for one in offered]
-        if not families or (len(listed) == 1 and sizes[0] <= FLIP_CANDIDATES):
+        if not families or (len(listed) == 1 and (sizes[0] <= FLIP_CANDIDATES or isinstance(listed[0], AnyCross))):
             scores = np.concatenate([np.repeat(one.scores, one.members) for one in offered])
             winner = self._flip(scores, span, epsilon)
             family = int(np.searchsorted(np.cumsum(sizes), winner, side="right"))
@@ -142,11 +148,16 @@ class Selection:
     def _table(self, one: Any) -> Any:
         """Checks a candidate, adds the table that it needs, and returns what binds it."""
         score, schema = self.score, self.schema
-        target = getattr(score, "target", None)
-        if isinstance(one, AnyCut):
+        target = self._last[0].column if self._last else getattr(score, "target", None)
+        if isinstance(one, AnyCross):
+            if not self._last:
+                raise QueryError(f"{one!r} goes with scores of a table of classes, and {score.kind} is not one. Nothing was spent.")
+            axes, bound = tuple(bind(spec, schema).axes[0] for spec in one.specs), one
+            one.require_room([axis.size for axis in axes], self._last[0].size)
+        elif isinstance(one, AnyCut):
             column = schema.numeric(one.column)
             axis = bind(Values(one.column), schema).axes[0] if column.codes <= DENSE_CODES else Axis(one.column, column.codes, ())
-            axes, bound = (axis,), column
+            axes, bound = (axis,), column  # type: ignore[assignment]
         elif isinstance(one, AnyGrouping):
             axes, bound = bind(Values(one.column), schema).axes, schema.categorical(one.column)  # type: ignore[assignment]
             if bound.codes < 2:
@@ -159,11 +170,13 @@ class Selection:
         if target is not None and any(axis.column == target for axis in axes):
             raise QueryError(f"{one!r} splits by the target `{target}` itself. Nothing was spent.")
         sparse = isinstance(one, AnyCut) and axes[0].size > DENSE_CODES
-        self.tables.append(TableRequest((*axes, *self._last), sparse))
+        self.tables.append(ListRequest((*axes, *self._last)) if isinstance(one, AnyCross) else TableRequest((*axes, *self._last), sparse))
         return bound
 
     def _runs(self, one: Any, table: Any, bound: Any) -> list[_Runs]:
         """The runs of a candidate or family for each part."""
+        if isinstance(table, Listed):
+            return self._crosses(one, table)
         if isinstance(table, Sparse):
             return self._sparse_cuts(one, table, bound)
         if isinstance(self.score, Balance):
@@ -237,6 +250,18 @@ class Selection:
             labels = [column.labels[code] for code in codes]
             for place, row in zip(places, np.asarray(scores).astype(np.int64), strict=True):
                 found[place] = _Runs(row, single, numbers, lambda number, labels=labels, sides=sides: one.member(labels, sides[number]))
+        return found
+
+    def _crosses(self, one: AnyCross, table: Listed) -> list[_Runs]:
+        """Every member, each scored by its own small table."""
+        sizes = [bind(spec, self.schema).size for spec in one.specs]
+        places, single = np.arange(len(one), dtype=np.int64), np.ones(len(one), dtype=np.int64)
+        found = []
+        for part in range(len(self.parts)):
+            mine = slice(None) if len(self.parts) == 1 else table.parts == part
+            codes, counts = table.codes[:, mine], table.counts[mine]
+            scores = member_scores(codes[:-1], codes[-1], counts, sizes, self._last[0].size, one.size, self.score, self.schema)
+            found.append(_Runs(scores, single, places, one.member))
         return found
 
 

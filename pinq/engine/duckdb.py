@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 
 from pinq.engine.sql import axis_expression, part_expression, unsigned
-from pinq.engine.tables import Moments, Sparse, TableRequest
+from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import InternalError
 from pinq.parts import Axis, Partition, PartSet
 from pinq.schema import Schema
@@ -25,6 +25,7 @@ __all__ = ["DuckDBEngine"]
 # A group of axes whose joint table has at most this many cells is counted in DuckDB's perfect hash table (no hashing at all).
 PACKED_CELLS = 2**14
 PERFECT_HASH_BITS = 20
+KEPT_BYTES = 2**26
 
 
 class DuckDBEngine:
@@ -42,12 +43,13 @@ class DuckDBEngine:
         self.columns = {name: f"c{i}" for i, name in enumerate(schema.columns)}
         self._lock = threading.Lock()
         self._coins = False
+        self._kept: tuple[Any, Listed] | None = None
         self._process = os.getpid()
         self._closing = weakref.finalize(self, _close, connection, scratch)
         connection.execute(f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}")
 
-    def tabulate(self, parts: PartSet, tables: Sequence[TableRequest] = (TableRequest(),), moments: Moments | None = None) -> list[Any]:
-        """Counts rows, exactly, for each part and each cell of each table, in one pass.
+    def tabulate(self, parts: PartSet, tables: Sequence[TableRequest | ListRequest] = (TableRequest(),), moments: Moments | None = None) -> list[Any]:
+        """Counts rows, exactly, for each part and each cell of each table, in one pass, and in one more for each listing.
 
         Args:
             parts: Disjoint parts.
@@ -56,10 +58,16 @@ class DuckDBEngine:
 
         Returns:
             For each table an int64 array of shape (parts, *axes), with ``moments`` (parts, *axes, 2 or 3) of counts, sums and
-            sums of squares; or a ``Sparse`` with values of shape (cells,) or (cells, 2 or 3).
+            sums of squares; or a ``Sparse`` with values of shape (cells,) or (cells, 2 or 3); for a ``ListRequest`` a ``Listed``.
         """
         if os.getpid() != self._process:
             raise InternalError("This handle was opened in another process; an engine does not survive a fork. Open it again here.")
+        numbered = [table for table in tables if isinstance(table, TableRequest)]
+        answers = iter(self._count(parts, numbered, moments) if numbered else [])
+        return [next(answers) if isinstance(table, TableRequest) else self._list(parts, table) for table in tables]
+
+    def _count(self, parts: PartSet, tables: Sequence[TableRequest], moments: Moments | None) -> list[Any]:
+        """The tables whose cells can be numbered, in one statement."""
         axes = {id(axis): axis for table in tables for axis in table.axes}
         if any(axis.shard_key is not None for axis in axes.values()) or _has_shards(parts):
             self._make_coins()
@@ -96,6 +104,25 @@ class DuckDBEngine:
         sets = f"GROUPING SETS ({', '.join(f'(k{i})' for i in range(len(groups)))})" if len(groups) > 1 else "k0"
         query = f"SELECT {', '.join(f'k{i}' for i in range(len(groups)))}, {aggregates} FROM (SELECT {', '.join(carried)} FROM ({source})) GROUP BY {sets}"
         return _unpack(self._fetch(query), groups, group_of, tables, len(parts))
+
+    def _list(self, parts: PartSet, table: ListRequest) -> Listed:
+        """The distinct rows over the axes. The last listing of the whole table is kept: attribute after attribute asks for the same columns."""
+        axes = sorted(table.axes, key=lambda axis: (str(axis.column), axis.thresholds or ()))
+        whole = len(parts) == 1 and parts.at(0).depth == 0
+        key = tuple((axis.column, axis.thresholds) for axis in axes)
+        kept = self._kept
+        if not whole or kept is None or kept[0] != key:
+            part = part_expression(parts, self.columns)
+            select = [f"({part or 0})::{unsigned(len(parts) + 1)} AS p"]
+            select += [f"({axis_expression(axis, self.columns)})::{unsigned(axis.size)} AS a{i}" for i, axis in enumerate(axes)]
+            found = self._fetch(f"SELECT *, count(*) FROM (SELECT {', '.join(select)} FROM codes) WHERE p < {len(parts)} GROUP BY ALL")
+            wide = max((column.dtype for column in found[1:-1]), key=lambda kind: kind.itemsize)
+            listed = Listed(np.ma.getdata(found[0]), np.stack([np.ma.getdata(column).astype(wide, copy=False) for column in found[1:-1]]), np.ma.getdata(found[-1]))
+            kept = (key, listed)
+            if whole and listed.codes.nbytes <= KEPT_BYTES:
+                self._kept = kept
+        listed = kept[1]
+        return Listed(listed.parts, listed.codes[[axes.index(axis) for axis in table.axes]], listed.counts)
 
     def rows(self) -> int:
         """Encoded rows, exact: for the provider's eyes only."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from pinq.parts import Axis
 
-__all__ = ["Moments", "Sparse", "TableRequest"]
+__all__ = ["ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,3 +39,25 @@ class Sparse:
 
     places: np.ndarray
     values: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ListRequest:
+    """The occupied cells of a joint table over many columns, listed one by one: for tables too wide to be numbered."""
+
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """The occupied cells of a joint table, in no order.
+
+    Attributes:
+        parts: Which part each lies in, shape (cells,).
+        codes: Its place along each axis, shape (axes, cells).
+        counts: Its rows, shape (cells,).
+    """
+
+    parts: np.ndarray
+    codes: np.ndarray
+    counts: np.ndarray

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinq.crosses import AnyCross
 from pinq.parts import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
 from pinq.policy import Policy, load_policy
 from pinq.queries import Answer, Request, WireParts
@@ -94,8 +95,11 @@ PLAIN = st.one_of(
     st.builds(Shards, st.integers(1, 65535), st.integers(0, 2**63 - 1)),
 )
 SPECS = st.one_of(PLAIN, st.builds(Cross, st.lists(PLAIN, min_size=1, max_size=3).map(tuple)))
-CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)))
-SCORES = st.one_of(st.just(Balance()), *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError)))
+CROSSES = st.lists(st.one_of(st.builds(Values, NAMES), st.builds(Cuts, NAMES, st.just((1.5, 2.0)))), min_size=1, max_size=5, unique_by=lambda spec: spec.column).flatmap(
+    lambda specs: st.builds(AnyCross, st.just(tuple(specs)), st.integers(1, len(specs)))
+)
+CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)), CROSSES)
+SCORES = st.one_of(st.just(Balance()), st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))), *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError)))
 
 
 @given(st.builds(
