@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from miners.diffp_c45 import DiffPC45
     from miners.diffp_id3 import DiffPID3
+    from miners.dilca import DPDilca
     from miners.public_rows import PublicRows
     from miners.suggestion import suggest
     from miners.sulq_id3 import SuLQID3
     from miners.tree import Tree
 
-__all__ = ["DiffPC45", "DiffPID3", "PublicRows", "SuLQID3", "Tree", "suggest"]
+__all__ = ["DPDilca", "DiffPC45", "DiffPID3", "PublicRows", "SuLQID3", "Tree", "suggest"]
 
 _HOMES = {
+    "DPDilca": "miners.dilca",
     "DiffPC45": "miners.diffp_c45",
     "DiffPID3": "miners.diffp_id3",
     "PublicRows": "miners.public_rows",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pinq.queryable import PrivateQueryable
 
-__all__ = ["TreeClassifier", "public_schema", "require_budget", "whole_number"]
+__all__ = ["TreeClassifier", "plain", "public_schema", "read_stored", "require_budget", "whole_number"]
 
 VERSION = 1
 
@@ -92,7 +92,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree."""
         check_is_fitted(self, "tree_")
-        params = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
         return json.dumps(
             {"format": f"pinq-{type(self).__name__}", "version": VERSION, "params": params, "cost": show(int(self.cost_ * NANO)), "tree": self.tree_.to_dict()},
             allow_nan=False,
@@ -101,17 +101,9 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        found = read_json(text)
-        name = f"pinq-{cls.__name__}"
-        if not isinstance(found, dict) or found.get("format") != name or found.get("version") != VERSION:
-            raise QueryError(f"this is not a stored {cls.__name__}: its `format` must be {name!r} and its `version` {VERSION}.")
-        params = found.get("params")
-        if not isinstance(params, dict) or not set(params) <= set(cls._get_param_names()):
-            raise QueryError(f"`params` of a stored {cls.__name__} must be an object with no other keys than {', '.join(cls._get_param_names())}.")
-        cost = found.get("cost")
+        found, params, cost = read_stored(cls, text, VERSION)
         miner: Self = cls(**params)
-        nothing = isinstance(cost, str) and cost == "0"  # what a fit costs whose questions were all paid for before
-        return miner._fitted(Tree.from_dict(found.get("tree")), Fraction(0) if nothing else exact(to_nano(cost, name="cost")))  # type: ignore[arg-type]
+        return miner._fitted(Tree.from_dict(found.get("tree")), cost)
 
     def _fitted(self, tree: Tree, cost: Fraction) -> Self:
         self.tree_, self.cost_, self.schema_ = tree, cost, tree.schema
@@ -143,6 +135,19 @@ def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> 
         )
 
 
+def read_stored(kind: Any, text: str | bytes, version: int) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
+    """What every stored miner has: the whole object, its parameters, what it cost. ``QueryError`` where the text is something else."""
+    found, name, known = read_json(text), kind.__name__, kind._get_param_names()
+    if not isinstance(found, dict) or found.get("format") != f"pinq-{name}" or found.get("version") != version:
+        raise QueryError(f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}.")
+    params = found.get("params")
+    if not isinstance(params, dict) or not set(params) <= set(known):
+        raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
+    cost: Any = found.get("cost")
+    # A fit whose questions were all paid for before costs nothing.
+    return found, params, Fraction(0) if cost == "0" else exact(to_nano(cost, name="cost"))
+
+
 def whole_number(name: str, value: object, low: int, high: int) -> int:
     """A parameter that must be a whole number in a range, else ``QueryError``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
@@ -158,14 +163,14 @@ def _sorted(classes: Sequence[Value]) -> np.ndarray:
         return np.arange(len(classes))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A parameter as JSON has it; an exact loss becomes decimal text, which means the same."""
     if isinstance(value, (Fraction, Decimal)):
         return show(to_nano(value))
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

@@ -40,7 +40,7 @@ def spread(nano: int, weights: Sequence[int]) -> tuple[int, ...]:
     if min(shares) < 1:
         raise QueryError(
             f"an epsilon of {show(nano)} is too small to be spread over {whole:,} shares of at least {show(1)} each; "
-            "use a larger `epsilon` or a smaller `max_depth`. Nothing was spent."
+            "use a larger `epsilon` or ask for less. Nothing was spent."
         )
     return tuple(shares)
 

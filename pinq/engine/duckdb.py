@@ -17,7 +17,7 @@ import numpy as np
 from pinq.engine.sql import axis_expression, part_expression, unsigned
 from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import InternalError
-from pinq.parts import Axis, Partition, PartSet
+from pinq.parts import Axis, Block, Part, Partition, PartSet
 from pinq.schema import Schema
 
 __all__ = ["DuckDBEngine"]
@@ -25,6 +25,8 @@ __all__ = ["DuckDBEngine"]
 # A group of axes whose joint table has at most this many cells is counted in DuckDB's perfect hash table (no hashing at all).
 PACKED_CELLS = 2**14
 PERFECT_HASH_BITS = 20
+# Exact tables of the whole table that are kept in memory, and the bytes of one listing.
+KEPT_CELLS = 2**21
 KEPT_BYTES = 2**26
 
 
@@ -43,6 +45,7 @@ class DuckDBEngine:
         self.columns = {name: f"c{i}" for i, name in enumerate(schema.columns)}
         self._lock = threading.Lock()
         self._coins = False
+        self._tables: dict[Any, np.ndarray] = {}
         self._kept: tuple[Any, Listed] | None = None
         self._process = os.getpid()
         self._closing = weakref.finalize(self, _close, connection, scratch)
@@ -63,8 +66,37 @@ class DuckDBEngine:
         if os.getpid() != self._process:
             raise InternalError("This handle was opened in another process; an engine does not survive a fork. Open it again here.")
         numbered = [table for table in tables if isinstance(table, TableRequest)]
-        answers = iter(self._count(parts, numbered, moments) if numbered else [])
+        split = parts.blocks[0].partition
+        whole = len(parts.blocks) == 1 and parts.blocks[0].part.depth == 0 and moments is None
+        if whole and not any(table.sparse or (split is not None and table.axes) for table in numbered):
+            # All parts of a split of the whole table are a table over its axes.
+            found = self._recall([table.axes if split is None else split.axes for table in numbered])
+            answers = iter(found if split is None else [table.reshape(-1) for table in found])
+        else:
+            answers = iter(self._count(parts, numbered, moments) if numbered else [])
         return [next(answers) if isinstance(table, TableRequest) else self._list(parts, table) for table in tables]
+
+    def _recall(self, wanted: Sequence[tuple[Axis, ...]]) -> list[np.ndarray]:
+        """Tables of the whole table, shape (1, *axes): those counted before from memory, the others in one pass.
+
+        The encoded table never changes, and miners come back to the same tables of two columns: draw after draw, and for each direction.
+        """
+        ordered = [tuple(sorted(axes, key=_identity)) for axes in wanted]
+        with self._lock:
+            known = {key: self._tables[key] for axes in ordered if (key := tuple(map(_identity, axes))) in self._tables}
+        new = {key: axes for axes in ordered if (key := tuple(map(_identity, axes))) not in known}
+        if new:
+            counted = self._count(PartSet([Block(Part())]), [TableRequest(axes) for axes in new.values()], None)
+            known |= dict(zip(new, counted, strict=True))
+            with self._lock:
+                self._tables |= {key: known[key] for key in new if known[key].size <= KEPT_CELLS}
+                while sum(table.size for table in self._tables.values()) > KEPT_CELLS:
+                    del self._tables[next(iter(self._tables))]
+        found = []
+        for axes, order in zip(wanted, ordered, strict=True):
+            table = known[tuple(map(_identity, order))]
+            found.append(table.transpose(0, *(1 + order.index(axis) for axis in axes)))
+        return found
 
     def _count(self, parts: PartSet, tables: Sequence[TableRequest], moments: Moments | None) -> list[Any]:
         """The tables whose cells can be numbered, in one statement."""
@@ -107,9 +139,9 @@ class DuckDBEngine:
 
     def _list(self, parts: PartSet, table: ListRequest) -> Listed:
         """The distinct rows over the axes. The last listing of the whole table is kept: attribute after attribute asks for the same columns."""
-        axes = sorted(table.axes, key=lambda axis: (str(axis.column), axis.thresholds or ()))
+        axes = sorted(table.axes, key=_identity)
         whole = len(parts) == 1 and parts.at(0).depth == 0
-        key = tuple((axis.column, axis.thresholds) for axis in axes)
+        key = tuple(map(_identity, axes))
         kept = self._kept
         if not whole or kept is None or kept[0] != key:
             part = part_expression(parts, self.columns)
@@ -160,6 +192,12 @@ def _close(connection: duckdb.DuckDBPyConnection, scratch: tempfile.TemporaryDir
     connection.close()
     if scratch is not None:
         scratch.cleanup()
+
+
+def _identity(axis: Axis) -> tuple[str, int, int, tuple[int, ...], bytes]:
+    """What tells axes of one schema apart."""
+    shard = -1 if axis.shard_key is None else axis.shard_key
+    return (axis.column or "", axis.size, shard, axis.thresholds or (), b"" if axis.lookup is None else axis.lookup.tobytes())
 
 
 def _pack(tables: Sequence[TableRequest], slots: int) -> tuple[list[list[Axis]], list[int]]:
