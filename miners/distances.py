@@ -67,15 +67,17 @@ def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
         table: Counts, noisy or not.
         scale: Scale of their noise.
     """
-    margins = np.maximum(table.sum(axis=1), 0.0), np.maximum(table.sum(axis=0), 0.0)
-    entropies = _entropy(margins[0]) + _entropy(margins[1])
+    rows, columns = np.maximum(table.sum(axis=1), 0.0), np.maximum(table.sum(axis=0), 0.0)
+    if min(rows.sum(), columns.sum()) <= 0:
+        return 0.0
+    entropies = float(np.log2(rows.sum()) - _plogp(rows).sum() / rows.sum() + np.log2(columns.sum()) - _plogp(columns).sum() / columns.sum())
     if entropies <= 1e-12:
         return 0.0
-    information = _information(table)
+    information = float(_information(table))
     if scale > 0:
-        independent = np.outer(margins[0], margins[1]) * max(table.sum(), 1.0) / (margins[0].sum() * margins[1].sum())
-        random = np.random.default_rng(0)
-        information -= float(np.mean([_information(independent + random.laplace(0, scale, table.shape)) for _ in range(NOISE_DRAWS)]))
+        independent = np.outer(rows, columns) * (max(table.sum(), 1.0) / (rows.sum() * columns.sum()))
+        noise = np.random.default_rng(0).laplace(0, scale, (NOISE_DRAWS, *table.shape))
+        information -= float(_information(independent + noise).mean())
     return 2 * information / entropies
 
 
@@ -109,16 +111,14 @@ def pairwise(distances: Mapping[str, np.ndarray], left: Mapping[str, np.ndarray]
     return found
 
 
-def _information(table: np.ndarray) -> float:
-    """Mutual information of the positive part of a table, in bits."""
-    counts = np.maximum(table, 0.0)
-    return _entropy(counts.sum(axis=0)) + _entropy(counts.sum(axis=1)) - _entropy(counts.ravel())
+def _information(tables: np.ndarray) -> np.ndarray:
+    """Mutual information of the positive part of tables, in bits; shape (..., rows, columns) to (...). 0 where there is nothing."""
+    counts = np.maximum(tables, 0.0)
+    total = np.maximum(counts.sum(axis=(-2, -1)), 1e-300)
+    inside = _plogp(counts).sum(axis=(-2, -1)) - _plogp(counts.sum(axis=-1)).sum(axis=-1) - _plogp(counts.sum(axis=-2)).sum(axis=-1)
+    return np.asarray(np.where(total > 1e-300, np.log2(total) + inside / total, 0.0))
 
 
-def _entropy(counts: np.ndarray) -> float:
-    """In bits; 0 where there is nothing."""
-    total = counts.sum()
-    if total <= 0:
-        return 0.0
-    shares = counts[counts > 0] / total
-    return float(-(shares * np.log2(shares)).sum())
+def _plogp(counts: np.ndarray) -> np.ndarray:
+    """Of each count x, x lg x; 0 at 0."""
+    return counts * np.log2(np.where(counts > 0, counts, 1.0))

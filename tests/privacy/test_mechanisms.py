@@ -25,6 +25,7 @@ from scipy import stats
 
 import pinq.mechanisms
 from pinq.accuracy import laplace_interval
+from pinq.crosses import AnyCross
 from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
 from pinq.parts import AnyCut, AnyGrouping, Block, Cuts, Groups, Part, PartSet, Shards, Values, bind
 from pinq.policy import Policy
@@ -498,6 +499,7 @@ def handle_on(in_memory: Any, extra: int, **policy: Any) -> Any:
             "y": np.tile(["p"] * 10 + ["n"] * extra, PARTS),
             "a": np.tile(["u"] * 10 + ["u"] * extra, PARTS),
             "b": np.tile(["u"] * 10 + ["v"] * extra, PARTS),
+            "c": "u",
             "unit": np.arange(PARTS * (10 + extra)),
         }
     )
@@ -507,6 +509,7 @@ def handle_on(in_memory: Any, extra: int, **policy: Any) -> Any:
         "y": {"type": "categorical", "values": ["n", "p"]},
         "a": {"type": "categorical", "values": ["u", "v"]},
         "b": {"type": "categorical", "values": ["u", "v"]},
+        "c": {"type": "categorical", "values": ["u", "v"]},
     }
     return in_memory(10**6, policy=Policy(**{"dataset": "law", "cap": 10**6, "max_rows": 11, "columns": columns} | policy), data=frame)
 
@@ -517,6 +520,9 @@ QUERIES: dict[str, Any] = {
     "noisy_avg": lambda parts: parts.noisy_avg("x", epsilon=1.5),
     "majority": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MaxClass("y"), epsilon=1.5),
     "info_gain": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=InfoGain("y"), epsilon=1.5),
+    # DILCA's context selection: of the pairs ac, ab and bc only ac keeps the extra row among the others.
+    "max_relevance": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MutualInformation(Cuts("x", (50.0,))), epsilon=1.5),
+    "max_dependency": lambda parts: parts.exp_mech([AnyCross((Values("a"), Values("b"), Values("c")), 2)], score=MutualInformation("y"), epsilon=1.5),
 }
 
 
