@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-unit test-privacy test-e2e attack lint types check examples benchmark reproduce-fs wheel clean
+.PHONY: help setup demo test test-unit test-privacy test-e2e attack lint types check examples benchmark reproduce-fs reproduce-dilca wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -62,6 +62,12 @@ benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers
 
 reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.friedman_schuster $(ARGS)
+
+examples: $(READY) ## what else there is to see: distances between categories (results in build/dilca-example)
+	$(BIN)/python examples/dilca.py
+
+reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism (results in benchmarks/results/dilca)
+	$(BIN)/python benchmarks/dilca/reproduce.py
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -58,6 +58,30 @@ def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
     assert set(names["search"].best_params_) == {"estimator__max_depth", "estimator__epsilon"}
 
 
+def test_the_page_on_distances_runs(project: Path) -> None:
+    """Its example costs what it says and draws what it shows."""
+    mpl.use("Agg")
+    ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
+    ledger.grant("analyst1", 10**9)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "dilca.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(block, "dilca.md", "exec"), names)
+    assert names["miner"].cost_ == names["h"].budget.spent == pinq.epsilon.exact(5 * 10**8)
+
+
+def test_the_example_of_distances_runs(tmp_path: Path) -> None:
+    """Learned distances classify at least as well as the larger class, and the pictures are there; few records, so that it is quick."""
+    for name in ("examples", "policies", "data"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    done = subprocess.run([sys.executable, str(tmp_path / "examples" / "dilca.py"), "--records", "1200"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    near, larger = (float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("learned distances", "larger class"))
+    assert near > larger - 0.05
+    assert "remaining=0" in done.stdout
+    for name in ("education.png", "context.png"):
+        assert (tmp_path / "build" / "dilca-example" / name).stat().st_size > 5000
+
+
 def test_the_readmes_commands_exist() -> None:
     """Every `pinq` and `make` command of the README is a real one, and its options too."""
     helps: dict[str, str] = {}
