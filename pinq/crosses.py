@@ -24,7 +24,7 @@ __all__ = ["AnyCross", "member_scores"]
 
 MAX_MEMBERS = 100_000
 MAX_CELLS = 2**62
-BLOCK = 2**20  # keys that are made at a time
+BLOCK = 2**18  # keys that are made at a time
 DENSE_CELLS = 2**22  # a larger table is counted by sorting
 
 
@@ -96,17 +96,18 @@ def member_scores(codes: np.ndarray, target: np.ndarray, counts: np.ndarray, siz
     """
     if counts.sum() <= 2 * len(counts):  # counting a row twice is cheaper than weighing it
         codes, target, counts = np.repeat(codes, counts, axis=1), np.repeat(target, counts), np.ones(0, dtype=np.int64)
-    wide = max(sizes, default=1) * classes
-    last = codes.astype(np.uint32 if wide < 2**32 else np.int64) * np.array(classes, dtype=np.uint32 if wide < 2**32 else np.int64)
-    last += target.astype(last.dtype)
+    last = codes * np.int64(classes) + target
     lengths = np.array(sizes, dtype=np.int64)
+    step = max(1, BLOCK // max(1, codes.shape[1]))
+    room = np.empty((min(step, len(lengths)), codes.shape[1]), dtype=np.int64)
     found: list[np.ndarray] = []
     for start, prefix, cells in _prefixes(codes, lengths, size):
         # Every member that continues this prefix by one more spec, some at a time.
-        step = max(1, BLOCK // max(1, codes.shape[1]))
         for low in range(start, len(lengths), step):
             block = slice(low, min(low + step, len(lengths)))
-            found.append(_block(last[block], prefix, cells * lengths[block], lengths[block], classes, counts, score, schema))
+            keys = np.multiply(prefix, (lengths[block] * classes)[:, None], out=room[: block.stop - low])
+            keys += last[block]
+            found.append(_block(keys, cells * lengths[block], classes, counts, score, schema))
     return np.concatenate(found)
 
 
@@ -125,20 +126,28 @@ def _prefixes(codes: np.ndarray, sizes: np.ndarray, size: int, start: int = 0, c
         yield from _prefixes(codes, sizes, size - 1, spec + 1, joint, count)
 
 
-def _block(last: np.ndarray, prefix: np.ndarray, cells: np.ndarray, sizes: np.ndarray, classes: int, counts: np.ndarray, score: Any, schema: Schema) -> np.ndarray:
-    """The scores of the members that continue one prefix by each of several specs; ``last`` is that spec's part times ``classes`` plus the class."""
+def _block(keys: np.ndarray, cells: np.ndarray, classes: int, counts: np.ndarray, score: Any, schema: Schema) -> np.ndarray:
+    """The scores of several members.
+
+    Args:
+        keys: Each row's cell of each member times ``classes`` plus its class, shape (members, rows); overwritten.
+        cells: Cells of each member.
+        classes: Classes of the target.
+        counts: As in ``member_scores``; empty where every row counts once.
+        score: As in ``member_scores``.
+        schema: As in ``member_scores``.
+    """
     ends = np.cumsum(cells)
-    keys = prefix * (sizes * classes)[:, None]
-    keys += last
     keys += ((ends - cells) * classes)[:, None]
-    keys = keys.ravel()
-    total, starts = int(ends[-1]), ends - cells
-    if total * classes > max(DENSE_CELLS, 2 * keys.size):
-        cell, label = np.divmod(keys, classes)
-        occupied, cell = np.unique(cell, return_inverse=True)
-        keys, total = cell * classes + label, len(occupied)
-        starts, ends = np.searchsorted(occupied, starts), np.searchsorted(occupied, ends)
-    weights = np.tile(counts, len(sizes)) if len(counts) else None
-    table = np.bincount(keys, weights, total * classes).astype(np.int64, copy=False).reshape(-1, 1, classes)
-    summed = np.concatenate([[0], np.cumsum(score.of(table, schema))])
-    return summed[ends] - summed[starts]
+    flat, total, numbers = keys.ravel(), int(ends[-1]), None
+    if total * classes > max(DENSE_CELLS, 2 * flat.size):  # most cells are empty: number the others
+        cell, label = np.divmod(flat, classes)
+        numbers, cell = np.unique(cell, return_inverse=True)
+        flat, total = cell * classes + label, len(numbers)
+    weights = np.tile(counts, len(cells)) if len(counts) else None
+    table = np.bincount(flat, weights, total * classes).astype(np.int64, copy=False).reshape(-1, classes)
+    if numbers is None:
+        numbers = np.flatnonzero(table @ np.ones(classes, dtype=np.int64))
+        table = table[numbers]
+    summed = np.concatenate([[0], np.cumsum(score.of(table[:, None, :], schema))])
+    return summed[np.searchsorted(numbers, ends)] - summed[np.searchsorted(numbers, ends - cells)]

@@ -145,10 +145,9 @@ def main() -> None:
     from dilca import figures as pictures
     from dilca import times
 
-    lines = summarise()
+    pictures.draw(summarise(), RESULTS)
     if "table-6" in figures:
         times.write(asked.data, RESULTS)
-    pictures.draw(lines, RESULTS)
     print(f"Results are in {RESULTS}")
 
 
