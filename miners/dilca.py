@@ -346,7 +346,9 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         self.schema_, self.splits_, self.context_, self.cost_ = schema, splits, contexts, cost
         self.distances_ = {}
         for name, matrix in distances.items():
-            labels = ["missing" if label is None else text_of(label) for label in bind(splits[name], schema).axes[0].labels]
+            known = bind(splits[name], schema).axes[0].labels
+            missing = "missing" if "missing" not in known else "(missing)"
+            labels = [missing if label is None else text_of(label) for label in known]
             self.distances_[name] = pd.DataFrame(matrix, index=pd.Index(labels, name=name), columns=labels)
         return self
 

@@ -87,6 +87,8 @@ class DuckDBEngine:
         new = {key: axes for axes in ordered if (key := tuple(map(_identity, axes))) not in known}
         if new:
             counted = self._count(PartSet([Block(Part())]), [TableRequest(axes) for axes in new.values()], None)
+            for table in counted:
+                table.flags.writeable = False
             known |= dict(zip(new, counted, strict=True))
             with self._lock:
                 self._tables |= {key: known[key] for key in new if known[key].size <= KEPT_CELLS}

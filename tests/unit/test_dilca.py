@@ -20,7 +20,7 @@ from miners import DPDilca
 from miners.context import METHODS, mean_context, predominant_context
 from miners.distances import conditionals, embedding, symmetric_uncertainty, value_distances
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import bind
+from pinq.parts import Values, bind
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import made_up, simulate
 
@@ -110,6 +110,13 @@ def test_frames_are_labelled_by_values():
     assert list(miner.distances_["age"].index) == ["< 25", "25 to < 35", "35 to < 45", "45 to < 60", ">= 60"]
     assert len(miner.distances_["rate"]) == 5 + 1
     assert "only" not in miner.distances_
+
+
+def test_a_part_of_a_table_can_be_learned_from():
+    h = handle(3)
+    miner = DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["F"])
+    assert miner.cost_ == h.budget.spent == 1
+    assert DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["M"]).cost_ == 0  # the parts are disjoint
 
 
 def test_a_table_of_two_serves_both():

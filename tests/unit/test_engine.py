@@ -144,3 +144,28 @@ def test_a_row_in_no_group_is_in_no_part_of_a_cross() -> None:
     assert engine.tabulate(PartSet.union([parts.take(np.array([3, 0])), parts.take(np.array([1]))]))[0].tolist() == [1, 1, 0]
     assert engine.tabulate(parts)[0].tolist() == [1, 0, 0, 1]
     engine.close()
+
+
+def test_tables_of_the_whole_table_are_counted_once(tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again, in another order of its columns or as parts of a split, a table comes from memory; what does not fit there is counted again."""
+    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    asked, fetch = [], engine._fetch
+    monkeypatch.setattr(engine, "_fetch", lambda query: (asked.append(query), fetch(query))[1])
+    sex, job = (bind(Values(name), tiny_policy.schema_).axes[0] for name in ("sex", "job"))
+    (first,) = engine.tabulate(WHOLE, (TableRequest((sex, job)),))
+    turned, alone = engine.tabulate(WHOLE, (TableRequest((job, sex)), TableRequest((job,))))
+    assert len(asked) == 2
+    assert first.tolist() == [pd.crosstab(frame["sex"], frame["job"].fillna("~")).to_numpy().tolist()]
+    assert (turned == first.transpose(0, 2, 1)).all()
+    assert alone.tolist() == first.sum(axis=1).tolist()
+    (parts,) = engine.tabulate(WHOLE.split(bind(Cross((Values("job"), Values("sex"))), tiny_policy.schema_)))
+    assert parts.tolist() == turned.ravel().tolist()
+    assert len(asked) == 2
+    with pytest.raises(ValueError, match="read-only"):
+        parts[0] = 1
+    for part in engine.tabulate(WHOLE.split(bind(Values("sex"), tiny_policy.schema_)), (TableRequest((job,)),)):
+        assert part.tolist() == first[0].tolist()
+    monkeypatch.setattr("pinq.engine.duckdb.KEPT_CELLS", 9)
+    engine.tabulate(WHOLE, (TableRequest((bind(Values("income"), tiny_policy.schema_).axes[0],)),))
+    assert sum(table.size for table in engine._tables.values()) <= 9
+    engine.close()
