@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -283,7 +283,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         splits = {split.column: split for split in multiway_splits(schema, None, attributes=self.attributes, cuts=self._cuts(schema))}
         if not 2 <= len(splits) <= MAX_ATTRIBUTES:
             raise QueryError(f"there are {len(splits)} attributes with at least two values; 2 to {MAX_ATTRIBUTES} are needed. Name some in `attributes`. Nothing was spent.")
-        targets = tuple(splits) if target is None else (target,) if isinstance(target, str) else tuple(target)
+        targets = tuple(splits) if target is None else tuple(target) if isinstance(target, Iterable) and not isinstance(target, str) else (target,)
         for name in targets:
             schema.column(name)
             if name not in splits:
@@ -302,12 +302,13 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                 spread(amount, [1] * shares)  # whether each share is at least a nano-epsilon
         return task
 
-    def _cuts(self, schema: Schema) -> dict[str, Any]:
+    def _cuts(self, schema: Schema) -> Any:
         """What the caller says, and five intervals for the numeric columns of which nobody says anything."""
-        given = dict(self.cuts) if isinstance(self.cuts, Mapping) else self.cuts
-        named = set(schema.columns) if self.attributes is None or isinstance(self.attributes, str) else set(self.attributes)
+        if self.cuts is not None and not isinstance(self.cuts, Mapping):
+            return self.cuts  # whoever reads it says what is wrong
+        named = list(self.attributes) if isinstance(self.attributes, Iterable) else list(schema.columns)
         silent = {name: BINS for name, column in schema.columns.items() if name in named and isinstance(column, Numeric) and not column.cuts}
-        return given if given is not None and not isinstance(given, dict) else silent | (given or {})
+        return silent | dict(self.cuts or {})
 
     def _warnings(self, task: ContextTask, line: PlanLine, rows: int) -> tuple[str, ...]:
         """Whether counts stand out of the noise, on a table whose values are evenly spread."""

@@ -191,6 +191,8 @@ def test_a_table_of_no_rows_gives_distances_too(method, rows):
         ({}, "twon", "did you mean 'town'"),
         ({}, "only", "not among the attributes"),
         ({}, [], "`target`"),
+        ({}, 5, "no column 5"),
+        ({"attributes": 5}, None, "list of names"),
         ({}, ["sex", "sex"], "`target`"),
         ({"attributes": ["sex"]}, None, "2 to 60"),
         ({"attributes": ["sex", "job"]}, "town", "not among the attributes"),
