@@ -63,7 +63,7 @@ def _page(panels: Sequence[tuple[str, Sequence[Line]]], rows: int, title: str, a
                 elif points:
                     x, mean, spread = (list(values) for values in zip(*points, strict=True))
                     ax.plot(x, mean, style, color=colour, lw=1.6, marker="o", ms=3 if who == "ours" else 2)
-                    if who == "ours":
+                    if who == "ours" and mine[0]["what"] != "right":  # the spread of a share says nothing
                         ax.fill_between(x, [m - s for m, s in zip(mean, spread, strict=True)], [m + s for m, s in zip(mean, spread, strict=True)], color=colour, alpha=0.12, lw=0)
         ax.set_title(name, fontsize=10)
         ax.grid(color="#e5e5e5", lw=0.6)
