@@ -149,6 +149,8 @@ class Selection:
         """Checks a candidate, adds the table that it needs, and returns what binds it."""
         score, schema = self.score, self.schema
         target = self._last[0].column if self._last else getattr(score, "target", None)
+        axes: tuple[Axis, ...]
+        bound: Any
         if isinstance(one, AnyCross):
             if not self._last:
                 raise QueryError(f"{one!r} goes with scores of a table of classes, and {score.kind} is not one. Nothing was spent.")
@@ -157,14 +159,14 @@ class Selection:
         elif isinstance(one, AnyCut):
             column = schema.numeric(one.column)
             axis = bind(Values(one.column), schema).axes[0] if column.codes <= DENSE_CODES else Axis(one.column, column.codes, ())
-            axes, bound = (axis,), column  # type: ignore[assignment]
+            axes, bound = (axis,), column
         elif isinstance(one, AnyGrouping):
-            axes, bound = bind(Values(one.column), schema).axes, schema.categorical(one.column)  # type: ignore[assignment]
+            axes, bound = bind(Values(one.column), schema).axes, schema.categorical(one.column)
             if bound.codes < 2:
                 raise QueryError(f"`{one.column}` has a single value, so it cannot be grouped. Nothing was spent.")
         else:
-            bound = bind(one, schema)  # type: ignore[assignment]
-            axes = bound.axes  # type: ignore[attr-defined]
+            bound = bind(one, schema)
+            axes = bound.axes
             if isinstance(score, Balance) and (len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2):
                 raise QueryError(f"Balance compares two parts, and {one!r} does not have two. Nothing was spent.")
         if target is not None and any(axis.column == target for axis in axes):
