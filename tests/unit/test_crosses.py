@@ -88,6 +88,8 @@ def test_the_best_member_is_chosen(rows: int, parts: tuple[Values, ...]) -> None
             assert chosen == alone
         assert all(isinstance(one, Cross) and len(one.specs) == 2 for one in (chosen if parts else [chosen]))
     assert handle.exp_mech([AnyCross(SPECS[:1], 1)], score=MaxClass("y"), epsilon=1) == SPECS[0]
+    textbook = handle.exp_mech([AnyCross(SPECS, 2)], score=MutualInformation("y"), epsilon=SURE, textbook=True)
+    assert textbook == handle.exp_mech([AnyCross(SPECS, 2)], score=MutualInformation("y"), epsilon=SURE) or not rows
 
 
 def test_a_mixed_list_gives_a_family_mass_one() -> None:
