@@ -67,7 +67,7 @@ examples: $(READY) ## what else there is to see: distances between categories (r
 	$(BIN)/python examples/dilca.py
 
 reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism (results in benchmarks/results/dilca)
-	$(BIN)/python benchmarks/dilca/reproduce.py
+	$(BIN)/python -m benchmarks.dilca.reproduce
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .

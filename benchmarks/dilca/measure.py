@@ -15,9 +15,9 @@ from sklearn.metrics import adjusted_rand_score
 
 import pinq
 import pinq.selection
-from dilca import peer
-from dilca.data import Dataset, load, synthetic
-from dilca.oracle import Oracle, f_score, object_distances, pearson
+from benchmarks.dilca import peer
+from benchmarks.dilca.data import Dataset, load, synthetic
+from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 from miners import DPDilca
 from pinq.composition import Costs, Demand
 from pinq.curator import Curator

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dilca.oracle import Oracle
+from benchmarks.dilca.oracle import Oracle
 
 __all__ = ["choice_law", "entropy_sensitivity", "fit", "noisy_distances", "noisy_oracle", "seconds"]
 

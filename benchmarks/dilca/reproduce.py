@@ -20,11 +20,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from benchmarks.dilca.data import NAMES, MissingData, load
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-
-from dilca.data import NAMES, MissingData, load  # noqa: E402  # runs as a script and in worker processes
-
 RESULTS = HERE.parent / "results" / "dilca"
 RAW = HERE.parents[1] / "build" / "dilca" / "measured.csv"
 EPSILONS = (0.1, 0.5, 1.0, 1.5, 2.0, 2.5)
@@ -62,7 +60,7 @@ def jobs(repeats: int) -> Iterator[Job]:
 
 def measure(job: Job, place: str | None) -> dict[str, float]:
     """One job, in a worker process."""
-    from dilca import measure as one
+    from benchmarks.dilca import measure as one
 
     figure, name, method, who, epsilon, k, noise, repeat = job
     if figure in ("2-3", "7"):
@@ -142,8 +140,8 @@ def main() -> None:
     except MissingData as error:
         sys.exit(str(error))
     run([job for job in jobs(asked.repeats) if job[0] in figures], asked.data, asked.workers)
-    from dilca import figures as pictures
-    from dilca import times
+    from benchmarks.dilca import figures as pictures
+    from benchmarks.dilca import times
 
     pictures.draw(summarise(), RESULTS)
     if "table-6" in figures:

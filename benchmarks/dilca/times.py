@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 import pinq
-from dilca import peer
-from dilca.data import NAMES, Dataset, load
+from benchmarks.dilca import peer
+from benchmarks.dilca.data import NAMES, Dataset, load
 from miners import DPDilca
 from pinq.curator import Curator
 from pinq.engine import open_engine

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from dilca.oracle import Oracle, object_distances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
+from benchmarks.dilca.oracle import Oracle, object_distances
 from miners import DPDilca
 from miners.context import METHODS, mean_context, predominant_context
 from miners.distances import conditionals, embedding, symmetric_uncertainty, value_distances

@@ -11,10 +11,11 @@ import math
 
 import numpy as np
 import pytest
-from dilca import peer
-from dilca.data import BINS, MissingData, load, synthetic
-from dilca.measure import chance
-from dilca.oracle import Oracle, f_score, object_distances, pearson
+
+from benchmarks.dilca import peer
+from benchmarks.dilca.data import BINS, MissingData, load, synthetic
+from benchmarks.dilca.measure import chance
+from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 
 CITY, CAR, SEX, INCOME, WEALTH = range(5)
 # Four people in each of the cities A, B, C. Income is 0 in A, 1 in B, and 0, 1, 2, 2 in C. Wealth is income, but for one person of B who has 2.
