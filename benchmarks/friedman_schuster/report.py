@@ -49,7 +49,7 @@ def write(figures: Iterable[Any], cells: pd.DataFrame, folder: Path) -> list[str
         _picture(figure, table, folder / f"{figure.key}.png")
         written += [f"{figure.key}.csv", f"{figure.key}.png"]
         name = f"Figure {figure.key[3:]}"
-        tables.append(f"### {name}. {figure.title}\n\n![{name}]({figure.key}.png)\n\n{_markdown(table, figure.xlabel)}")
+        tables.append(f"### {name}. {figure.title}\n\n![{name}]({figure.key}.png)\n\n{_markdown(table, figure.xlabel, deviations=figure.key == 'fig8')}")
         if figure.key == "fig3":
             rows = table[table["x"].isin(TABLE1)]
             rows.to_csv(folder / "table1.csv", index=False, float_format="%.5g")
@@ -117,7 +117,7 @@ def _picture(figure: Any, table: pd.DataFrame, path: Path) -> None:
         ax.set_xscale("log")
         ax.set_xticks(list(figure.xs), [f"{x:,g}" for x in figure.xs])
         ax.minorticks_off()
-    ax.set_title(textwrap.fill(f"Figure {figure.key[3:]}: {figure.title}", 80), fontsize=10)
+    ax.set_title(textwrap.fill(f"Figure {figure.key[3:]}: {figure.title}".replace(" = ", "\xa0=\xa0"), 80), fontsize=10)
     ax.grid(alpha=0.25)
     counts = sorted(set(table["n"]))
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
