@@ -43,12 +43,14 @@ class Store:
         self._write(cells)
         self.done.update((cell.figure, cell.algorithm, float(cell.x), cell.run) for cell in cells)
 
-    def forget(self, algorithm: str) -> int:
-        """Drops the cells of all algorithms whose name holds ``algorithm``; how many there were."""
+    def forget(self, algorithm: str, figures: Iterable[str] | None = None) -> int:
+        """Drops the cells of all algorithms whose name holds ``algorithm``, in these figures or in all; how many there were."""
         frame = self.frame()
         gone = frame["algorithm"].str.contains(algorithm, regex=False)
+        if figures is not None:
+            gone &= frame["figure"].isin(list(figures))
         frame[~gone].to_csv(self.path, index=False)
-        self.done = {one for one in self.done if algorithm not in one[1]}
+        self.done -= {(cell.figure, cell.algorithm, cell.x, cell.run) for cell in frame[gone].itertuples()}
         return int(gone.sum())
 
     def frame(self) -> pd.DataFrame:

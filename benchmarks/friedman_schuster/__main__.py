@@ -32,7 +32,7 @@ def main() -> None:
     build = ROOT / "build" / "friedman_schuster"
     store = Store(build / "cells.csv")
     for name in asked.redo:
-        print(f"Forgotten: {store.forget(name):,} cells of {name!r}.", file=sys.stderr)
+        print(f"Forgotten: {store.forget(name, asked.figures):,} cells of {name!r}.", file=sys.stderr)
     if not asked.report:
         _measure(store, asked, build)
     from benchmarks.friedman_schuster.report import write
@@ -51,7 +51,7 @@ def _options() -> argparse.Namespace:
     options.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs of each setting, one 10-fold cross-validation")
     options.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at a time; default one for each core")
     options.add_argument("--minutes", type=float, default=float("inf"), help="start nothing new after so long")
-    options.add_argument("--redo", nargs="+", default=[], metavar="NAME", help="measure algorithms anew whose name holds one of these, say after a change")
+    options.add_argument("--redo", nargs="+", default=[], metavar="NAME", help="measure algorithms of these figures anew whose name holds one of these, say after a change")
     options.add_argument("--report", action="store_true", help="measure nothing; tables and pictures of what there is")
     asked = options.parse_args()
     if asked.quick:

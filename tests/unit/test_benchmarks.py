@@ -29,6 +29,7 @@ def test_a_store_goes_on_where_it_was(tmp_path):
     assert again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
     again.add([CELL._replace(algorithm="best, 10 bins", run=2)])
     assert again.frame()["accuracy"].tolist() == [0.5, 0.75, 0.5]
+    assert again.forget("best", ["fig4"]) == 0
     assert again.forget("best") == 1
     assert Store(path).done == again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
 
