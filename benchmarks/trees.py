@@ -147,9 +147,10 @@ def _accuracy(cells: pd.DataFrame) -> str:
             continue
         goal = ELSEWHERE[one.key].get("goal", (None,) * len(one.xs))
         rows = ["| " + " | ".join([one.key, *(f"{x:g}" for x in one.xs), "runs"]) + " |", "|---" * (len(one.xs) + 2) + "|"]
-        for name, found in own.groupby("algorithm", sort=False):
+        for name in (name for name in one.learners if name in set(own["algorithm"])):
+            found = own[own["algorithm"] == name]
             texts = [_reached(found[found["x"] == x]["accuracy"], best) for x, best in zip(one.xs, goal, strict=True)]
-            rows.append("| " + " | ".join([str(name), *texts, f"{found.groupby('x').size().min()}"]) + " |")
+            rows.append("| " + " | ".join([name, *texts, f"{found.groupby('x').size().min()}"]) + " |")
         rows += ["| " + " | ".join([f"*{name}*", *("" if v is None else f"{v:.3f}" for v in values), ""]) + " |" for name, values in ELSEWHERE[one.key].items()]
         lines.append("\n".join(rows))
     return "\n\n".join(lines)
