@@ -45,6 +45,12 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     schema_: Schema
     cost_: Fraction
 
+    @property
+    def unspent_(self) -> Fraction:
+        """What of ``epsilon`` the fit did not spend: a "paper" tree whose leaves all came early, or questions that had been paid for before."""
+        check_is_fitted(self, "tree_")
+        return exact(to_nano(self.epsilon)) - self.cost_
+
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class for each row of a pandas or Arrow table, shape (rows,)."""
         check_is_fitted(self, "tree_")

@@ -137,7 +137,7 @@ class DiffPC45(GreedyTree):
                 chosen: list[Any] = level.parts.exp_mech(recipe.splits, score=score, epsilon=recipe.schedule.levels[level.number]["split"].epsilon)
                 return chosen
 
-            return Rules(recipe.schema, str(recipe.target), recipe.cells, recipe.schedule, together)
+            return Rules(recipe.schema, str(recipe.target), recipe.cells, recipe.schedule, together, widest=lambda _: recipe.widest())
 
         def one_by_one(level: Level) -> Sequence[Split | None]:
             asks = recipe.schedule.levels[level.number]
@@ -166,10 +166,10 @@ class DiffPC45(GreedyTree):
         if "cut" in asks:
             cut = asks["cut"]
             asked = f"best cut of each of {many(cut.times, 'numeric attribute')}"
-            lines.append(PlanLine(level, asked, "exp_mech", nodes, cut.cost, *blur(recipe.schema, self.criterion, cut.epsilon)))
+            lines.append(PlanLine(level, asked, "exp_mech", nodes, cut.cost, *blur(recipe.schema, self.criterion, cut.epsilon, self.variant)))
         split = asks["split"].epsilon
         what = f"best split by {many(recipe.attributes, 'attribute')}" + (", cuts and groups included" if self.variant == "best" else "")
-        return [*lines, PlanLine(level, what, "exp_mech", nodes, split, *blur(recipe.schema, self.criterion, split))]
+        return [*lines, PlanLine(level, what, "exp_mech", nodes, split, *blur(recipe.schema, self.criterion, split, self.variant))]
 
 
 def _candidates(schema: Schema, name: str) -> int:

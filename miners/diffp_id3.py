@@ -62,7 +62,7 @@ class DiffPID3(GreedyTree):
         noisier size for more than two classes. A trade-off that measured better: a node is split from half the noise of the paper's rule on.
         "paper" selects by the textbook exponential mechanism with its factor 2, asks leaves for size and classes at e each, and
         a leaf that is reached early leaves the rest of its way unspent.
-        A target that is missing is no class: such rows count in a node's size, not in its classes.
+        A target that is missing is no class: such rows count in the sizes that "paper" asks for, else nowhere.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.2, Algorithm 2.
@@ -113,7 +113,7 @@ class DiffPID3(GreedyTree):
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         epsilon = recipe.schedule.levels[level]["split"].epsilon
-        return [PlanLine(level, f"best of {many(recipe.attributes - level, 'split')}", "exp_mech", nodes, epsilon, *blur(recipe.schema, self.criterion, epsilon))]
+        return [PlanLine(level, f"best of {many(recipe.attributes - level, 'split')}", "exp_mech", nodes, epsilon, *blur(recipe.schema, self.criterion, epsilon, self.variant))]
 
 
 def multiway_facts(facts: Recipe, levels: int) -> Recipe:

@@ -2,7 +2,8 @@
 """From noisy answers that contradict each other to one estimate for every node: consistent least squares, and shrinkage.
 
 The answers about a tree overlap: the class counts of a node and those of its children. Rows do not, so the true
-numbers add up; the estimates here do too, and among all unbiased linear ones they have the smallest variance at every node.
+numbers add up; the estimates here do too, and among all unbiased linear ones they have the smallest variance at every node (of a
+tree that is given; where a noisy count also chose the split or stopped it, a little less is known).
 
 Privacy:
     Claim: free. Why: functions of differentially private answers and of their public variances (post-processing).
@@ -60,9 +61,10 @@ def least_squares(children: Sequence[Sequence[int]], answers: np.ndarray, varian
 def class_shares(children: Sequence[Sequence[int]], counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """Each node's class shares, shape (nodes, classes), the less sure ones drawn towards their parent's; rows add up to 1.
 
-    If a node of k classes had the shares of its parent, noise alone would put its own at a squared distance of about (k - 1) (deviation / rows)^2. What is
-    seen beyond that is taken for real: own shares weigh 1 - expected / seen, and nothing where that is below 0 (the positive part of James &
-    Stein's estimator). A leaf of few rows, in which noise decides, answers like its parent; a leaf that is clearly different answers for itself.
+    If a node of k classes had the shares of its parent, noise alone would put its own at a squared distance of about (k - 1) (deviation / rows)^2 (for
+    even classes; up to twice that for pure ones). What is seen beyond that is taken for real: own shares weigh 1 - expected / seen, and
+    nothing where that is below 0 (by the method of moments, in the manner of James & Stein). A leaf of few rows, in which noise decides,
+    answers like its parent; a leaf that is clearly different answers for itself.
 
     Args:
         children: Of each node, the root first, parents before their children.

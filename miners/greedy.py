@@ -227,9 +227,12 @@ class GreedyTree(TreeClassifier):
         )
 
     def _carried(self, recipe: Recipe, rows: int) -> int:
-        """How many levels the budget carries, at most as many as there are attributes to use up."""
+        """How many levels the budget carries, at most as many as attributes can be used for."""
         carried = 0
-        while carried < min(recipe.attributes, MOST_LEVELS) and self._recipe(recipe, carried + 1).carries(rows):
+        while carried < MOST_LEVELS:
+            deeper = self._recipe(recipe, carried + 1)
+            if deeper.schedule.depth <= carried or not deeper.carries(rows):
+                break
             carried += 1
         return carried
 
@@ -260,10 +263,11 @@ def noise_of(schema: Schema, epsilon: Fraction) -> float:
     return standard_deviation(count_scale(schema, epsilon))
 
 
-def blur(schema: Schema, criterion: str, epsilon: Fraction) -> tuple[float, str]:
-    """By how much score noise lets one candidate pass another, and in which unit: the scale of a noisy selection."""
+def blur(schema: Schema, criterion: str, epsilon: Fraction, variant: Variant) -> tuple[float, str]:
+    """The scale of the noise in a choice, and its unit: by how much score one of two candidates may pass the better one."""
     score, unit, called = CRITERIA[criterion]
-    return float(score("").span(schema) * schema.distance / (unit * epsilon)), called
+    width = score("").span(schema) if variant == "best" else 2 * score("").sensitivity(schema)
+    return float(width * schema.distance / (unit * epsilon)), called
 
 
 def _count_line(recipe: Recipe, level: int, name: str, nodes: int, epsilon: Fraction, *, of: str | None) -> PlanLine:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Level", "Rules", "Sprout", "grow"]
 
+FEW_PARTS = 4096  # that many may be asked of a small table too
+
 
 @dataclass
 class Sprout:
@@ -177,14 +179,16 @@ def _worth_splitting(level: Level, rules: Rules) -> np.ndarray:
     widest = np.array([rules.widest(sprout) for sprout in level.sprouts])
     order = np.argsort(-sizes, kind="stable")
     asked = np.cumsum(np.where(grows[order], widest[order], 0)) * rules.cells
-    grows[order[asked > MAX_PARTS]] = False
+    # More leaves than the table can have rows are of no use, and a depth that a caller took from elsewhere would ask for millions.
+    grows[order[asked > min(MAX_PARTS, max(FEW_PARTS, rules.schema.max_rows))]] = False
     return grows
 
 
 def _only(level: Level, chosen: np.ndarray) -> Level:
     if chosen.all():
         return level
-    return Level(level.number, level.parts[chosen], [sprout for sprout, one in zip(level.sprouts, chosen, strict=True) if one])
+    below = None if level.below is None else [table for table, one in zip(level.below, chosen, strict=True) if one]
+    return Level(level.number, level.parts[chosen], [sprout for sprout, one in zip(level.sprouts, chosen, strict=True) if one], below, level.below_scale)
 
 
 def _branch(level: Level, splits: Sequence[Split], sprouts: list[Sprout], rules: Rules) -> Level:

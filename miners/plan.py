@@ -25,8 +25,8 @@ class PlanLine:
         verb: The verb of the handle.
         parts: The most parts that can be asked; usually far fewer are.
         epsilon: What it costs, for all parts together.
-        noise: Standard deviation of the noise in each number; for a choice, how much score the one chosen typically falls
-            short of the best. None where there is no one number for it.
+        noise: Standard deviation of the noise in each number; for a choice, the scale of its noise: among m candidates the one chosen
+            falls short of the best by about ln(m) times that. None where there is no one number for it.
         unit: Of ``noise``.
     """
 

@@ -232,16 +232,12 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
 
 
 def _crossing(curve: tuple[Tried, ...], means: np.ndarray, goal: float) -> float | None:
-    """Where the monotone curve that fits the means best reaches the goal, rounded up to two figures; None where it does not."""
-    fitted = isotonic_regression(means)
-    place = int(np.searchsorted(fitted, goal))
-    if place == len(curve):
-        return None
-    if place == 0:
-        return curve[0].epsilon
-    below, above = math.log(curve[place - 1].epsilon), math.log(curve[place].epsilon)
-    way = (goal - fitted[place - 1]) / (fitted[place] - fitted[place - 1])
-    return min(_figures(math.exp(below + way * (above - below)), 2, up=True), curve[-1].epsilon)
+    """The smallest epsilon that was tried at which the monotone curve that fits the means best reaches the goal; None where it does not.
+
+    Not a point between two: the default depth of a miner follows epsilon in steps, and so does accuracy.
+    """
+    place = int(np.searchsorted(isotonic_regression(means), goal))
+    return None if place == len(curve) else curve[place].epsilon
 
 
 def _figures(number: float, figures: int, *, up: bool = False) -> float:

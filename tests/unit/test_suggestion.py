@@ -133,7 +133,7 @@ def test_means_are_read_off_a_monotone_curve():
     assert _crossing(curve, np.array([0.5, 0.9, 0.7, 1.0]), 0.8) == 1.0  # 0.9 and 0.7 pool to 0.8
     assert _crossing(curve, np.array([0.5, 0.6, 0.7, 0.7]), 0.8) is None
     assert _crossing(curve, np.array([0.8, 0.9, 0.9, 1.0]), 0.8) == 0.1
-    assert _crossing(curve, np.array([0.5, 0.6, 0.7, 0.9]), 0.8) == 32.0  # halfway between 10 and 100, rounded up
+    assert _crossing(curve, np.array([0.5, 0.6, 0.7, 0.9]), 0.8) == 100.0  # nothing is said of what was not tried
 
 
 def test_without_the_providers_side_it_says_what_to_install():
