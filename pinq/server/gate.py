@@ -3,9 +3,9 @@
 
 ::
 
-    token ── limits ── body ── a thread of the pool: authorise, work ── padding ── log, count ── response
+    token ── limits ── a place in the token's lane: body ── a thread of the pool: authorise, work ── padding ── log, count ── response
 
-Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never runs on the event loop.
+Padding keeps the place in the lane, so the token's next request does not begin, and is not dated, before the bucket ends. Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never runs on the event loop.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, Unavailable
+from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.grants import Grant
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.limits import Guesses, Lanes, Settings
@@ -51,6 +52,7 @@ class Visit:
     dataset: Dataset | None = None
     grant: Grant | None = None
     request: str | None = None
+    padded: bool = False
 
     @property
     def opened(self) -> tuple[Dataset, Grant]:
@@ -96,7 +98,7 @@ class Gate:
             _log.exception("a request failed")
             error = InternalError("Something unexpected went wrong in the server. Please tell the data provider.")
         response = Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
-        await self._pad(visit)
+        await self._pad(visit)  # what did not come as far as a lane
         self._note(visit, response.status_code, None if error is None else error.code)
         return response
 
@@ -123,7 +125,7 @@ class Gate:
             return work(visit, body)
 
         try:
-            async with self._lanes.enter(hashed):
+            async with self._lanes.enter(hashed), self._padded(visit):
                 if _large(http):  # only who may ask may fill the memory
                     await self._in_pool(authorised)
                 body = await read_body(http, self.settings.max_body, self.settings.body_seconds)
@@ -131,15 +133,31 @@ class Gate:
         except NotAuthorised:
             self._guesses.wrong(visit.address)
             raise
+        except TooManyRequests:  # waits for the bucket of the token's own dataset, not for another's
+            visit.dataset = visit.dataset or self.datasets.get(self._guesses.opens(hashed))
+            raise
         finally:
             if visit.grant is not None:
-                self._guesses.right(hashed)
+                self._guesses.right(hashed, visit.opened[0].name)
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, job)
 
+    @asynccontextmanager
+    async def _padded(self, visit: Visit) -> AsyncIterator[None]:
+        """Ends what is inside, also with an error, at the end of a time bucket; what is cancelled ends at once."""
+        try:
+            yield
+        except Exception:
+            await self._pad(visit)
+            raise
+        await self._pad(visit)
+
     async def _pad(self, visit: Visit) -> None:
-        """Waits for the end of the time bucket. How long work takes follows the rows; which bucket it ends in says less."""
+        """Waits for the end of the time bucket, once. How long work takes follows the rows; which bucket it ends in says less."""
+        if visit.padded:
+            return
+        visit.padded = True
         bucket = self._longest if visit.dataset is None else visit.dataset.policy.padding_seconds
         if bucket:
             elapsed = time.monotonic() - visit.started

@@ -96,7 +96,7 @@ class Guesses:
     _minute: int = -1
     _wrong: Counter[str] = field(default_factory=Counter)
     _total: int = 0
-    _right: dict[str, None] = field(default_factory=dict)
+    _right: dict[str, str] = field(default_factory=dict)
 
     def check(self, address: str, hashed: str) -> None:
         """``TooManyRequests`` where too many were wrong this minute and this token was never right."""
@@ -104,12 +104,16 @@ class Guesses:
         if hashed not in self._right and (self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all):
             raise TooManyRequests("too many wrong tokens. Nothing was spent. Try again in a minute.", MINUTE - self.clock() % MINUTE)
 
-    def right(self, hashed: str) -> None:
-        """A token that opened a dataset, perhaps revoked since: it is looked at again each time. The last few thousand are remembered."""
+    def right(self, hashed: str, dataset: str) -> None:
+        """A token that opened a dataset; perhaps revoked since: it is looked at again each time. The last few thousand are remembered."""
         self._right.pop(hashed, None)
-        self._right[hashed] = None
+        self._right[hashed] = dataset
         if len(self._right) > MANY:
             self._right.pop(next(iter(self._right)))
+
+    def opens(self, hashed: str) -> str:
+        """What a token opened when it was last right; empty if it never was."""
+        return self._right.get(hashed, "")
 
     def wrong(self, address: str) -> None:
         """A token that did not open what was asked."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter
@@ -80,7 +81,15 @@ def _budget(visit: Visit, _: bytes) -> str:
 
 def _history(visit: Visit, _: bytes) -> str:
     dataset, grant = visit.opened
-    return History(lines=tuple(history(dataset.ledger, grant.analyst))).model_dump_json(exclude_none=True)
+    bucket = dataset.policy.padding_seconds
+    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in history(dataset.ledger, grant.analyst))
+    return History(lines=tuple(lines)).model_dump_json(exclude_none=True)
+
+
+def coarse(at: str, bucket: float) -> str:
+    """A time, rounded down to the bucket of the padding and to whole seconds: finer ones say when a request's turn came, so how long those before it took."""
+    thousandths, width = round(1000 * datetime.fromisoformat(at).timestamp()), round(1000 * bucket) or 1
+    return datetime.fromtimestamp((thousandths - thousandths % width) // 1000, UTC).isoformat()
 
 
 def _query(visit: Visit, body: bytes, schema: str | None) -> str:

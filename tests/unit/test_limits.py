@@ -94,7 +94,8 @@ def test_guesses_are_counted_by_address_and_minute() -> None:
     """Past the limit an address is refused until the minute ends; a token that was right before passes; all together have a limit too."""
     clock = Clock()
     guesses = Guesses(Settings(guesses=3, guesses_in_all=5), clock)
-    guesses.right("known")
+    guesses.right("known", "people")
+    assert (guesses.opens("known"), guesses.opens("unknown")) == ("people", "")
     for number in range(3):
         guesses.check("here", str(number))
         guesses.wrong("here")
@@ -111,5 +112,5 @@ def test_guesses_are_counted_by_address_and_minute() -> None:
     clock.now += 60
     guesses.check("here", "unknown")
     for number in range(MANY + 5):
-        guesses.right(str(number))
+        guesses.right(str(number), "people")
     assert len(guesses._right) == MANY
