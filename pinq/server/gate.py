@@ -128,7 +128,7 @@ class Gate:
             async with self._lanes.enter(hashed), self._padded(visit):
                 if _large(http):  # only who may ask may fill the memory
                     await self._in_pool(authorised)
-                body = await read_body(http, self.settings.max_body, self.settings.body_seconds)
+                body = b"" if http.method == "GET" else await read_body(http, self.settings.max_body, self.settings.body_seconds)
                 return await self._in_pool(lambda: job(body))
         except NotAuthorised:
             self._guesses.wrong(visit.address)

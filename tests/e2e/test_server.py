@@ -362,6 +362,7 @@ def test_too_much_is_refused(server: Server, policy: Path) -> None:
         assert client.get("/v1/people/budget").json()["spent"] == "0"
     with server.http() as stranger:
         assert stranger.post("/v1/people/query", content=b" " * (9 * 2**20)).status_code == 401, "a body was read for somebody without a token"
+        assert stranger.request("GET", "/v1/people/budget", content=b" " * (9 * 2**20)).status_code == 401, "a body of a GET was read"
 
 
 def test_terms_of_a_grant(server: Server, policy: Path) -> None:
