@@ -5,7 +5,8 @@
 
     token ── limits ── a place in the token's lane: body ── a thread of the pool: authorise, work ── padding ── log, count ── response
 
-Padding keeps the place in the lane, so the token's next request does not begin, and is not dated, before the bucket ends. Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never runs on the event loop.
+Padding keeps the place in the lane, so the token's next request does not begin, and is not dated, before the bucket ends.
+Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never runs on the event loop.
 """
 
 from __future__ import annotations

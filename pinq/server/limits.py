@@ -31,6 +31,8 @@ class Settings:
         guesses_in_all: The same from all addresses together.
         max_body: Bytes of a request.
         body_seconds: How long a request may take to arrive.
+        header_seconds: How long its headers may take, from the connection's or the request's first byte.
+        connections: How many one address may hold open.
     """
 
     threads: int = 16
@@ -41,6 +43,8 @@ class Settings:
     guesses_in_all: int = 10_000
     max_body: int = 8 * 2**20
     body_seconds: float = 30.0
+    header_seconds: float = 10.0
+    connections: int = 250
 
 
 @dataclass

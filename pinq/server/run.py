@@ -12,6 +12,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from pinq.errors import PolicyError
+from pinq.server.connections import connections
+from pinq.server.limits import Settings
 
 __all__ = ["require_secure", "serve"]
 
@@ -20,12 +22,15 @@ KEEP_ALIVE_SECONDS = 30
 MAX_CONNECTIONS = 1000
 
 
-def serve(app: FastAPI, *, host: str = "0.0.0.0", port: int = 8443, tls_cert: Path | None = None, tls_key: Path | None = None, insecure_http: bool = False) -> None:
+def serve(
+    app: FastAPI, *, host: str = "0.0.0.0", port: int = 8443, tls_cert: Path | None = None, tls_key: Path | None = None, insecure_http: bool = False,
+    settings: Settings | None = None,
+) -> None:
     """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs. Errors as in ``require_secure``."""
     require_secure(host, tls_cert, tls_key, insecure_http)
     config = uvicorn.Config(
         app, ssl_certfile=None if insecure_http else tls_cert, ssl_keyfile=None if insecure_http else tls_key,
-        http="h11",  # bounds the headers that it takes, which the C parser does not
+        http=connections(settings or Settings()),  # h11 bounds the headers that it takes, which the C parser does not
         log_config=None, access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=MAX_CONNECTIONS,
     )
