@@ -4,21 +4,26 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pinq.audit_html import printable
 from pinq.cli_base import Analyst, AsJson, PolicyFile, argument, guarded, option, print_account
+from pinq.errors import LedgerError
 
 if TYPE_CHECKING:
     from pinq.grants import Terms
+    from pinq.provider import Account
 
 __all__ = ["Columns", "MaxEpsilon", "PerMinute", "Verbs", "commands", "terms_of"]
 
 MaxEpsilon = Annotated[str | None, option("--max-epsilon", metavar="EPSILON", help="The most that one query may ask.")]
-Columns = Annotated[str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name.")]
-Verbs = Annotated[str | None, option("--verbs", metavar="V,W,...", help="The only verbs: count, sum, avg, choose.")]
+Columns = Annotated[str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name; `all` for any.")]
+Verbs = Annotated[str | None, option("--verbs", metavar="V,W,...", help="The only verbs: count, sum, avg, choose; `all` for any.")]
 PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="At most so many queries a minute.")]
 
 commands = typer.Typer()
@@ -36,15 +41,26 @@ def token(policy: PolicyFile, analyst: Analyst, as_json: AsJson = False) -> None
 @commands.command(rich_help_panel="Grant")
 @guarded
 def terms(
-    policy: PolicyFile, analyst: Analyst, max_epsilon: MaxEpsilon = None, columns: Columns = None, verbs: Verbs = None, per_minute: PerMinute = None, as_json: AsJson = False
+    policy: PolicyFile, analyst: Analyst, max_epsilon: MaxEpsilon = None, columns: Columns = None, verbs: Verbs = None, per_minute: PerMinute = None,
+    no_limits: Annotated[bool, typer.Option("--no-limits", help="First lift every limit; those given beside it are set anew.")] = False, as_json: AsJson = False,
 ) -> None:
-    """Change what a grant allows beside its budget. What is not given is not limited.
+    """Show or change what a grant allows beside its budget.
 
-    The new terms take the place of the old ones, count from the next query on, and stand in the log.
+    Without options it shows the terms. An option changes that one limit and leaves the others; [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one,
+    [cyan]--no-limits[/cyan] lifts all. New terms count from the next query on, and stand in the log.
     """
+    from pinq.grants import FREE
     from pinq.provider import set_terms
 
-    print_account(set_terms(policy, analyst, terms_of(policy, max_epsilon, columns, verbs, per_minute)), "terms changed", as_json)
+    account, done = _account(policy, analyst), "unchanged"
+    said = str(account.terms)
+    if no_limits or any(given is not None for given in (max_epsilon, columns, verbs, per_minute)):
+        wanted = terms_of(policy, max_epsilon, columns, verbs, per_minute, before=FREE if no_limits else account.terms)
+        account, done = set_terms(policy, analyst, wanted), "terms changed"
+        said += f" -> {wanted}"
+    print_account(account, done, as_json)
+    if not as_json:
+        typer.echo(printable(f"Terms: {said}"))
 
 
 @commands.command(rich_help_panel="Serve")
@@ -110,11 +126,27 @@ def password(
     typer.echo(f"Wrote {file}. Next: pinq serve ... --provider-page {file}", err=True)
 
 
-def terms_of(policy: Path, max_epsilon: str | None, columns: str | None, verbs: str | None, per_minute: int | None) -> Terms:
-    """The terms that options say, checked."""
+def terms_of(policy: Path, max_epsilon: str | None, columns: str | None, verbs: str | None, per_minute: int | None, before: Terms | None = None) -> Terms:
+    """The terms that options say, checked; what no option says stays as it was before, by default unlimited."""
+    from pinq.grants import FREE
+    from pinq.policy import load_policy
     from pinq.provider import make_terms
 
-    def listed(text: str | None) -> list[str] | None:
-        return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+    loaded = load_policy(policy)
 
-    return make_terms(policy, max_epsilon_per_query=max_epsilon, columns=listed(columns), verbs=listed(verbs), queries_per_minute=per_minute)
+    def listed(text: str | None, known: Collection[str] = ()) -> list[str] | None:
+        return None if text is None or (text.strip() == "all" and "all" not in known) else [word.strip() for word in text.split(",") if word.strip()]
+
+    said = make_terms(loaded, max_epsilon_per_query=max_epsilon, columns=listed(columns, loaded.columns), verbs=listed(verbs), queries_per_minute=per_minute)
+    given = {"max_epsilon_per_query": max_epsilon, "columns": columns, "verbs": verbs, "queries_per_minute": per_minute}
+    return replace(before or FREE, **{name: getattr(said, name) for name, text in given.items() if text is not None})
+
+
+def _account(policy: Path, analyst: str) -> Account:
+    """The account of a grant that was not revoked."""
+    from pinq.provider import show
+
+    accounts = {one.analyst: one for one in show(policy).accounts if one.state != "revoked"}
+    if analyst not in accounts:
+        raise LedgerError(f"{analyst!r} has no grant; {', '.join(accounts) or 'nobody'} has. Use `pinq grant` first.")
+    return accounts[analyst]

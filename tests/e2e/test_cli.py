@@ -379,3 +379,27 @@ class TestUnexpected:
         command = f"{sys.executable} -m pinq.cli audit {policy} --html | head -c 10"
         found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert (found.stdout, found.stderr) == ("<!doctype ", "")
+
+
+def test_terms_change_only_what_is_said(policy: Path) -> None:
+    """Without options the terms are shown; an option changes one limit; only `all` and --no-limits lift any."""
+
+    def terms(*words: object) -> Any:
+        assert run("terms", policy, "ana", *words).exit_code == 0
+        return json.loads(run("show", policy, "--json").stdout)["analysts"][0]["terms"]
+
+    limited = {"columns": ["age", "sex"], "max_epsilon_per_query": 0.5}
+    assert terms("--columns", "age,sex", "--max-epsilon", "0.5") == limited
+    shown = run("terms", policy, "ana")
+    assert "Terms: epsilon at most 0.5 a query; columns age, sex\n" in shown.stdout
+    assert json.loads(run("terms", policy, "ana", "--json").stdout)["terms"] == limited
+    assert terms() == limited
+    changed = run("terms", policy, "ana", "--per-minute", "10")
+    assert "Terms: epsilon at most 0.5 a query; columns age, sex -> epsilon at most 0.5 a query; columns age, sex; 10 queries a minute\n" in changed.stdout
+    assert terms("--columns", "all", "--verbs", "count") == {"max_epsilon_per_query": 0.5, "queries_per_minute": 10, "verbs": ["noisy_count"]}
+    assert terms("--verbs", "all") == {"max_epsilon_per_query": 0.5, "queries_per_minute": 10}
+    assert terms("--no-limits", "--columns", "sex") == {"columns": ["sex"]}
+    assert terms("--no-limits") == {}
+    assert run("revoke", policy, "ana", "--yes").exit_code == 0
+    for name in ("ana", "nobody"):
+        assert "has no grant; nobody has" in run("terms", policy, name).stderr
