@@ -144,6 +144,8 @@ class Curator:
         parts = request.parts.bind(self.schema)
         if len(parts) == 0:
             raise QueryError("there are no parts to ask. Nothing was spent.")
+        if len(request.which) > len(parts):
+            raise QueryError(f"`which` names {len(request.which):,} lists of candidates for {len(parts):,} parts. Nothing was spent.")
         work = {"noisy_count": self._count, "noisy_sum": self._sum, "noisy_avg": self._avg, "exp_mech": self._exp_mech}[request.verb](request, parts, nano)
         # The engine keeps one more place along each axis, for rows in no part of it.
         cells = sum((len(parts) + 1) * math.prod(axis.size + 1 for axis in table.axes) for table in work.tables if isinstance(table, TableRequest) and not table.sparse)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pinq.crosses import AnyCross
 from pinq.epsilon import NANO, show
 from pinq.errors import QueryError
-from pinq.parts import AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
+from pinq.parts import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
 from pinq.schema import Schema
 from pinq.scores import Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 
@@ -27,6 +27,8 @@ __all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WirePa
 
 MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
+MAX_NODES = 2**17  # a tree with 2^16 leaves; a million parts are asked through blocks
+MAX_SPECS = 2**16
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
 Candidate = Spec | Family | AnyCross
@@ -50,17 +52,21 @@ class WireParts(_Frozen):
         shape: How the answers are arranged.
     """
 
-    specs: tuple[WireSpec, ...] = ()
-    nodes: tuple[tuple[int, int, int], ...] = ()
-    asked: tuple[tuple[int, int], ...] = ((0, -1),)
-    shape: tuple[int, ...] = (1,)
+    specs: Annotated[tuple[WireSpec, ...], Field(max_length=MAX_SPECS)] = ()
+    nodes: Annotated[tuple[tuple[int, int, int], ...], Field(max_length=MAX_NODES)] = ()
+    asked: Annotated[tuple[tuple[int, int], ...], Field(max_length=MAX_NODES)] = ((0, -1),)
+    shape: Annotated[tuple[int, ...], Field(max_length=MAX_AXES)] = (1,)
 
     @classmethod
     def of(cls, parts: PartSet) -> WireParts:
-        """The wire form of a collection."""
+        """The wire form of a collection. ``QueryError`` where it names more single parts or specs than a request may."""
         ways = parts.ways()
+        if max(len(ways), len(parts.blocks)) > MAX_NODES:
+            raise QueryError(f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or ask fewer parts. Nothing was spent.")
         splits = [part.partition for part in ways.values()] + [block.partition for block in parts.blocks]
         specs = {split.key: split.spec for split in splits if split is not None}
+        if len(specs) > MAX_SPECS:
+            raise QueryError(f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request. Nothing was spent.")
         number = {key: place for place, key in enumerate(specs)}
         place = {b"": 0} | {key: position for position, key in enumerate(ways, start=1)}
         nodes = tuple((place[part.parent.key], number[part.partition.key], part.index) for part in ways.values())  # type: ignore[union-attr]
@@ -107,8 +113,8 @@ class Request(_Frozen):
     parts: WireParts = WireParts()
     column: str | None = None
     score: WireScore | None = None
-    candidates: tuple[tuple[WireCandidate, ...], ...] = ()
-    which: tuple[int, ...] = (0,)
+    candidates: Annotated[tuple[Annotated[tuple[WireCandidate, ...], Field(max_length=MAX_CANDIDATES)], ...], Field(max_length=MAX_CANDIDATES)] = ()
+    which: Annotated[tuple[int, ...], Field(max_length=MAX_PARTS)] = (0,)
     textbook: bool = False
     reuse: bool | None = None
 

@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from handles import ledger_of
+from pydantic import ValidationError
 
 from pinq import AnyCut, AnyGrouping, Balance, ClassCount, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
 from pinq.policy import Policy
-from pinq.queries import Request, WireParts
+from pinq.queries import MAX_NODES, MAX_SPECS, Request, WireParts
 
 SURE = 10**4  # at this epsilon noise is zero but for a chance of exp(-100), and the best candidate wins
 
@@ -156,7 +157,7 @@ def test_forged_parts_are_refused(case: str, in_memory: Callable[..., Any]) -> N
 @pytest.mark.parametrize(
     "fields",
     [
-        {"verb": "noisy_sum"}, {"verb": "noisy_sum", "column": "sex"}, {"verb": "exp_mech"}, {"verb": "exp_mech", "score": Gini("income")},
+        {"verb": "noisy_count", "which": (0,) * 2}, {"verb": "noisy_sum"}, {"verb": "noisy_sum", "column": "sex"}, {"verb": "exp_mech"}, {"verb": "exp_mech", "score": Gini("income")},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (1,)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (0, 0)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),), ()), "which": (0,)},
@@ -189,3 +190,21 @@ def test_sums_that_could_overflow_are_refused_first(in_memory: Callable[..., Any
         handle.noisy_sum("x", epsilon=0.1)
     assert handle.noisy_avg("x", epsilon=0.1) >= 10**12
     assert handle.budget.spent == Fraction(1, 10)
+
+
+def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level of ten thousands of nodes passes the wire; one beyond the bounds is refused by the handle, and from a forger as no request."""
+    handle = in_memory(SURE)
+    level = handle.partition(Shards(30_000, key=5)).partition(Values("sex"))
+    text = Request(id="r", verb="noisy_count", epsilon="0.1", parts=WireParts.of(level._parts)).to_json()
+    assert len(Request.from_json(text).parts.bind(handle.schema)) == 60_000
+    for field, one, most in (("nodes", (0, 0, 0), MAX_NODES), ("asked", (0, -1), MAX_NODES), ("specs", {"kind": "values", "column": "sex"}, MAX_SPECS)):
+        Request.model_validate({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * most}})
+        with pytest.raises(ValidationError, match="should have at most"):
+            Request.model_validate({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * (most + 1)}})
+    monkeypatch.setattr("pinq.queries.MAX_NODES", 29_999)
+    with pytest.raises(QueryError, match=r"names more than 29,999 parts one by one.*Nothing was spent"):
+        level.noisy_count(epsilon=1)
+    monkeypatch.setattr("pinq.queries.MAX_SPECS", 0)
+    with pytest.raises(QueryError, match="splits by 1 different specs; at most 0"):
+        handle.partition(Values("sex")).noisy_count(epsilon=1)
