@@ -49,7 +49,7 @@ _events = sa.Table(
     sa.Column("request", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
-    sa.Index("events_request", "analyst", "request"),
+    sa.Index("events_request_kind", "analyst", "request", "kind"),
 )
 _answers = sa.Table(
     "answers",
@@ -59,7 +59,9 @@ _answers = sa.Table(
 )
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _news = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
-_by_request = sa.select(_events.c.kind, _events.c.seq, _events.c.body).where(_events.c.analyst == sa.bindparam("who"), _events.c.request == sa.bindparam("id"))
+_by_request = sa.select(_events.c.kind, _events.c.seq, _events.c.body).where(  # an id may have any number of refusals, which are not read
+    _events.c.analyst == sa.bindparam("who"), _events.c.request == sa.bindparam("id"), _events.c.kind.in_(["charge", "answer"])
+)
 _requests = sa.select(_events).where(_events.c.analyst == sa.bindparam("who"), _events.c.kind.in_(["charge", "refusal"])).order_by(_events.c.seq)
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
 
@@ -118,6 +120,9 @@ class Ledger:
             self._reset()
             with self._transaction() as connection:
                 _metadata.create_all(connection)
+                for index in _events.indexes:  # a ledger of an earlier release has another
+                    index.create(connection, checkfirst=True)
+                connection.execute(sa.text("DROP INDEX IF EXISTS events_request"))
                 self._catch_up(connection)
                 if self._seq == 0:
                     self._append(connection, "created", "", "", {"version": 1, "dataset": dataset or "", "salt": secrets.token_hex(16)})

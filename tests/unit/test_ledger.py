@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from pinq.composition import Demand
 from pinq.epsilon import NANO
@@ -176,3 +179,29 @@ def test_a_failed_commit_spends_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert ledger.charge("a", "r", WHOLE, 4, {}) == (None, None)
     assert ledger.verify() == 4
     ledger.close()
+
+
+def test_refusals_of_an_id_are_not_read(tmp_path: Path) -> None:
+    """What is looked up by analyst, request and kind, through an index that an older ledger gets when it is opened."""
+    Ledger(tmp_path / "l", "d").close()
+    with closing(sqlite3.connect(tmp_path / "l")) as raw, raw:
+        raw.execute("DROP INDEX events_request_kind")
+        raw.execute("CREATE INDEX events_request ON events (analyst, request)")
+    ledger = Ledger(tmp_path / "l", "d")
+    statements: list[str] = []
+    sa.event.listen(ledger._engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    ledger.declare("x", NANO, {})
+    ledger.grant("ana", 10)
+    for _ in range(50):
+        with pytest.raises(BudgetExceeded):
+            ledger.charge("ana", "r", WHOLE, 11, {})
+    ledger.charge("ana", "r", WHOLE, 4, {})
+    statements.clear()
+    ledger.answer("ana", "r", "[1]")
+    (lookup,) = [text for text in statements if "WHERE events.analyst" in text]
+    ledger.close()
+    with closing(sqlite3.connect(tmp_path / "l")) as raw:
+        assert {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'events' AND sql IS NOT NULL")} == {"events_request_kind"}
+        plan = " ".join(row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {lookup}", ("ana", "r", "charge", "answer")))
+        assert "USING INDEX events_request_kind (analyst=? AND request=? AND kind=?)" in plan
+        assert len(raw.execute(lookup, ("ana", "r", "charge", "answer")).fetchall()) == 2
