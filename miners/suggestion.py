@@ -240,11 +240,11 @@ def _crossing(curve: tuple[Tried, ...], means: np.ndarray, goal: float) -> float
     return None if place == len(curve) else curve[place].epsilon
 
 
-def _figures(number: float, figures: int, *, up: bool = False) -> float:
+def _figures(number: float, figures: int) -> float:
     """A number rounded to so many figures: an epsilon that people can write down."""
     exact = Decimal(repr(number))
     step = Decimal(10) ** (exact.adjusted() - figures + 1)
-    return float((exact / step).to_integral_value("ROUND_CEILING" if up else "ROUND_HALF_EVEN") * step)
+    return float((exact / step).to_integral_value("ROUND_HALF_EVEN") * step)
 
 
 def _check(miner: Any, schema: Any, target: str, *, rows: int, accuracy: float, limits: tuple[float, float], runs: int, depth: int) -> None:
