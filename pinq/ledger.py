@@ -38,6 +38,8 @@ from pinq.sqlite import BUSY_SECONDS, busy, prepare
 
 __all__ = ["Event", "Ledger"]
 
+IDLE_SECONDS = 300  # of a PostgreSQL transaction; the first replay of millions of events stays below
+
 _metadata = sa.MetaData()
 _events = sa.Table(
     "events",
@@ -112,6 +114,10 @@ class Ledger:
                     self._file.parent.mkdir(parents=True, exist_ok=True)
                     if not self._file.exists():  # readable by the provider alone, from the first byte
                         os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600))
+            elif sa.make_url(self.url).get_driver_name().startswith("psycopg"):
+                # Nobody waits for ever for a writer that hangs, and a connection that the server closed is replaced.
+                waits = f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
+                options |= {"connect_args": {"options": waits}, "pool_pre_ping": True}
             self._engine = sa.create_engine(self.url, **options)
             # Whoever forgets close() leaves no open connection behind.
             self._closing = weakref.finalize(self, self._engine.dispose)
@@ -459,9 +465,13 @@ class Ledger:
         """Names the last event beside the ledger. After the commit, so it may lag behind but never run ahead."""
         if self._file is None:
             return
-        if self._head is None:
-            self._head = os.open(self._file.with_name(self._file.name + ".head"), os.O_CREAT | os.O_WRONLY, 0o600)
-        os.pwrite(self._head, f"{self._seq:020d} {self._hash}\n".encode(), 0)
+        try:
+            if self._head is None:
+                self._head = os.open(self._file.with_name(self._file.name + ".head"), os.O_CREAT | os.O_WRONLY, 0o600)
+            os.pwrite(self._head, f"{self._seq:020d} {self._hash}\n".encode(), 0)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise LedgerError(f"The ledger {self._shown()} cannot be used: {self._file.name}.head cannot be written ({why}). What was spent is in the log.") from None
 
     def _check_head(self) -> None:
         if self._file is None:

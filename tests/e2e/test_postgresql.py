@@ -7,10 +7,11 @@ import multiprocessing
 import os
 
 import pytest
+import sqlalchemy as sa
 from postgresql import HERE, SKIPPED
 
 from pinq.composition import Demand
-from pinq.errors import BudgetExceeded
+from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger import Ledger
 from pinq.parts import Block, Part, PartSet
 
@@ -48,3 +49,22 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
     again = Ledger(postgresql, "shared")
     assert again.grants()["ana"].spent == 10**9 + 10**7
     again.close()
+
+
+def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the lock ends with an error after which the same request goes on; so does a server that closed the connections."""
+    monkeypatch.setattr("pinq.ledger.BUSY_SECONDS", 0.5)
+    ledger = Ledger(postgresql, "shared")
+    ledger.declare("policy", 10**10, {})
+    ledger.grant("ana", 10**9)
+    other = sa.create_engine(postgresql)
+    with other.connect() as hanging:
+        hanging.execute(sa.text("SELECT pg_advisory_xact_lock(7162390)"))
+        with pytest.raises(LedgerError, match="lock timeout"):
+            ledger.charge("ana", "r", DEMAND, 10**7, {})
+        hanging.rollback()
+        assert ledger.charge("ana", "r", DEMAND, 10**7, {}) == (None, None)
+        hanging.execute(sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"))
+    assert ledger.answer("ana", "r", "[1]") == "[1]"
+    ledger.close()
+    other.dispose()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -205,3 +206,25 @@ def test_refusals_of_an_id_are_not_read(tmp_path: Path) -> None:
         plan = " ".join(row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {lookup}", ("ana", "r", "charge", "answer")))
         assert "USING INDEX events_request_kind (analyst=? AND request=? AND kind=?)" in plan
         assert len(raw.execute(lookup, ("ana", "r", "charge", "answer")).fetchall()) == 2
+
+
+def test_a_head_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event is committed, the error says so, and the same request goes on from there once there is room."""
+    ledger = Ledger(tmp_path / "l", "d")
+    ledger.declare("x", NANO, {})
+    ledger.grant("a", 10)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as broken:
+        broken.setattr("pinq.ledger.os.pwrite", full)
+        with pytest.raises(LedgerError, match=r"l.head cannot be written \(No space left on device\). What was spent is in the log"):
+            ledger.charge("a", "r", WHOLE, 4, {})
+    charge, given = ledger.charge("a", "r", WHOLE, 4, {})
+    assert charge is not None
+    assert given is None
+    assert ledger.answer("a", "r", "[1]") == "[1]"
+    assert ledger.grants()["a"].spent == 4
+    assert ledger.verify() == 5
+    ledger.close()
