@@ -59,8 +59,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 raise
             if isinstance(error, ModuleNotFoundError) and error.name in ("duckdb", "opendp", "sqlalchemy", "yaml"):
                 fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
-            if isinstance(error, ModuleNotFoundError) and error.name in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
+            if isinstance(error, ModuleNotFoundError) and error.name in ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client", "starlette", "jinja2"):
                 fail("This needs the server: pip install 'pinq-miners[server]'")
+            if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":
+                fail("A ledger in PostgreSQL needs its driver: pip install 'pinq-miners[postgresql]'")
             logging.getLogger("pinq.cli").exception("the command failed")
             fail(f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details, which may quote data.")
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pinq import __version__
-from pinq.errors import PinqError, QueryError, Unavailable
+from pinq.errors import InternalError, PinqError, QueryError, Unavailable
 from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate, failure
 from pinq.server.limits import Settings
@@ -81,6 +81,10 @@ def create_app(
     @app.exception_handler(PinqError)
     async def refused(_: Request, error: PinqError) -> Response:
         return failure(error)
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, __: Exception) -> Response:
+        return failure(InternalError("something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was charged is not lost."))
 
     if provider_password is not None:
         app.mount(PATH, create_page(datasets, Login(provider_password), gate.log))

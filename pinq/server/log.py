@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,20 +29,29 @@ class _Lines(logging.Handler):
 class RequestLog:
     """Writes to a file that only the provider can read, else to the standard error stream.
 
+    A line that cannot be written (a full disk, a reader that has gone) is lost and counted: an answer that was paid for must not be lost with it.
+
     Args:
         file: Where to; made with mode 0600, appended to.
+
+    Attributes:
+        lost: Lines that could not be written.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._lock = threading.Lock()
+        self.lost = 0
         self._out: TextIO = sys.stderr if file is None else os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8")
 
     def write(self, event: str, **facts: Any) -> None:
         """One line; facts that are None are left out."""
         line = {"at": now().isoformat(timespec="milliseconds"), "event": event} | {name: value for name, value in facts.items() if value is not None}
         with self._lock:
-            self._out.write(json.dumps(line) + "\n")
-            self._out.flush()
+            try:
+                self._out.write(json.dumps(line) + "\n")
+                self._out.flush()
+            except (OSError, ValueError):
+                self.lost += 1
 
     def capture(self, name: str) -> None:
         """Takes what a library logs, as lines of our own: its message, never a trace."""
@@ -52,4 +62,5 @@ class RequestLog:
     def close(self) -> None:
         """Closes the file."""
         if self._out is not sys.stderr:
-            self._out.close()
+            with suppress(OSError):  # what is left in the buffer of a full disk
+                self._out.close()
