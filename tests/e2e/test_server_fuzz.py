@@ -180,7 +180,7 @@ def test_what_is_no_http(target: Target) -> None:
             except OSError:
                 continue
         assert not NEVER.search(said)
-        assert not said or said.split()[1] in ("400", "401", "404", "405", "431"), said
+        assert not said or said.split()[1] in ("400", "401", "404", "405", "429", "431"), said
     with suppress(OSError), socket.create_connection(("127.0.0.1", target.port), timeout=10) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n")
         for _ in range(4000):
