@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-unit test-privacy test-e2e attack lint types check examples benchmark reproduce-fs reproduce-dilca wheel clean
+.PHONY: help setup demo test test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -36,6 +36,9 @@ test-e2e: $(READY) ## real processes: the command line, crashes, races, the whee
 $(VENV)/.dev: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
+
+explore: $(READY) ## property tests with examples never drawn before
+	PINQ_EXPLORE=1 $(BIN)/python -m pytest tests/unit tests/property
 
 attack: $(READY) ## fifty thousand malformed requests against a server (make test sends ten thousand)
 	PINQ_ATTACK=1 $(BIN)/python -m pytest -s tests/e2e/test_server_fuzz.py

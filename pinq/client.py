@@ -106,10 +106,12 @@ class RemoteSession:
 
     def _send(self, method: str, path: str, content: str | None = None) -> httpx.Response:
         """Sends until there is an answer, an error that repeating would not change, or no time left."""
-        deadline, wait = time.monotonic() + self._timeout, FIRST_WAIT
+        left, wait = self._timeout, FIRST_WAIT
+        deadline = time.monotonic() + left
         while True:
             try:
-                response = self._client.request(method, self._path + path, content=content, headers={"Content-Type": "application/json"} if content else None)
+                headers = {"Content-Type": "application/json"} if content else None
+                response = self._client.request(method, self._path + path, content=content, headers=headers, timeout=left)
                 if response.status_code == 200:
                     return response
                 error = self._error(response)
@@ -120,7 +122,8 @@ class RemoteSession:
             if isinstance(error, TooManyRequests):
                 wait = max(wait, error.retry_after)
             pause = wait * random.uniform(0.5, 1.0) if not isinstance(error, TooManyRequests) else wait
-            if time.monotonic() + pause > deadline:
+            left = deadline - time.monotonic() - pause  # an attempt has what the ones before it left
+            if left <= 0:
                 raise error
             time.sleep(pause)
             wait = min(2 * wait, LONGEST_WAIT)

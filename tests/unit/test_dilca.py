@@ -60,7 +60,7 @@ def oracle(frame, miner):
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(METHODS), st.integers(1, 7), st.integers(1, 999), st.integers(10**4, 10**10),
+    st.sampled_from(METHODS), st.integers(1, 7), st.integers(1, 999), st.integers(10**6, 10**10),
     st.sampled_from(["add-remove", "substitute"]), st.sampled_from([1, 3]), st.data(),
 )
 def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, data):
