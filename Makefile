@@ -21,8 +21,8 @@ setup: $(READY) ## the environment, in .venv
 demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, audit (results in build/demo)
 	$(BIN)/python examples/adult.py
 
-test: $(READY) ## all tests
-	$(BIN)/python -m pytest
+test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-unit: $(READY) ## unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/property

@@ -32,6 +32,13 @@ settings.register_profile(
 )
 settings.load_profile("pinq")
 
+
+@pytest.hookimpl(trylast=True)  # after the order was drawn
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no core waits for one at the end."""
+    items.sort(key=lambda item: "slow" not in item.keywords)
+
+
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "categorical", "values": ["Female", "Male"]},
     "job": {"type": "categorical", "values": ["clerk", "nurse", "smith"], "nullable": True},

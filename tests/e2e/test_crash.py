@@ -79,6 +79,7 @@ class Lines:
         return line.decode()
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
     """After each kill the chain verifies, what was seen was charged, and asking again by the same id gets the same answer and no charge."""
     chance = random.Random(SEED)

@@ -253,6 +253,7 @@ def test_padding_sends_at_multiples_of_the_bucket(server: Server, place: Path) -
         assert min(times) < 0.039, "no padding was declared"
 
 
+@pytest.mark.slow
 def test_padding_of_what_takes_long(tmp_path: Path) -> None:
     """Questions longer than a bucket end with a bucket too; a queued one does not start before one ends; the history dates none of them finer than that."""
     bucket = 0.25

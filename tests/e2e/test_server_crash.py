@@ -21,6 +21,7 @@ CLIENTS = 4
 SEED = 20261121
 
 
+@pytest.mark.slow
 def test_killed_a_hundred_times_while_clients_ask(tmp_path: Path) -> None:
     """Clients never see the kills: each question gets an answer, one charge and one answer in the log, and asking again by its id gets the same bytes."""
     policy, port, chance = publish(tmp_path), free_port(), random.Random(SEED)

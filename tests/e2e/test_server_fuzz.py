@@ -126,6 +126,7 @@ def variants(body: bytes, chance: random.Random) -> Iterator[bytes]:
         yield chance.choice([body[:place] + fresh + body[place + length :], body[:place], body + body[:place], body[:place] + body[place : place + 40] * 3 + body[place:]])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @given(request=REQUEST, chance=st.randoms(use_true_random=False))
 @FAST

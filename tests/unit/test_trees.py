@@ -63,6 +63,7 @@ COLUMN = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
     columns=st.lists(COLUMN, min_size=1, max_size=5),
