@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from pinq.epsilon import to_nano
 from pinq.ledger import Ledger
 from pinq.queries import Answer

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from servers import Zygote, free_port, publish, token_of
 
 import pinq
