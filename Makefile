@@ -58,9 +58,9 @@ check: lint types test ## all that must hold before a commit lands
 	@touch $@
 
 benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
-	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python benchmarks/layer.py
-	$(BIN)/python benchmarks/server.py
-	$(BIN)/python benchmarks/predict.py
+	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.layer
+	$(BIN)/python -m benchmarks.server
+	$(BIN)/python -m benchmarks.predict
 	$(BIN)/python -m benchmarks.trees
 
 reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)

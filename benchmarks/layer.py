@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed of the layer, each figure beside its bare building block in the same run. Ratios decide; nothing here can fail a test.
 
-``make benchmark`` runs it and writes ``benchmarks/results/layer.md``. ``python benchmarks/layer.py --rows 1000000`` is quicker.
+``make benchmark`` runs it and writes ``benchmarks/results/layer.md``. ``python -m benchmarks.layer --rows 1000000`` is quicker and writes below build.
 Peers are measured where they are installed (``pip install diffprivlib 'opendp[polars]'``), by ``benchmarks/peers.py`` in a process of its own.
 """
 
@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 import pinq
+from benchmarks.publish import ROOT, single
 from miners import DiffPID3
 from pinq.composition import Demand
 from pinq.curator import Curator
@@ -39,7 +40,7 @@ from pinq.mechanisms import choose
 from pinq.parts import Block, Part, PartSet, bind
 from pinq.policy import Policy
 
-HERE = Path(__file__).resolve().parent
+ROWS = 10_000_000
 SIZES = (4, 5, 6, 7, 8, 9, 10, 12, 3, 2)
 LINES: list[tuple[str, str, str, str]] = []
 
@@ -47,8 +48,7 @@ LINES: list[tuple[str, str, str, str]] = []
 def main() -> None:
     """Runs everything and writes the table."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rows", type=int, default=10_000_000, help="rows of the large synthetic table")
-    options.add_argument("--output", type=Path, default=HERE / "results" / "layer.md")
+    options.add_argument("--rows", type=int, default=ROWS, help="rows of the large synthetic table")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -60,7 +60,7 @@ def main() -> None:
         histogram()
         charges(place)
         imports()
-    write(asked.output)
+    write(single("layer.md", whole=asked.rows >= ROWS))
 
 
 def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
@@ -149,7 +149,7 @@ def beside_statements(engine: DuckDBEngine, fit: Callable[[], Any], rounds: int 
 
 def adult(place: Path) -> None:
     """The tree of the demo: 12 attributes, 32,561 rows, depth 5, every request durably charged."""
-    policy = pinq.load_policy(HERE.parent / "policies" / "adult.yaml")
+    policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
     engine, _ = open_engine(policy, salt=b"benchmark")
     handle = handle_over(policy, engine, Ledger(place / "adult.ledger", "adult"))
     times = [timed(lambda: (forget(engine), DiffPID3(epsilon=1.0, max_depth=5).fit(handle, "income"))) for _ in range(11)]
@@ -161,14 +161,14 @@ def sklearn_tree() -> float:
     import pandas as pd
     from sklearn.tree import DecisionTreeClassifier
 
-    rows = pd.read_parquet(HERE.parent / "data" / "adult.parquet")
+    rows = pd.read_parquet(ROOT / "data" / "adult.parquet")
     features = pd.get_dummies(rows.drop(columns="income"))
     return statistics.median(timed(lambda: DecisionTreeClassifier(max_depth=5).fit(features, rows["income"])) for _ in range(5))
 
 
 def count(place: Path) -> None:
     """A noisy count of one part of Adult beside the engine's count and the disk's two commits."""
-    policy = pinq.load_policy(HERE.parent / "policies" / "adult.yaml")
+    policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
     engine, _ = open_engine(policy, salt=b"benchmark")
     part = handle_over(policy, engine, Ledger(place / "count.ledger", "adult")).partition(pinq.Values("sex"))["Female"]
     bare, disk = engine._connection.cursor(), sqlite3.connect(place / "bare.sqlite", isolation_level=None)
@@ -197,7 +197,7 @@ def histogram() -> None:
     bare = engine._connection.cursor()
     ours, plain = alternate(lambda: (forget(engine), parts.noisy_count(epsilon=0.1)), lambda: bare.execute("SELECT c0, count(*) FROM codes GROUP BY c0").fetchnumpy(), rounds=21)
     add("histogram of 100 keys, 1,000,000 rows", ms(ours), ms(plain), ratio(ours, plain) + " of the bare engine")
-    done = subprocess.run([os.environ.get("PEERS_PYTHON", sys.executable), str(HERE / "peers.py")], capture_output=True, text=True, check=False)
+    done = subprocess.run([os.environ.get("PEERS_PYTHON", sys.executable), str(ROOT / "benchmarks" / "peers.py")], capture_output=True, text=True, check=False)
     peers = json.loads(done.stdout or "{}")
     for name, seconds in peers.items():
         add(f"  the same by {name}", ms(seconds) if isinstance(seconds, float) else seconds, "", ratio(seconds, ours) + " of ours" if isinstance(seconds, float) else "")
@@ -285,7 +285,6 @@ def add(what: str, ours: str, bare: str, note: str) -> None:
 
 def write(path: Path) -> None:
     """The table as Markdown."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     versions = f"{os.cpu_count()} cores, Python {platform.python_version()}, DuckDB {duckdb.__version__}"
     head = f"# Speed of the layer\n\n{versions}; medians; the columns of a row were measured in turn in one run.\n"
     rows = "\n".join("| " + " | ".join(line) + " |" for line in LINES)

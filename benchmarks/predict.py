@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed of a fitted tree's ``predict``, beside that of a scikit-learn tree. Nothing here can fail a test.
 
-``python benchmarks/predict.py`` makes up a binary tree of depth 10 over five numeric and five text columns, predicts a million rows with it and
+``python -m benchmarks.predict`` makes up a binary tree of depth 10 over five numeric and five text columns, predicts a million rows with it and
 writes ``benchmarks/results/predict.md``. scikit-learn's tree of equal depth gets the rows as one array of floats, its text columns already encoded.
 """
 
@@ -11,7 +11,6 @@ import argparse
 import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,22 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.tree import DecisionTreeClassifier
 
+from benchmarks.publish import single
 from miners.tree import Node, Split, Tree
 from pinq.parts import Cuts, Groups
 from pinq.schema import Categorical, Numeric, Schema
 
-HERE = Path(__file__).resolve().parent
 WORDS = tuple(f"word-{number}" for number in range(14))
 NUMBERS, TEXTS = ("n0", "n1", "n2", "n3", "n4"), ("t0", "t1", "t2", "t3", "t4")
+ROWS, DEPTH = 1_000_000, 10
 REPEATS = 5
 
 
 def main() -> None:
     """Measures, prints and writes the table."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rows", type=int, default=1_000_000)
-    options.add_argument("--depth", type=int, default=10)
-    options.add_argument("--output", type=Path, default=HERE / "results" / "predict.md")
+    options.add_argument("--rows", type=int, default=ROWS)
+    options.add_argument("--depth", type=int, default=DEPTH)
     asked = options.parse_args()
     random = np.random.default_rng(0)
     tree, frame = made_up_tree(random, asked.depth), made_up_rows(random, asked.rows)
@@ -53,8 +52,8 @@ def main() -> None:
     lines = [f"| {asked.rows:,} rows, depth {tree.depth} | seconds | ratio to scikit-learn |", "|---|---|---|"]
     lines += [f"| {name} | {taken:.2f} | {taken / base:.1f} |" for name, taken in times.items()]
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, pandas {pd.__version__}; the least of {REPEATS}."
-    report = "\n".join(["# Speed of predict", "", "Written by `python benchmarks/predict.py`. " + machine, "", *lines, ""])
-    asked.output.write_text(report, encoding="utf-8")
+    report = "\n".join(["# Speed of predict", "", "Written by `python -m benchmarks.predict`. " + machine, "", *lines, ""])
+    single("predict.md", whole=asked.rows >= ROWS and asked.depth >= DEPTH).write_text(report, encoding="utf-8")
     print(report)
 
 

@@ -27,13 +27,14 @@ import httpx
 import trustme
 
 import pinq
+from benchmarks.publish import ROOT, single
 from pinq.provider import grant
 
-HERE = Path(__file__).resolve().parent
-ADULT = HERE.parent / "data" / "adult.parquet"
+ADULT = ROOT / "data" / "adult.parquet"
 EPSILON = "0.000001"
 URL = "https://127.0.0.1:18443/adult"
 ROUNDS = 9
+SECONDS = 5.0
 LINES: list[tuple[str, str, str, str]] = []
 
 # A server that does nothing: the floor under any answer over this stack.
@@ -63,8 +64,7 @@ print(answers, flush=True)
 def main() -> None:
     """Runs everything and writes the table."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seconds", type=float, default=5.0, help="how long throughput is measured")
-    options.add_argument("--output", type=Path, default=HERE / "results" / "server.md")
+    options.add_argument("--seconds", type=float, default=SECONDS, help="how long throughput is measured")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -73,15 +73,15 @@ def main() -> None:
         with server(place, policy) as process, empty(place) as floor:
             latency(place, policy, token, floor)
             sustained(place, process, token, asked.seconds)
-    write(asked.output)
+    write(single("server.md", whole=asked.seconds >= SECONDS))
 
 
 def publish(place: Path) -> tuple[Path, str]:
     """Adult, with a budget that does not end."""
-    text = (HERE.parent / "policies" / "adult.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "policies" / "adult.yaml").read_text(encoding="utf-8")
     (place / "adult.parquet").write_bytes(ADULT.read_bytes())
     policy = place / "adult.yaml"
-    source = pinq.load_policy(HERE.parent / "policies" / "adult.yaml").source
+    source = pinq.load_policy(ROOT / "policies" / "adult.yaml").source
     policy.write_text(text.replace(str(source), "adult.parquet"), encoding="utf-8")
     policy.write_text(pinq.load_policy(policy).model_copy(update={"cap": 10**6, "source": "adult.parquet"}).to_yaml(), encoding="utf-8")
     grant(policy, "near", 10**5)
@@ -220,7 +220,6 @@ def add(what: str, ours: str, bare: str, note: str) -> None:
 
 def write(path: Path) -> None:
     """The table as Markdown."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     head = f"# Speed of the server\n\n{os.cpu_count()} cores, shared by server and clients, Python {platform.python_version()}; Adult (32,561 rows).\n"
     rows = "\n".join("| " + " | ".join(line) + " |" for line in LINES)
     path.write_text(f"{head}\n| what | through the server | bare block | |\n|---|---|---|---|\n{rows}\n", encoding="utf-8")

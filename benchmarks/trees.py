@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree miners with their defaults: how accurate on UCI's data sets, how fast beside the bare engine and scikit-learn.
 
-``make benchmark`` runs it after benchmarks/layer.py and writes benchmarks/results/trees.md. Accuracies are kept in build/trees/cells.csv, so that it goes
-on where it stopped; ``--redo DiffPC45`` measures a miner anew after a change. Time the machine when nothing else runs on it: ``--speed`` does that part alone.
+``make benchmark`` runs it after benchmarks/layer.py and writes benchmarks/results/trees. Accuracies are kept in build/trees/cells.csv, so that it goes on where it
+stopped, and are written once they are of as many runs as what is there; ``--redo DiffPC45`` measures a miner anew after a change. Time the machine when nothing else
+runs on it: ``--speed`` does that part alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.datasets import load, stratified_folds, why_missing
 from benchmarks.layer import beside_statements, handle_over, timed
 from benchmarks.learners import Learner, Rows, private
 from benchmarks.measure import measure, missing
+from benchmarks.publish import RESULTS, ROOT, publish, single
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.synthetic import Concept
 from miners.tree_route import encode
@@ -39,9 +41,8 @@ from pinq.ledger import Ledger
 from pinq.policy import Policy
 from pinq.schema import Schema
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks" / "results" / "trees.md"
 RUNS = 20
+ROWS = 10_000_000
 DEAR = 10**5
 CHUNK = 500_000
 
@@ -115,7 +116,7 @@ def main() -> None:
     options.add_argument("--accuracy", action="store_true", help="that part alone")
     options.add_argument("--speed", action="store_true", help="that part alone")
     options.add_argument("--runs", type=int, default=RUNS, help=f"at most so many runs of each setting; default {RUNS}")
-    options.add_argument("--rows", type=int, default=10_000_000, help="rows of the large made-up table")
+    options.add_argument("--rows", type=int, default=ROWS, help="rows of the large made-up table")
     options.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at a time, for accuracies; default one for each core")
     options.add_argument("--redo", nargs="+", default=[], metavar="NAME", help="measure miners anew whose name holds one of these")
     asked = options.parse_args()
@@ -128,10 +129,17 @@ def main() -> None:
         for name in asked.redo:
             print(f"Forgotten: {store.forget(name):,} cells of {name!r}.", file=sys.stderr)
         measure(missing(store, DATA_SETS, asked.runs), store.add, processes=asked.processes)
-        _section("accuracy", _accuracy(store.frame()))
+        cells = store.frame()
+        publish(lambda folder: write_accuracy(cells, folder), RESULTS / "trees", ROOT / "build" / "trees" / "results")
     if both or asked.speed:
-        _section("speed", _speed(asked.rows))
-    print(f"Wrote {RESULT.relative_to(ROOT)}.", file=sys.stderr)
+        _section(single("trees/README.md", whole=asked.rows >= ROWS), "speed", _speed(asked.rows))
+
+
+def write_accuracy(cells: pd.DataFrame, folder: Path) -> None:
+    """``accuracy.csv`` and its section of the page."""
+    table = cells.groupby(["figure", "algorithm", "x"], sort=False)["accuracy"].agg(n="count", mean="mean", sd="std").reset_index()
+    table.to_csv(folder / "accuracy.csv", index=False, float_format="%.5g", lineterminator="\n")
+    _section(folder / "README.md", "accuracy", _accuracy(cells))
 
 
 def _accuracy(cells: pd.DataFrame) -> str:
@@ -227,14 +235,14 @@ def exact_seconds(codes: Mapping[str, np.ndarray], attributes: Sequence[str], ta
     return min(timed(lambda: fit(features, classes)) for _ in range(3 if len(classes) < 10**6 else 1))
 
 
-def _section(name: str, text: str) -> None:
-    """Replaces one section of the result, so that the parts can be measured at different times."""
+def _section(page: Path, name: str, text: str) -> None:
+    """Replaces one section of a page, so that the parts can be measured at different times."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    found = RESULT.read_text(encoding="utf-8") if RESULT.exists() else "# Trees\n"
+    found = page.read_text(encoding="utf-8") if page.exists() else "# Trees\n"
     if start not in found:
         found += f"\n{start}\n{end}\n"
     before, rest = found.split(start, 1)
-    RESULT.write_text(f"{before}{start}\n\n{text}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
+    page.write_text(f"{before}{start}\n\n{text}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -68,14 +68,14 @@ class PassingLedger:
     def __init__(self) -> None:
         self.costs = Costs()
 
-    def charge(self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any]) -> tuple[None, None]:
+    def charge(self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any], **terms: object) -> tuple[None, None]:
         self.costs.charge(demand, epsilon)
         return None, None
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
         return payload
 
-    def price(self, analyst: str, demand: Demand, epsilon: int) -> tuple[int, int]:
+    def price(self, analyst: str, demand: Demand, epsilon: int, **terms: object) -> tuple[int, int]:
         return self.costs.price(demand, epsilon), 10**18
 
     def grants(self) -> dict[str, Grant]:

@@ -2,7 +2,7 @@
 """Figures 2 to 7 and Table 6 of the DP-DILCA paper, by our miner and by the published mechanism in one run.
 
 ``make reproduce-dilca`` runs it. Every measurement is appended to ``build/dilca/measured.csv`` as soon as it is made, so a run that was stopped goes
-on where it was; what is committed are the means (``benchmarks/results/dilca/*.csv``) and the pictures of them.
+on where it was. Their means and the pictures of them go to ``benchmarks/results/dilca`` once they are of as many repeats as what is there.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.dilca.data import NAMES, MissingData, load
+from benchmarks.publish import RESULTS, ROOT, publish
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parent / "results" / "dilca"
-RAW = HERE.parents[1] / "build" / "dilca" / "measured.csv"
+RAW = ROOT / "build" / "dilca" / "measured.csv"
 EPSILONS = (0.1, 0.5, 1.0, 1.5, 2.0, 2.5)
 METHODS = ("mean_su", "max_relevance", "max_dependency")
 BOTH = ("ours", "published")
@@ -40,7 +39,7 @@ def jobs(repeats: int) -> Iterator[Job]:
             for method, who in itertools.product((*METHODS, "baseline"), ALL):
                 if who in BOTH or (method != "baseline" and epsilon in (0.5, 1.0, 2.0)):
                     yield "2-3", name, method, who, epsilon, 3, 0.0, repeat
-        for name, epsilon in itertools.product(NAMES, (0.1, 1.0, 2.5)):
+        for name, epsilon in itertools.product(NAMES, EPSILONS):
             for method, who in itertools.product(METHODS, BOTH):
                 if name != "cmc":  # the paper leaves it out: its classes are no clusters
                     yield "4", name, method, who, epsilon, 3, 0.0, repeat
@@ -107,19 +106,18 @@ def measured() -> list[list[str]]:
         return [row for row in csv.reader(file) if len(row) == len(KEYS) + 2]
 
 
-def summarise() -> list[dict[str, Any]]:
-    """Mean and standard deviation over the repeats, a file for each figure."""
+def summarise(folder: Path) -> list[dict[str, Any]]:
+    """Mean and standard deviation over the repeats, a file in ``folder`` for each figure."""
     groups: dict[tuple[str, ...], list[float]] = {}
     for *keys, _, what, value in measured():
         groups.setdefault((*keys, what), []).append(float(value))
     lines = [
-        dict(zip((*KEYS[:-1], "what"), keys, strict=True)) | {"mean": round(statistics.fmean(values), 4), "sd": round(statistics.pstdev(values), 4), "repeats": len(values)}
+        dict(zip((*KEYS[:-1], "what"), keys, strict=True)) | {"n": len(values), "mean": round(statistics.fmean(values), 4), "sd": round(statistics.pstdev(values), 4)}
         for keys, values in sorted(groups.items())
     ]
-    RESULTS.mkdir(parents=True, exist_ok=True)
     for figure in sorted({line["figure"] for line in lines}):
-        with (RESULTS / f"figure-{figure}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=[*KEYS[1:-1], "what", "mean", "sd", "repeats"], extrasaction="ignore", lineterminator="\n")
+        with (folder / f"figure-{figure}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=[*KEYS[1:-1], "what", "n", "mean", "sd"], extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
             writer.writerows(line for line in lines if line["figure"] == figure)
     return lines
@@ -140,13 +138,16 @@ def main() -> None:
     except MissingData as error:
         sys.exit(str(error))
     run([job for job in jobs(asked.repeats) if job[0] in figures], asked.data, asked.workers)
+
+    def write(folder: Path) -> None:
+        pictures.draw(summarise(folder), folder)
+
     from benchmarks.dilca import figures as pictures
     from benchmarks.dilca import times
 
-    pictures.draw(summarise(), RESULTS)
+    folder, _ = publish(write, RESULTS / "dilca", RAW.parent / "results")
     if "table-6" in figures:
-        times.write(asked.data, RESULTS)
-    print(f"Results are in {RESULTS}")
+        times.write(asked.data, folder)
 
 
 if __name__ == "__main__":

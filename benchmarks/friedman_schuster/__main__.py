@@ -2,7 +2,7 @@
 """Figures 3 to 8 and Table 1 of Friedman & Schuster 2010, "Data Mining with Differential Privacy", on this project's miners.
 
 ``make reproduce-fs`` runs it. Every measurement goes into build/friedman_schuster/cells.csv at once; run it again and it goes on where it was.
-Tables and pictures go to benchmarks/results/friedman_schuster. With ``--quick`` everything is small and goes to build/friedman_schuster/quick.
+Tables and pictures go to benchmarks/results/friedman_schuster once they have as many runs as what is there, until then below build/friedman_schuster.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from benchmarks.datasets import why_missing
 from benchmarks.friedman_schuster.adult import ADULT, measure_peers, missing_of_peers, peers_python
 from benchmarks.friedman_schuster.synthetic import FIGURES as SYNTHETIC
 from benchmarks.measure import Experiment, measure, missing
+from benchmarks.publish import RESULTS, publish
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES: dict[str, Experiment] = {**SYNTHETIC, ADULT.key: ADULT}
@@ -40,8 +41,7 @@ def main() -> None:
     cells = store.frame()
     if asked.quick:
         cells = cells[cells["run"] < QUICK_RUNS]
-    output = build / "quick" if asked.quick else ROOT / "benchmarks" / "results" / "friedman_schuster"
-    print(f"Wrote {', '.join(write(FIGURES.values(), cells, output))} to {output.relative_to(ROOT)}.", file=sys.stderr)
+    publish(lambda folder: write(FIGURES.values(), cells, folder), RESULTS / "friedman_schuster", build / ("quick" if asked.quick else "results"))
 
 
 def _options() -> argparse.Namespace:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from benchmarks.friedman_schuster.report import corrected_t, write
 from benchmarks.friedman_schuster.synthetic import FIGURES
 from benchmarks.learners import Rows, exact_tree
 from benchmarks.measure import measure, missing
+from benchmarks.publish import RESULTS, publish, shortfall
 
 CELL = Cell("fig3", "Max", 100.0, 0, 0.5)
 
@@ -95,3 +97,42 @@ def test_folds_are_even_in_size_and_class():
 def test_missing_data_is_explained(tmp_path, monkeypatch):
     monkeypatch.setenv("PINQ_DATA", str(tmp_path))
     assert "PINQ_DATA=/path/to/data make" in why_missing("adult")
+
+
+def table(runs: dict[str, int]) -> pd.DataFrame:
+    return pd.DataFrame({"algorithm": list(runs), "x": 0.5, "n": list(runs.values()), "mean": 0.75})
+
+
+def test_fewer_runs_do_not_take_the_place_of_more(tmp_path, capsys):
+    committed, spare = tmp_path / "committed", tmp_path / "spare"
+
+    def written(**runs: int) -> str:
+        def write(folder: Path) -> None:
+            table(runs).to_csv(folder / "fig1.csv", index=False)
+            table({"speed": 1}).drop(columns="n").to_csv(folder / "speed.csv", index=False)
+
+        return publish(write, committed, spare)[0].name
+
+    assert written(Max=10, Gini=10) == "committed"
+    assert written(Max=10, Gini=12, best=1) == "committed"
+    capsys.readouterr()
+    assert written(Max=10, Gini=11, best=5) == "spare"
+    assert "(1 times; the first: Gini 0.5 in fig1.csv, 11 of 12)" in capsys.readouterr().err
+    assert written(Max=10, Gini=12) == "spare"
+    assert pd.read_csv(committed / "fig1.csv")["n"].tolist() == [10, 12, 1]
+    (committed / "fig1.csv").unlink()
+    assert written(Max=1) == "committed"
+
+
+def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path):
+    for folder in (tmp_path / "mine", tmp_path / "theirs"):
+        folder.mkdir()
+    table({"Max": 3}).to_csv(tmp_path / "theirs" / "fig2.csv", index=False)
+    assert shortfall(tmp_path / "mine", tmp_path / "theirs") == ["Max 0.5 in fig2.csv, 0 of 3"]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/fig*.csv")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_figure_says_how_many_runs_it_is_of(path):
+    """`publish` reads it; a table replaces its like."""
+    assert "n" in pd.read_csv(path).columns
+    assert shortfall(path.parent, path.parent) == []

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.dilca import peer
 from benchmarks.dilca.data import BINS, MissingData, load, synthetic
-from benchmarks.dilca.measure import chance
+from benchmarks.dilca.measure import WHO, chance, synthetic_context
 from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 
 CITY, CAR, SEX, INCOME, WEALTH = range(5)
@@ -148,3 +148,10 @@ def test_declared_bins_fit_their_columns() -> None:
         assert all(name in BINS for name in numeric)
         assert (one.codes >= 0).all()
         assert (one.codes.max(axis=1) < one.sizes).all()
+
+
+@pytest.mark.parametrize("who", sorted(WHO))
+@pytest.mark.parametrize("method", ["mean_su", "max_relevance", "max_dependency"])
+def test_both_sides_find_a_plain_context_when_noise_is_small(method: str, who: str) -> None:
+    """Synth-A of the paper's appendix, as `make reproduce-dilca` measures it, at an epsilon that leaves next to no noise."""
+    assert synthetic_context("A", 0.1, method, who, 1000.0, repeat=0) == {"right": 1.0}
