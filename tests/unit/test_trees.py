@@ -438,12 +438,10 @@ def test_pruning_makes_no_tree_larger():
     assert whole.n_leaves >= 32 > pruned.n_leaves
 
 
-def test_import_is_quick_and_lazy():
+def test_import_is_lazy():
     code = """
-import sys, time
-start = time.perf_counter()
+import sys
 import miners
-assert time.perf_counter() - start < 0.5
 assert not {"sklearn", "pandas", "numpy"} & set(sys.modules)
 assert "DiffPID3" in dir(miners)
 miners.DiffPID3, miners.DiffPC45, miners.SuLQID3
