@@ -132,7 +132,7 @@ class Gate:
                 body = b"" if http.method == "GET" else await read_body(http, self.settings.max_body, self.settings.body_seconds)
                 return await self._in_pool(lambda: job(body))
         except NotAuthorised:
-            self._guesses.wrong(visit.address)
+            self._guesses.wrong(visit.address, hashed)
             raise
         except TooManyRequests:  # waits for the bucket of the token's own dataset, not for another's
             visit.dataset = visit.dataset or self.datasets.get(self._guesses.opens(hashed))

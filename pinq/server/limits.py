@@ -93,11 +93,14 @@ class Lanes:
 
 @dataclass
 class Guesses:
-    """Counts wrong tokens by address and minute. Past the limit only tokens that were right before are looked at, so that guessing is of no use."""
+    """Counts wrong tokens by address and minute. Past the limit only tokens that were right before are looked at, so that guessing is of no use.
+
+    A minute begins with its first wrong token.
+    """
 
     settings: Settings
     clock: Callable[[], float] = time.monotonic
-    _minute: int = -1
+    _since: float = 0.0
     _wrong: Counter[str] = field(default_factory=Counter)
     _total: int = 0
     _right: dict[str, str] = field(default_factory=dict)
@@ -106,7 +109,7 @@ class Guesses:
         """``TooManyRequests`` where too many were wrong this minute and this token was never right."""
         self._turn()
         if hashed not in self._right and (self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all):
-            raise TooManyRequests("too many wrong tokens. Nothing was spent. Try again in a minute.", MINUTE - self.clock() % MINUTE)
+            raise TooManyRequests("too many wrong tokens. Nothing was spent. Try again in a minute.", self._since + MINUTE - self.clock())
 
     def right(self, hashed: str, dataset: str) -> None:
         """A token that opened a dataset; perhaps revoked since: it is looked at again each time. The last few thousand are remembered."""
@@ -119,14 +122,17 @@ class Guesses:
         """What a token opened when it was last right; empty if it never was."""
         return self._right.get(hashed, "")
 
-    def wrong(self, address: str) -> None:
-        """A token that did not open what was asked."""
+    def wrong(self, address: str, hashed: str) -> None:
+        """A token that did not open what was asked. One that was right before is no guess: its holder mistook the dataset, or was revoked."""
+        if hashed in self._right:
+            return
         self._turn()
+        if not self._total:
+            self._since = self.clock()
         self._wrong[address] += 1
         self._total += 1
 
     def _turn(self) -> None:
-        minute = int(self.clock() // MINUTE)
-        if minute != self._minute:
-            self._minute, self._total = minute, 0
+        if self.clock() >= self._since + MINUTE:
+            self._total = 0
             self._wrong.clear()

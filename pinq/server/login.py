@@ -118,7 +118,7 @@ class Login:
             except TooManyRequests as error:
                 raise TooManyRequests(f"Too many wrong passwords. Try again in {math.ceil(error.retry_after)} s.", error.retry_after) from None
             if not await asyncio.to_thread(_matches, password, self._hashed):
-                self._guesses.wrong(address)
+                self._guesses.wrong(address, "")
                 raise WrongPassword()
         cookie, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:

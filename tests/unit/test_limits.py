@@ -98,15 +98,15 @@ def test_guesses_are_counted_by_address_and_minute() -> None:
     assert (guesses.opens("known"), guesses.opens("unknown")) == ("people", "")
     for number in range(3):
         guesses.check("here", str(number))
-        guesses.wrong("here")
+        guesses.wrong("here", str(number))
     with pytest.raises(TooManyRequests) as slow:
         guesses.check("here", "unknown")
     assert 0 < slow.value.retry_after <= 60
     guesses.check("here", "known")
     guesses.check("there", "unknown")
-    guesses.wrong("here")
+    guesses.wrong("here", "unknown")
     guesses.check("here", "known")
-    guesses.wrong("there")
+    guesses.wrong("there", "unknown")
     with pytest.raises(TooManyRequests):
         guesses.check("elsewhere", "unknown")
     clock.now += 60
@@ -114,3 +114,28 @@ def test_guesses_are_counted_by_address_and_minute() -> None:
     for number in range(MANY + 5):
         guesses.right(str(number), "people")
     assert len(guesses._right) == MANY
+
+
+def test_a_known_token_at_a_wrong_door_is_no_guess() -> None:
+    """Misspelt dataset names, or a grant that ended, must not close the door to newcomers."""
+    guesses = Guesses(Settings(guesses=3, guesses_in_all=3), Clock())
+    guesses.right("known", "people")
+    for _ in range(10):
+        guesses.wrong("here", "known")
+    guesses.check("here", "newcomer")
+    guesses.check("there", "newcomer")
+
+
+def test_a_minute_begins_with_its_first_wrong_token() -> None:
+    """So that every guesser waits a whole one, whenever he comes."""
+    clock = Clock()
+    guesses = Guesses(Settings(guesses=1), clock)
+    clock.now += 59
+    guesses.check("here", "a")
+    guesses.wrong("here", "a")
+    clock.now += 59
+    with pytest.raises(TooManyRequests) as slow:
+        guesses.check("here", "b")
+    assert slow.value.retry_after == 1
+    clock.now += 1
+    guesses.check("here", "b")
