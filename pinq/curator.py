@@ -41,6 +41,7 @@ from pinq.queries import MAX_CANDIDATES, Answer, Preview, Request, columns_of
 from pinq.schema import Numeric, Schema
 from pinq.scores import ClassCount, require_score
 from pinq.selection import Selection
+from pinq.turns import Turns
 
 __all__ = ["Curator"]
 
@@ -84,9 +85,12 @@ class Curator:
 
     def __init__(self, schema: Schema, ledger: Ledger, engine: DuckDBEngine) -> None:
         self.schema, self.ledger, self._engine = schema, ledger, engine
+        self._turns = Turns()
 
     def ask(self, analyst: str, request: Request) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
+
+        A request that arrives again while it is worked on waits for that answer. (Between processes both may compute one; the ledger keeps the first.)
 
         Raises:
             QueryError: Malformed; nothing was spent.
@@ -99,6 +103,11 @@ class Curator:
         body = {"verb": request.verb, "about": work.about, "question": hashlib.sha256(text.encode()).hexdigest()[:32]}
         if isinstance(request.score, ClassCount):
             body["classes"] = request.score.target
+        with self._turns.take((analyst, request.id)):
+            return self._once(analyst, request, work, body)
+
+    def _once(self, analyst: str, request: Request, work: _Work, body: dict[str, Any]) -> Answer:
+        """Charges and answers, or finds the answer that was given."""
         charge, given = self.ledger.charge(
             analyst, request.id, Demand.of(work.parts), work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
         )
