@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pinq import __version__
-from pinq.errors import InternalError, PinqError, QueryError, Unavailable
+from pinq.errors import InternalError, PinqError, QueryError
 from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate, failure
 from pinq.server.limits import Settings
@@ -65,8 +65,6 @@ def create_app(
     @app.get("/healthz", response_model=Health, tags=["server"])
     async def healthz() -> Health:
         """Says that the server answers, and which protocols it speaks."""
-        if gate.closing:
-            raise Unavailable("the server is shutting down.")
         return Health(version=__version__)
 
     @app.exception_handler(HTTPException)

@@ -24,7 +24,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, TooManyRequests, Unavailable
+from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, TooManyRequests
 from pinq.grants import Grant
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.limits import Guesses, Lanes, Settings
@@ -78,8 +78,7 @@ class Gate:
 
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
-        self.metrics = Metrics(datasets)
-        self.closing = False
+        self.metrics = Metrics(datasets, log)
         self._lanes, self._guesses = Lanes(settings), Guesses(settings)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
         # A refusal must not tell one dataset from another, so all refused tokens wait for the longest bucket.
@@ -105,12 +104,9 @@ class Gate:
 
     async def close(self) -> None:
         """Waits for what runs: what is charged gets its answer into the ledger."""
-        self.closing = True
         await asyncio.to_thread(self._pool.shutdown)
 
     async def _work(self, http: Request, visit: Visit, work: Work) -> str:
-        if self.closing:
-            raise Unavailable("the server is shutting down. Nothing was spent; try again in a moment.")
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
             raise QueryError(f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides. Nothing was spent.")

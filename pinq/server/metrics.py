@@ -6,23 +6,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, start_http_server
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pinq.epsilon import exact
 from pinq.server.datasets import Datasets
+from pinq.server.log import RequestLog
 
 __all__ = ["Metrics"]
 
 
 class Metrics:
-    """What happened, by dataset; and each ledger's state when it is asked for."""
+    """What happened, by dataset; and the state of ledgers and log when it is asked for."""
 
-    def __init__(self, datasets: Datasets) -> None:
+    def __init__(self, datasets: Datasets, log: RequestLog) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter("pinq_requests", "Requests, by dataset (- before a token was accepted), route and status.", ["dataset", "route", "status"], registry=self.registry)
         self._refusals = Counter("pinq_refusals", "Requests that were not answered, by the error's code.", ["dataset", "code"], registry=self.registry)
-        self.registry.register(_Budgets(datasets))
+        self.registry.register(_State(datasets, log))
 
     def count(self, dataset: str, route: str, status: int, code: str | None) -> None:
         """One request."""
@@ -42,11 +43,12 @@ class Metrics:
         return stop
 
 
-class _Budgets(Collector):
-    def __init__(self, datasets: Datasets) -> None:
-        self._datasets = datasets
+class _State(Collector):
+    def __init__(self, datasets: Datasets, log: RequestLog) -> None:
+        self._datasets, self._log = datasets, log
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
+        lost = CounterMetricFamily("pinq_lost_log_lines", "Lines of the log of requests that could not be written.", value=self._log.lost)
         spent = GaugeMetricFamily("pinq_spent_epsilon", "Spent by all analysts together.", labels=["dataset"])
         cap = GaugeMetricFamily("pinq_cap_epsilon", "The cap over all analysts.", labels=["dataset"])
         grants = GaugeMetricFamily("pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"])
@@ -55,4 +57,4 @@ class _Budgets(Collector):
             spent.add_metric([name], float(exact(joint)))
             cap.add_metric([name], float(exact(limit)))
             grants.add_metric([name], sum(one.valid for one in dataset.ledger.grants().values()))
-        return spent, cap, grants
+        return lost, spent, cap, grants

@@ -314,6 +314,7 @@ def test_the_providers_view(server: Server, policy: Path, place: Path) -> None:
     assert 'pinq_requests_total{dataset="people",route="query",status="402"}' in metrics
     assert 'pinq_refusals_total{code="budget",dataset="people"}' in metrics
     assert 'pinq_cap_epsilon{dataset="people"} 1000.0' in metrics
+    assert "pinq_lost_log_lines_total 0.0" in metrics
     assert "seconds" not in metrics
     assert "bucket" not in metrics
     with server.http() as client:

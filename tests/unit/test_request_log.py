@@ -8,8 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from pinq.server.log import RequestLog
+from pinq.server.metrics import Metrics
 
 
 def test_lines_are_json_and_for_the_provider_alone(tmp_path: Path) -> None:
@@ -24,9 +26,10 @@ def test_lines_are_json_and_for_the_provider_alone(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full to stand for a full disk")
 def test_a_full_disk_loses_lines_and_nothing_else() -> None:
-    """Writing raises nothing and counts what is lost."""
+    """Writing raises nothing and counts what is lost, for the provider's alarms to see."""
     log = RequestLog(Path("/dev/full"))
     log.write("request")
     log.write("request")
     assert log.lost == 2
+    assert b"pinq_lost_log_lines_total 2.0" in generate_latest(Metrics({}, log).registry)  # type: ignore[arg-type]
     log.close()
