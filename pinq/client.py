@@ -88,7 +88,12 @@ class RemoteSession:
 
     def history(self) -> list[Asked]:
         """The analyst's own lines of the log, with the answers."""
-        return list(self._get("/history", History).lines)
+        lines: list[Asked] = []
+        while True:
+            page = self._get(f"/history?start={len(lines)}", History)
+            lines += page.lines
+            if not page.more or not page.lines:
+                return lines
 
     def terms(self) -> str:
         """What the analyst's grant allows, as the ledger has it now."""

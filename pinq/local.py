@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from pinq.claim import ledger_url
@@ -13,12 +14,14 @@ from pinq.engine import open_engine
 from pinq.epsilon import exact, show
 from pinq.errors import QueryError
 from pinq.grants import load_demand
-from pinq.ledger import Ledger
+from pinq.ledger import Event, Ledger
 from pinq.policy import Policy, load_policy
 from pinq.queries import Answer, Asked, Preview, Request
 from pinq.queryable import Budget, PrivateQueryable
 
 __all__ = ["LocalSession", "budget", "history", "open", "open_ledger"]
+
+ANSWERS_AT_A_TIME = 500
 
 
 class LocalSession:
@@ -42,7 +45,7 @@ class LocalSession:
 
     def history(self) -> list[Asked]:
         """The analyst's own lines of the log, with the answers."""
-        return history(self._curator.ledger, self._analyst)
+        return list(history(self._curator.ledger, self._analyst))
 
     def terms(self) -> str:
         """What the analyst's grant allows, as the ledger has it now."""
@@ -107,16 +110,22 @@ def budget(ledger: Ledger, analyst: str) -> Budget:
     return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
 
 
-def history(ledger: Ledger, analyst: str) -> list[Asked]:
-    """An analyst's charges and refusals, oldest first; ``spent`` is the total after each."""
-    costs, lines = Costs(), []
-    answers = ledger.payloads(analyst)
-    for event in ledger.requests_of(analyst):
-        line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
-        if event.kind == "charge":
-            costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
-            given = answers.get(event.request)
-            answer = None if given is None else Answer.from_json(given)
-            line = {"outcome": "answered" if given else "charged, not answered", "epsilon": show(event.body["epsilon"]), "answer": answer, "classes": event.body.get("classes")}
-        lines.append(Asked(at=event.at, about=event.body.get("about", ""), spent=show(costs.spent), **line))
-    return lines
+def history(ledger: Ledger, analyst: str, start: int = 0) -> Iterator[Asked]:
+    """An analyst's charges and refusals, oldest first, without the first ``start``; ``spent`` is the total after each. Answers are read some at a time."""
+    costs, events = Costs(), ledger.requests_of(analyst)
+    for first in range(0, len(events), ANSWERS_AT_A_TIME):
+        some = events[first : first + ANSWERS_AT_A_TIME]
+        answers = ledger.payloads(analyst, [event.request for event in some]) if first + len(some) > start else {}
+        for number, event in enumerate(some, first):
+            if event.kind == "charge":
+                costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
+            if number >= start:
+                yield _asked(event, answers.get(event.request), costs.spent)
+
+
+def _asked(event: Event, given: str | None, spent: int) -> Asked:
+    line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
+    if event.kind == "charge":
+        answer = None if given is None else Answer.from_json(given)
+        line = {"outcome": "answered" if given else "charged, not answered", "epsilon": show(event.body["epsilon"]), "answer": answer, "classes": event.body.get("classes")}
+    return Asked(at=event.at, about=event.body.get("about", ""), spent=show(spent), **line)

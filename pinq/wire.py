@@ -135,9 +135,15 @@ class WirePreview(_Wire):
 
 
 class History(_Wire):
-    """An analyst's own lines of the log."""
+    """A page of an analyst's own lines of the log.
+
+    Attributes:
+        lines: Oldest first.
+        more: Whether there are others after them: ask again with ``start``, the number of lines so far.
+    """
 
     lines: tuple[Asked, ...]
+    more: bool = False
 
 
 class Health(_Wire):

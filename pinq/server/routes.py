@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import ValidationError
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
@@ -14,11 +15,13 @@ from starlette.responses import Response
 from pinq.epsilon import MAX_EPSILON
 from pinq.errors import QueryError
 from pinq.local import budget, history
-from pinq.queries import Answer, Request
+from pinq.queries import Answer, Asked, Request
 from pinq.server.gate import Gate, Visit
 from pinq.wire import SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
 
 __all__ = ["router"]
+
+PAGE_LINES, PAGE_VALUES = 5_000, 200_000
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": Failure, "description": "Malformed; nothing was spent."},
@@ -50,9 +53,9 @@ def router(gate: Gate) -> APIRouter:
         return await gate.run(http, dataset, _budget)
 
     @routes.get("/{dataset}/history", response_model=History)
-    async def show_history(dataset: str, http: HTTPRequest) -> Response:
-        """What was asked, what it cost, what came back."""
-        return await gate.run(http, dataset, _history)
+    async def show_history(dataset: str, http: HTTPRequest, start: Annotated[int, Query(ge=0, description="How many lines to leave out.")] = 0) -> Response:
+        """What was asked, what it cost, what came back: oldest first, a page at a time."""
+        return await gate.run(http, dataset, lambda visit, _: _history(visit, start))
 
     @routes.post("/{dataset}/query", response_model=Answer, openapi_extra=_BODY)
     async def query(dataset: str, http: HTTPRequest) -> Response:
@@ -79,11 +82,22 @@ def _budget(visit: Visit, _: bytes) -> str:
     return WireBudget.of(budget(dataset.ledger, grant.analyst)).model_dump_json()
 
 
-def _history(visit: Visit, _: bytes) -> str:
+def _history(visit: Visit, start: int) -> str:
     dataset, grant = visit.opened
     bucket = dataset.policy.padding_seconds
-    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in history(dataset.ledger, grant.analyst))
-    return History(lines=tuple(lines)).model_dump_json(exclude_none=True)
+    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in history(dataset.ledger, grant.analyst, start))
+    return page(lines).model_dump_json(exclude_none=True)
+
+
+def page(lines: Iterable[Asked], most: int = PAGE_LINES, values: int = PAGE_VALUES) -> History:
+    """The first lines of a history: at most so many, and no further one once their answers hold so many values."""
+    taken: list[Asked] = []
+    for line in lines:
+        if len(taken) >= most or values <= 0:
+            return History(lines=tuple(taken), more=True)
+        taken.append(line)
+        values -= 0 if line.answer is None else len(line.answer.values)
+    return History(lines=tuple(taken))
 
 
 def coarse(at: str, bucket: float) -> str:

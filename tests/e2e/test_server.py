@@ -87,6 +87,10 @@ def test_the_same_face_over_the_wire(server: Server, policy: Path) -> None:
         history = h.history()
         assert history["answer"].iloc[0] == count
         assert isinstance(history["answer"].iloc[2], Values)
+        with server.http(Authorization=f"Bearer {token}") as client:
+            rest = client.get("/v1/people/history?start=1").json()
+            assert (len(rest["lines"]), rest["more"]) == (len(history) - 1, False)
+            assert client.get("/v1/people/history?start=-1").status_code == 400
 
 
 def test_errors_are_the_same_on_both_sides(server: Server, policy: Path) -> None:

@@ -19,6 +19,7 @@ from pinq.errors import BudgetExceeded, PinqError, TooManyRequests
 from pinq.queries import Answer, Asked
 from pinq.schema import Schema
 from pinq.server.gate import failure
+from pinq.server.routes import page
 from pinq.wire import PROTOCOL_HEADER, Failure, History, WireBudget, status_of
 
 SCHEMA = Schema(columns={"s": {"type": "categorical", "values": ["f", "m"]}}, max_rows=10)
@@ -136,6 +137,37 @@ def test_small_things_cross_the_wire_exactly() -> None:
     assert WireBudget.model_validate_json(WireBudget.of(budget).model_dump_json()).budget() == budget
     history = History(lines=(Asked(at="t", about="x", spent="1", outcome="answered", answer=ANSWER),))
     assert History.model_validate_json(history.model_dump_json(exclude_none=True)) == history
+
+
+def test_a_long_history_comes_in_pages(connect: Callable[..., Any]) -> None:
+    """The client asks for what it does not have yet, until there is no more; a server that promises more and sends nothing ends it too."""
+    lines = [Asked(at="t", about=str(number), spent="1", outcome="answered") for number in range(5)]
+    asked: list[str] = []
+
+    def serve(pages: int) -> Callable[[httpx.Request], httpx.Response]:
+        def answer(request: httpx.Request) -> httpx.Response:
+            start = int(request.url.params["start"])
+            asked.append(request.url.params["start"])
+            return httpx.Response(200, text=page(lines[start:pages], most=2).model_copy(update={"more": start < 4}).model_dump_json())
+
+        return answer
+
+    h, _ = connect([serve(5)] * 3)
+    assert h.history()["asked"].tolist() == list("01234")
+    h, _ = connect([serve(2)] * 2)
+    assert h.history()["asked"].tolist() == list("01")
+    assert asked == ["0", "2", "4", "0", "2"]
+
+
+def test_a_page_is_bounded_by_lines_and_by_values() -> None:
+    """One line at least, or the client would never see what follows a large answer."""
+    large = Asked(at="t", about="large", spent="1", outcome="answered", answer=ANSWER.model_copy(update={"values": (7,) * 10}))
+    small = large.model_copy(update={"answer": None})
+    assert page([]) == History(lines=())
+    assert page([small] * 3, most=3) == History(lines=(small,) * 3)
+    assert page([small] * 4, most=3) == History(lines=(small,) * 3, more=True)
+    assert page([large] * 4, values=1) == History(lines=(large,), more=True)
+    assert page([large] * 4, values=11) == History(lines=(large,) * 2, more=True)
 
 
 @pytest.mark.parametrize(

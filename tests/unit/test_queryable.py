@@ -13,6 +13,7 @@ import pytest
 from handles import ledger_of
 
 import pinq
+import pinq.local
 from pinq import AnyCut, Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
 
 
@@ -113,7 +114,7 @@ def test_answers_become_labelled_tables(in_memory: Callable[..., Any]) -> None:
     assert list(handle.shards(2).frame(np.array([1, 2])).columns) == ["shard", "value"]
 
 
-def test_the_history_shows_what_was_asked_and_answered(in_memory: Callable[..., Any]) -> None:
+def test_the_history_shows_what_was_asked_and_answered(in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Charges and refusals, oldest first, with the total after each."""
     handle = in_memory(1)
     count = handle.noisy_count(epsilon=0.5)
@@ -126,6 +127,11 @@ def test_the_history_shows_what_was_asked_and_answered(in_memory: Callable[..., 
     assert history["spent"].tolist() == ["0.5", "0.75", "0.75"]
     assert history["outcome"].tolist() == ["answered", "answered", "refused (budget)"]
     assert history["answer"].tolist()[:2] == [count, chosen]
+    monkeypatch.setattr("pinq.local.ANSWERS_AT_A_TIME", 2)
+    assert handle.history().equals(history)
+    session = handle._session
+    for start in range(5):
+        assert list(pinq.local.history(session._curator.ledger, "ana", start)) == session.history()[start:]  # type: ignore[attr-defined]
 
 
 def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:
