@@ -68,7 +68,7 @@ def terms(
 def serve(
     policies: Annotated[list[Path], argument("POLICIES...", "Policy files, and folders of them.")],
     host: Annotated[str, option("--host", metavar="ADDRESS", help="Where to listen; by default everywhere, with --insecure-http on 127.0.0.1.")] = "",
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="The port.")] = 8443,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")] = 8443,
     tls_cert: Annotated[Path | None, option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
     insecure_http: Annotated[bool, typer.Option("--insecure-http", help="Plain HTTP, to this machine only.")] = False,
@@ -93,11 +93,14 @@ def serve(
     hashed = None if provider_page is None else read_password_file(provider_page)
     require_secure(host, tls_cert, tls_key, insecure_http)  # before minutes are spent on encoding
     datasets = Datasets.open(policies)
-    root = f"{'http' if insecure_http else 'https'}://{host}:{port}"
-    page = "" if hashed is None else f" The provider's page is {root}/provider."
-    typer.echo(f"Serving {', '.join(datasets)} on {root}.{page} Stop with Ctrl-C.", err=True)
+
+    def listening(port: int) -> None:
+        root = f"{'http' if insecure_http else 'https'}://{host}:{port}"
+        page = "" if hashed is None else f" The provider's page is {root}/provider."
+        typer.echo(f"Serving {', '.join(datasets)} on {root}.{page} Stop with Ctrl-C.", err=True)
+
     app = create_app(datasets, Settings(rate=rate), RequestLog(log), metrics_port, hashed)
-    serve_app(app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http)
+    serve_app(app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http, listening=listening)
 
 
 @commands.command(rich_help_panel="Serve")

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 import ssl
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -15,26 +19,60 @@ from pinq.errors import PolicyError
 from pinq.server.connections import connections
 from pinq.server.limits import Settings
 
-__all__ = ["require_secure", "serve"]
+__all__ = ["Config", "require_secure", "serve"]
 
 SHUTDOWN_SECONDS = 30
 KEEP_ALIVE_SECONDS = 30
 MAX_CONNECTIONS = 1000
 
 
+class Config(uvicorn.Config):
+    """uvicorn's, for our application and under a server's limits.
+
+    A TLS handshake has as long as a request's headers: before it is done, a connection is not among those that ``connections`` times.
+    """
+
+    def __init__(self, app: Any, settings: Settings, **words: Any) -> None:
+        super().__init__(
+            app, http=connections(settings),  # h11 bounds the headers that it takes, which the C parser does not
+            log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=MAX_CONNECTIONS, **words,
+        )
+        self._handshake_seconds = settings.header_seconds
+
+    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
+        """uvicorn names no handshake timeout, and asyncio's own is a minute."""
+        make = super().get_loop_factory() or asyncio.new_event_loop
+        if not self.is_ssl:
+            return make
+
+        def patient() -> asyncio.AbstractEventLoop:
+            loop = make()
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=self._handshake_seconds)  # type: ignore[method-assign]
+            return loop
+
+        return patient
+
+
 def serve(
     app: FastAPI, *, host: str = "0.0.0.0", port: int = 8443, tls_cert: Path | None = None, tls_key: Path | None = None, insecure_http: bool = False,
-    settings: Settings | None = None,
+    settings: Settings | None = None, listening: Callable[[int], None] = lambda port: None,
 ) -> None:
-    """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs. Errors as in ``require_secure``."""
+    """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs. Errors as in ``require_secure``.
+
+    Args:
+        app: What is served.
+        host, port: Where; port 0 takes a free one.
+        tls_cert, tls_key: PEM files.
+        insecure_http: Plain HTTP, to this machine only.
+        settings: Limits, where they differ from the usual.
+        listening: Called with the port once it is ours.
+    """
     require_secure(host, tls_cert, tls_key, insecure_http)
-    config = uvicorn.Config(
-        app, ssl_certfile=None if insecure_http else tls_cert, ssl_keyfile=None if insecure_http else tls_key,
-        http=connections(settings or Settings()),  # h11 bounds the headers that it takes, which the C parser does not
-        log_config=None, access_log=False, server_header=False, proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=MAX_CONNECTIONS,
-    )
-    uvicorn.Server(config).run(sockets=[_listen(host, port)])
+    config = Config(app, settings or Settings(), **({} if insecure_http else {"ssl_certfile": tls_cert, "ssl_keyfile": tls_key}))
+    with _listen(host, port) as bound:
+        listening(bound.getsockname()[1])
+        uvicorn.Server(config).run(sockets=[bound])
 
 
 def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insecure_http: bool) -> None:
