@@ -22,7 +22,20 @@ if TYPE_CHECKING:
 
     from pinq.provider import Account
 
-__all__ = ["Analyst", "AsJson", "Expires", "PolicyFile", "argument", "console", "fail", "guarded", "option", "print_account", "print_json"]
+__all__ = ["OPTIONS", "Analyst", "AsJson", "Expires", "PolicyFile", "argument", "console", "fail", "guarded", "option", "print_account", "print_json"]
+
+
+# What errors say of Python's arguments, and what the command line calls the same.
+OPTIONS = {
+    "pass `token=`, set PINQ_TOKEN": "set PINQ_TOKEN",
+    "with `insecure_http=True`": "with --insecure-http",
+    "pass `verify=FILE`": "pass --verify FILE",
+    "`verify` is": "--verify is",
+    "`url` is": "the URL is",
+    "`token` is": "the token is",
+    "asking the same again with `reuse=True` returns it": "from Python, asking the same again with `reuse=True` returns it",
+    "pass `data=`, or set": "set",
+}
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -70,7 +83,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def fail(message: str) -> None:
-    """Ends the command with one line."""
+    """Ends the command with one line, in the command line's words."""
+    for python, option in OPTIONS.items():
+        message = message.replace(python, option)
     typer.echo(f"Error: {printable(message)}", err=True)
     raise typer.Exit(1) from None
 

@@ -33,7 +33,7 @@ class Terms:
         max_epsilon_per_query: The most that one request may ask of a part, nano-epsilons.
         columns: Those that a request may name, as partition, measure, candidate or target.
         verbs: Of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
-        queries_per_minute: Charges within any sixty seconds.
+        queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are not in the log, so they are not counted.
     """
 
     max_epsilon_per_query: int | None = None

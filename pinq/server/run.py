@@ -41,7 +41,7 @@ class Config(uvicorn.Config):
         self._handshake_seconds = settings.header_seconds
 
     def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
-        """uvicorn names no handshake timeout, and asyncio's own is a minute."""
+        """A loop with a handshake timeout of ours: uvicorn names none, and asyncio's own is a minute."""
         make = super().get_loop_factory() or asyncio.new_event_loop
         if not self.is_ssl:
             return make
@@ -62,8 +62,10 @@ def serve(
 
     Args:
         app: What is served.
-        host, port: Where; port 0 takes a free one.
-        tls_cert, tls_key: PEM files.
+        host: Where to listen.
+        port: Where to listen; 0 takes a free one.
+        tls_cert: Certificate chain, PEM.
+        tls_key: Its private key, PEM.
         insecure_http: Plain HTTP, to this machine only.
         settings: Limits, where they differ from the usual.
         listening: Called with the port once it is ours.

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import pinq
 from pinq.cli import app
+from pinq.cli_base import OPTIONS
 from pinq.errors import PinqError
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "名前 ünïcode", "age:30"]
@@ -403,3 +404,25 @@ def test_terms_change_only_what_is_said(policy: Path) -> None:
     assert run("revoke", policy, "ana", "--yes").exit_code == 0
     for name in ("ana", "nobody"):
         assert "has no grant; nobody has" in run("terms", policy, name).stderr
+
+
+def test_errors_speak_the_command_lines_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python calls `token=` or `insecure_http=True` has another name here."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("PINQ_TOKEN", "PINQ_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    ask = ("count", "--epsilon", "1")
+    failed(run("query", "https://host:1/people", *ask), "no token for https://host:1/people: set PINQ_TOKEN, or write a line")
+    monkeypatch.setenv("PINQ_TOKEN", "pinq_t")
+    failed(run("query", "http://host/people", *ask), "with --insecure-http.")
+    failed(run("query", "https://host", *ask), "the URL is 'https://host'; it must look like")
+    failed(run("query", "https://host/people", *ask, "--verify", tmp_path / "none"), "--verify is ")
+    monkeypatch.setenv("PINQ_TOKEN", "two words")
+    failed(run("query", "https://host/people", *ask), "the token is not a token")
+
+
+@pytest.mark.parametrize("python", OPTIONS)
+def test_every_word_that_is_translated_is_said_somewhere(python: str) -> None:
+    """So that the table follows the errors."""
+    said = "".join(path.read_text(encoding="utf-8") for path in (Path(pinq.__file__).parent).rglob("*.py") if path.name != "cli_base.py")
+    assert python in said
