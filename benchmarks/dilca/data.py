@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks import datasets
 from pinq import Cuts, Schema, Values
 from pinq.parts import bind
 
@@ -70,22 +71,17 @@ class Dataset:
         return self.schema.model_copy(update={"adjacency": adjacency})
 
 
-def folder(asked: str | os.PathLike[str] | None = None) -> Path:
-    """Where the data sets are: as asked, else ``DILCA_DATA``, else ``../shared/data`` beside the project."""
-    return Path(asked or os.environ.get("DILCA_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-
-
 def load(name: str, place: str | os.PathLike[str] | None = None) -> Dataset:
     """Reads ``NAME.parquet`` and ``NAME.json``.
 
     Raises:
         MissingData: They are not there; says what to do.
     """
-    where = folder(place)
+    where = Path(place) if place else datasets.folder()
     if not (where / f"{name}.parquet").exists() or not (where / f"{name}.json").exists():
         raise MissingData(
             f"{name}.parquet and {name}.json are not in {where}. Put the UCI table and its schema there (see benchmarks/dilca/README.md), "
-            "or say where they are with --data or the environment variable DILCA_DATA."
+            "or say where they are with --data or the environment variable PINQ_DATA."
         )
     public = json.loads((where / f"{name}.json").read_text(encoding="utf-8"))
     rows = pd.read_parquet(where / f"{name}.parquet")

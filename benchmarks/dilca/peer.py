@@ -114,7 +114,7 @@ def _entropy(counts: np.ndarray) -> float:
 
 
 def seconds(frame: pd.DataFrame, method: str, k: int, sample: int | None = None) -> float:
-    """Seconds for choosing the contexts of all attributes of a table by one pandas group-by for each candidate context, as the authors' code counts.
+    """CPU seconds for choosing the contexts of all attributes of a table by one pandas group-by for each candidate context, as the authors' code counts.
 
     Args:
         frame: The table, as text.
@@ -126,9 +126,9 @@ def seconds(frame: pd.DataFrame, method: str, k: int, sample: int | None = None)
     size = 1 if method == "max_relevance" else k
     jobs = [(target, subset) for target in names for subset in itertools.combinations([name for name in names if name != target], size)]
     picked = jobs if sample is None or sample >= len(jobs) else [jobs[i] for i in np.linspace(0, len(jobs) - 1, sample).astype(int)]
-    began = time.perf_counter()
+    began = time.process_time()
     for target, subset in picked:
         counts = frame.groupby([*subset, target], observed=True).size()
         alone = counts.groupby(level=list(range(size))).sum()
         _entropy(alone.to_numpy(dtype=float)) - _entropy(counts.to_numpy(dtype=float))
-    return (time.perf_counter() - began) * len(jobs) / len(picked)
+    return (time.process_time() - began) * len(jobs) / len(picked)

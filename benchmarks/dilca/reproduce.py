@@ -126,7 +126,7 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
 def main() -> None:
     """Runs what is asked."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("--data", help="folder of the data sets; by default DILCA_DATA or ../shared/data")
+    options.add_argument("--data", help="folder of the data sets; by default $PINQ_DATA, else ../shared/data beside the project")
     options.add_argument("--repeats", type=int, default=30)
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options.add_argument("--figures", default="2-3,4,5,6,7,table-6", help="which; all by default")

@@ -134,7 +134,7 @@ def test_synthetic_tables_are_as_described(kind: str) -> None:
 
 
 def test_missing_data_say_what_to_do(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(MissingData, match="DILCA_DATA"):
+    with pytest.raises(MissingData, match="PINQ_DATA"):
         load("adult", tmp_path)
 
 
