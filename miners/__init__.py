@@ -13,17 +13,21 @@ if TYPE_CHECKING:
     from miners.diffp_c45 import DiffPC45
     from miners.diffp_id3 import DiffPID3
     from miners.dilca import DPDilca
+    from miners.federation import Federation
     from miners.public_rows import PublicRows
     from miners.suggestion import suggest
     from miners.sulq_id3 import SuLQID3
+    from miners.topdown import DPTopDown
     from miners.tree import Tree
 
-__all__ = ["DPDilca", "DiffPC45", "DiffPID3", "PublicRows", "SuLQID3", "Tree", "suggest"]
+__all__ = ["DPDilca", "DPTopDown", "DiffPC45", "DiffPID3", "Federation", "PublicRows", "SuLQID3", "Tree", "suggest"]
 
 _HOMES = {
     "DPDilca": "miners.dilca",
+    "DPTopDown": "miners.topdown",
     "DiffPC45": "miners.diffp_c45",
     "DiffPID3": "miners.diffp_id3",
+    "Federation": "miners.federation",
     "PublicRows": "miners.public_rows",
     "SuLQID3": "miners.sulq_id3",
     "Tree": "miners.tree",

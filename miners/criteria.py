@@ -11,7 +11,7 @@ from pinq.errors import QueryError
 from pinq.schema import closest
 from pinq.scores import ENTROPY_BITS, GINI_UNIT, Gini, InfoGain, MaxClass
 
-__all__ = ["CRITERIA", "gain", "require_criterion"]
+__all__ = ["CRITERIA", "gain", "promise", "require_criterion"]
 
 # A score, what one unit of plain counting is in its own units, and how that unit is called.
 CRITERIA: dict[str, tuple[type[MaxClass] | type[Gini] | type[InfoGain], int, str]] = {
@@ -63,6 +63,34 @@ def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> 
         return information
     own = float(_entropy(sums))
     return information / own if own > 0 else 0.0
+
+
+def promise(criterion: str, tables: np.ndarray) -> np.ndarray:
+    """How much of a node's uncertainty splits take away, for each row of it: J of Wang, Dick & Balcan 2020, sec. 2.1, for any number of classes.
+
+    Args:
+        criterion: One of ``CRITERIA``.
+        tables: Noisy counts, shape (..., parts, classes); below 0 counts as 0.
+
+    Returns:
+        From 0 to 1, shape (...,): 1 where evenly mixed classes become pure parts, 0 where nothing is there.
+    """
+    counts = np.maximum(tables, 0.0)
+    rows = counts.sum(axis=(-2, -1))
+    taken = _uncertainty(criterion, counts.sum(axis=-2)) - _uncertainty(criterion, counts).sum(axis=-1)
+    worst = _uncertainty(criterion, np.full(counts.shape[-1], 1.0)) / counts.shape[-1]
+    found: np.ndarray = taken / np.where(rows > 0, rows * worst, 1.0)
+    return found
+
+
+def _uncertainty(criterion: str, counts: np.ndarray) -> np.ndarray:
+    """Rows times impurity, over the last axis."""
+    rows = counts.sum(axis=-1)
+    if criterion == "max":
+        return rows - counts.max(axis=-1)
+    if criterion == "gini":
+        return rows - np.square(counts).sum(axis=-1) / np.where(rows > 0, rows, 1)
+    return rows * _entropy(counts)
 
 
 def _entropy(counts: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from pinq.errors import QueryError
 from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Family, Values
 from pinq.schema import Numeric, Schema
 
-__all__ = ["DiffPC45"]
+__all__ = ["LEAF_SHARE", "DiffPC45", "levels_carried"]
 
 LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
@@ -117,17 +117,10 @@ class DiffPC45(GreedyTree):
         return replace(facts, schedule=schedule, fan_out=(widest,) * levels, factor=1.0)
 
     def _carried(self, recipe: Recipe, rows: int) -> int:
-        """How many levels the budget carries.
-
-        For "best" a rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4 levels less for each doubling
-        of the logarithm of the number of candidates, over which a noisy selection blurs scores.
-        """
+        """How many levels the budget carries."""
         if self.variant == "paper":
             return super()._carried(recipe, rows)
-        epsilon = float(exact(to_nano(self.epsilon)) / Fraction(recipe.schema.distance))
-        candidates = sum(_candidates(recipe.schema, split.column) for split in recipe.splits)
-        levels = math.log2(max(1.0, rows * epsilon)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4
-        return min(max(0, round(levels)), MOST_LEVELS)
+        return levels_carried(recipe.schema, [split.column for split in recipe.splits], rows, self.epsilon)
 
     def _rules(self, recipe: Recipe) -> Rules:
         score = CRITERIA[self.criterion][0](str(recipe.target))
@@ -170,6 +163,18 @@ class DiffPC45(GreedyTree):
         split = asks["split"].epsilon
         what = f"best split by {many(recipe.attributes, 'attribute')}" + (", cuts and groups included" if self.variant == "best" else "")
         return [*lines, PlanLine(level, what, "exp_mech", nodes, split, *blur(recipe.schema, self.criterion, split, self.variant))]
+
+
+def levels_carried(schema: Schema, attributes: Sequence[str], rows: int, epsilon: Loss) -> int:
+    """How many levels of two-way splits a budget carries.
+
+    A rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4 levels less for each doubling
+    of the logarithm of the number of candidates, over which a noisy selection blurs scores.
+    """
+    loss = float(exact(to_nano(epsilon)) / Fraction(schema.distance))
+    candidates = sum(_candidates(schema, name) for name in attributes)
+    levels = math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4
+    return min(max(0, round(levels)), MOST_LEVELS)
 
 
 def _candidates(schema: Schema, name: str) -> int:

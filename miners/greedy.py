@@ -32,7 +32,7 @@ from pinq.schema import Schema, closest
 if TYPE_CHECKING:
     from pinq.queryable import PrivateQueryable
 
-__all__ = ["GreedyTree", "Recipe", "Variant", "blur", "many", "noise_of"]
+__all__ = ["GreedyTree", "Recipe", "Variant", "blur", "estimated", "many", "noise_of"]
 
 MAX_DEPTH = 60
 MOST_LEVELS = 12  # unless the caller asks for more
@@ -238,19 +238,31 @@ class GreedyTree(TreeClassifier):
 
     def _nodes(self, recipe: Recipe, sprouts: list[Sprout]) -> list[Node]:
         """The grown tree with its estimates, pruned."""
-        children = [sprout.children for sprout in sprouts]
         certainty = self._certainty()
         if self.variant == "best":
-            asked = np.array([np.zeros(recipe.cells) if sprout.cells is None else sprout.cells for sprout in sprouts])
-            cells, variances = least_squares(children, asked, np.array([sprout.variance for sprout in sprouts]))
-            deviations: Sequence[float | None] = np.sqrt(variances).tolist()
-        elif certainty is not None:
-            cells, deviations = calibrate(children, [sprout.size for sprout in sprouts], [sprout.cells for sprout in sprouts]), [None] * len(sprouts)
-        else:
+            return estimated(sprouts, recipe.cells, recipe.classes, certainty)
+        if certainty is None:
             return [_as_released(sprout, recipe.classes) for sprout in sprouts]
-        counts = cells[:, : recipe.classes]
-        keeps = np.array([bool(below) for below in children]) if certainty is None else worth_keeping(children, counts, certainty)
-        return _pruned(sprouts, counts, deviations, keeps)
+        children = [sprout.children for sprout in sprouts]
+        counts = calibrate(children, [sprout.size for sprout in sprouts], [sprout.cells for sprout in sprouts])[:, : recipe.classes]
+        return _pruned(sprouts, counts, [None] * len(sprouts), worth_keeping(children, counts, certainty))
+
+
+def estimated(sprouts: Sequence[Sprout], cells: int, classes: int, certainty: float | None) -> list[Node]:
+    """A grown tree's nodes with the best estimates that all answers together allow, those splits left out that do not pay.
+
+    Args:
+        sprouts: The tree; each leaf was asked for its classes.
+        cells: Parts of the histogram of classes, one for a missing class included.
+        classes: Declared classes.
+        certainty: C4.5's certainty factor; None prunes nothing.
+    """
+    children = [sprout.children for sprout in sprouts]
+    asked = np.array([np.zeros(cells) if sprout.cells is None else sprout.cells for sprout in sprouts])
+    found, variances = least_squares(children, asked, np.array([sprout.variance for sprout in sprouts]))
+    counts = found[:, :classes]
+    keeps = np.array([bool(below) for below in children]) if certainty is None else worth_keeping(children, counts, certainty)
+    return _pruned(sprouts, counts, np.sqrt(variances).tolist(), keeps)
 
 
 def many(count: int, name: str) -> str:
@@ -276,7 +288,7 @@ def _count_line(recipe: Recipe, level: int, name: str, nodes: int, epsilon: Frac
     return PlanLine(level, what, "noisy_count", parts, epsilon, noise_of(recipe.schema, epsilon))
 
 
-def _pruned(sprouts: list[Sprout], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray) -> list[Node]:
+def _pruned(sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray) -> list[Node]:
     """The nodes that are left where only some keep their split, renumbered."""
     kept = [0]
     for place in kept:  # grows while it is walked through: parents before their children

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes of a tree that grows on several holders' tables: what each holder said of them, and what is left to ask there.
+
+Privacy:
+    Claim: at each holder, every way from the root to a leaf is asked ``epsilon`` in all, exactly.
+    Why: a bud knows what its way has paid at each holder, and a leaf is asked with all that is left. Parts that are asked together are
+    disjoint, so they cost what one of them costs. Held by: tests/unit/test_topdown.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from miners.federation import FederatedParts, Federation, Tally
+from miners.growth import Sprout
+from miners.node import Split
+from pinq.parts import Values, bind
+from pinq.schema import Schema
+
+__all__ = ["Bud", "Seen", "Task", "ask_leaves", "branch", "gather", "pooled", "sprouts_of"]
+
+Seen = Mapping[str, Tally]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be learned, and where.
+
+    Attributes:
+        federation: The holders.
+        schema: Their public columns.
+        target: The column to predict.
+        epsilon: What the whole fit may cost, at each holder.
+        reuse: Whether stored answers to the same questions will do.
+    """
+
+    federation: Federation
+    schema: Schema
+    target: str
+    epsilon: Fraction
+    reuse: bool = False
+
+    @property
+    def classes(self) -> int:
+        """Declared classes."""
+        return self.schema.columns[self.target].cells
+
+    @property
+    def cells(self) -> int:
+        """Parts of the histogram of classes, one for a missing class included."""
+        return self.schema.columns[self.target].codes
+
+
+@dataclass
+class Bud:
+    """A node while its tree grows.
+
+    Attributes:
+        parts: A collection in which it is one part.
+        place: Which one.
+        paid: What its way has been asked at each holder.
+        seen: Noisy class counts of it, by holder, from each time they were asked.
+    """
+
+    parts: FederatedParts
+    place: int
+    depth: int = 0
+    paid: Mapping[str, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
+    seen: list[Seen] = field(default_factory=list)
+    split: Split | None = None
+    children: tuple[int, ...] = ()
+
+    def pay(self, holder: str, epsilon: Fraction) -> None:
+        """Notes a question to it at one holder."""
+        self.paid = {**self.paid, holder: self.paid.get(holder, Fraction(0)) + epsilon}
+
+    def sprout(self, federation: Federation) -> Sprout:
+        """What the holders said of it, those that are still there: counts add up over holders, answers of one time and another are averaged."""
+        sprout = Sprout(self.depth, split=self.split, children=self.children)
+        for seen in self.seen:
+            sprout.observe(*pooled(federation.living(seen)))
+        return sprout
+
+
+def pooled(tallies: Sequence[Tally]) -> Tally:
+    """Counts of disjoint rows added up; so do the variances of independent noises."""
+    return Tally(np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies))
+
+
+def gather(buds: Sequence[Bud]) -> tuple[FederatedParts, list[Bud]]:
+    """Buds as one collection, and in its order."""
+    by_parts: dict[int, list[Bud]] = defaultdict(list)
+    for bud in buds:
+        by_parts[id(bud.parts)].append(bud)
+    groups = list(by_parts.values())
+    return FederatedParts.union([group[0].parts[[bud.place for bud in group]] for group in groups]), [bud for group in groups for bud in group]
+
+
+def branch(task: Task, buds: list[Bud], parents: Sequence[Bud], splits: Sequence[Split]) -> list[Bud]:
+    """Splits some buds; their children, which are appended to ``buds``, in the order of the parts."""
+    collection, ordered = gather(parents)
+    by_parent = {id(parent): split for parent, split in zip(parents, splits, strict=True)}
+    own = [by_parent[id(parent)] for parent in ordered]
+    below = collection.partition(own)
+    grown: list[Bud] = []
+    for parent, split in zip(ordered, own, strict=True):
+        size = bind(split, task.schema).size
+        first = len(buds) + len(grown)
+        parent.split, parent.children = split, tuple(range(first, first + size))
+        grown += [Bud(below, len(grown) + part, parent.depth + 1, dict(parent.paid)) for part in range(size)]
+    buds += grown
+    return grown
+
+
+def ask_leaves(task: Task, leaves: Sequence[Bud]) -> None:
+    """One round for the class histograms of all leaves; each is asked, at each holder, with all that its way has left there."""
+    holders = task.federation.holders
+    alike: dict[tuple[Fraction, ...], list[Bud]] = defaultdict(list)
+    for leaf in leaves:
+        alike[tuple(task.epsilon - leaf.paid.get(name, Fraction(0)) for name in holders)].append(leaf)
+    gathered = [gather(some) for some in alike.values()]
+    questions = [
+        parts.partition(Values(task.target)).question("noisy_count", epsilon=dict(zip(holders, left, strict=True)), reuse=task.reuse)
+        for left, (parts, _) in zip(alike, gathered, strict=True)
+    ]
+    for answer, (_, some) in zip(task.federation.tally(questions), gathered, strict=True):
+        for place, leaf in enumerate(some):
+            leaf.seen.append({name: Tally(tally.counts[place], tally.variance) for name, tally in answer.items()})
+
+
+def sprouts_of(task: Task, buds: Sequence[Bud]) -> list[Sprout]:
+    """The grown tree, by what the holders said that are there to the end: the counts of all nodes are then of the same people."""
+    return [bud.sprout(task.federation) for bud in buds]

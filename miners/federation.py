@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several private handles behind one face: one question goes to all holders at once, and each answers for itself.
+
+The holders hold disjoint people, each behind a layer and a ledger of its own. Whoever asks them (the coordinator) is an analyst of each, no more:
+nothing here is trusted with anything.
+
+Privacy:
+    Claim: at each holder, what that holder's own policy says and its own ledger enforces.
+    Why: a question to the federation is the same question to each handle. Whether to wait for a holder, to go on without it or to give up depends
+    on its errors, which never depend on rows. Held by: tests/unit/test_federation.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args
+
+import numpy as np
+
+from miners.noise import count_scale, count_variance
+from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
+from pinq.schema import Categorical, Numeric, Schema, closest
+
+if TYPE_CHECKING:
+    from pinq.queryable import Budget, Parts, PrivateQueryable
+
+__all__ = ["Dropped", "FederatedParts", "Federation", "HolderFailed", "Question", "Rule", "Tally"]
+
+Rule = Literal["fail", "wait", "drop"]
+AT_ONCE = 4  # requests in flight at one holder: as many as a server works on for one token
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+MOST_ROWS = 2**33
+
+T = TypeVar("T")
+
+
+class HolderFailed(PinqError):
+    """A holder did not answer, and the rule is not to go on without it.
+
+    Attributes:
+        causes: For each holder that failed, its error.
+        spent: What each holder's ledger has charged since the federation was made; None where the holder does not say.
+    """
+
+    code = "holder-failed"
+
+    def __init__(self, message: str, causes: Mapping[str, PinqError], spent: Mapping[str, Fraction | None]) -> None:
+        super().__init__(message)
+        self.causes, self.spent = dict(causes), dict(spent)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A holder that was left behind.
+
+    Attributes:
+        holder: Its name.
+        after: Rounds of questions that had been answered by then.
+        reason: Its error.
+    """
+
+    holder: str
+    after: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.holder} was dropped after {self.after} rounds: {self.reason}"
+
+
+class Tally(NamedTuple):
+    """Noisy counts of one holder, or of several as one, and the variance of the noise in each of them."""
+
+    counts: np.ndarray
+    variance: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question that is not asked yet: a verb of the handles, and to whom it goes.
+
+    Attributes:
+        parts: Of what.
+        verb: ``noisy_count`` or ``exp_mech``.
+        epsilon: For each holder that is asked, its loss.
+        named: Further arguments of the verb.
+    """
+
+    parts: FederatedParts
+    verb: str
+    epsilon: Mapping[str, Fraction]
+    named: Mapping[str, Any]
+
+    def ask(self, holder: str, again: bool) -> Any:
+        """One holder's answer; ``again`` takes the stored one where it has been paid for."""
+        named = dict(self.named)
+        named["reuse"] = named.get("reuse", False) or again
+        return getattr(self.parts.of(holder), self.verb)(epsilon=self.epsilon[holder], **named)
+
+
+class Federation:
+    """Private handles of several data holders, asked together.
+
+    Args:
+        handles: The handles, by the names of their holders; or a list, whose holders are called ``"holder 1"`` and so on.
+        on_failure: What to do when a holder cannot answer. ``"fail"`` gives up and says what was spent where. ``"wait"`` asks again for
+            ``patience`` seconds, then gives up. ``"drop"`` goes on without it. A request that is malformed is an error in any case.
+            How slow a holder may be before it has failed, its handle says: ``timeout`` of ``pinq.connect``.
+        patience: Seconds to wait for a holder that is out of reach.
+
+    Attributes:
+        schema: The public columns that all of them declare; ``max_rows`` is the sum, adjacency and privacy unit are the first holder's.
+        dropped: Who was left behind, when and why.
+        rounds: How often the coordinator has waited for answers.
+        requests: How many requests each holder was sent.
+
+    Raises:
+        QueryError: No handle, the same handle twice, or schemas that differ; says where.
+
+    Examples:
+        >>> import pinq
+        >>> schema = pinq.Schema(columns={"sex": pinq.Categorical(values=("F", "M"))}, max_rows=100)
+        >>> north, south = (pinq.simulate(schema, rows=50, epsilon=1) for _ in range(2))
+        >>> both = Federation({"north": north, "south": south})
+        >>> sorted(both.parts().partition(pinq.Values("sex")).noisy_count(epsilon=0.5))
+        ['north', 'south']
+        >>> {name: float(spent) for name, spent in both.spent().items()}
+        {'north': 0.5, 'south': 0.5}
+    """
+
+    def __init__(self, handles: Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable], *, on_failure: Rule = "fail", patience: float = 300.0) -> None:
+        if on_failure not in get_args(Rule):
+            raise QueryError(f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'. Nothing was spent.")
+        if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
+            raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0. Nothing was spent.")
+        self._handles = _named(handles)
+        self.schema = agreed_schema({name: handle.schema for name, handle in self._handles.items()})
+        self.on_failure, self.patience = on_failure, float(patience)
+        self.dropped: list[Dropped] = []
+        self.rounds, self.requests = 0, dict.fromkeys(self._handles, 0)
+        self._before: dict[str, Fraction | None] = dict.fromkeys(self._handles, Fraction(0))
+        self._before = self.spent()
+
+    @property
+    def holders(self) -> list[str]:
+        """The names of the holders that were not dropped, in order."""
+        gone = {one.holder for one in self.dropped}
+        return [name for name in self._handles if name not in gone]
+
+    def handle(self, holder: str) -> PrivateQueryable:
+        """One holder's handle."""
+        return self._handles[holder]
+
+    def parts(self) -> FederatedParts:
+        """The whole of each table, as a collection of one part."""
+        return FederatedParts(self, {name: self._handles[name].parts() for name in self.holders})
+
+    def budgets(self) -> dict[str, Budget | None]:
+        """Each holder's budget, dropped ones included; None where the holder does not say."""
+
+        def look(handle: PrivateQueryable) -> Budget | None:
+            try:
+                return handle.budget
+            except PinqError:
+                return None
+
+        return dict(zip(self._handles, _at_once([partial(look, handle) for handle in self._handles.values()]), strict=True))
+
+    def spent(self) -> dict[str, Fraction | None]:
+        """What each holder's ledger has charged since the federation was made; None where the holder does not say."""
+        found: dict[str, Fraction | None] = {}
+        for name, budget in self.budgets().items():
+            before = self._before[name]
+            found[name] = None if budget is None or before is None else Fraction(budget.spent - before)
+        return found
+
+    def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
+        """Does the same with each handle, all at once; failures by the rule."""
+        asked = self.holders
+        answers = self._together([(name, partial(_ignoring, act, self._handles[name])) for name in asked])
+        return {name: answer for name, answer in zip(asked, answers, strict=True) if name in self.holders}
+
+    def ask(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
+        """Asks several questions of several holders, all at once: one round.
+
+        Returns:
+            For each question the answers by holder; of a holder that was dropped meanwhile there is none.
+        """
+        jobs = [(place, name) for place, question in enumerate(questions) for name in self.holders if name in question.epsilon]
+        for _, name in jobs:
+            self.requests[name] += 1
+        answers = self._together([(name, partial(questions[place].ask, name)) for place, name in jobs])
+        self.rounds += 1
+        found: list[dict[str, Any]] = [{} for _ in questions]
+        for (place, name), answer in zip(jobs, answers, strict=True):
+            if name in self.holders:
+                found[place][name] = answer
+        return found
+
+    def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
+        """The answers to questions for counts, each with the variance of its noise.
+
+        Here each holder adds its own noise, so a sum over k holders has that of k. Where they can add up under encryption, this is the method to
+        replace: one entry for all holders together, with the noise of one.
+        """
+        answers = self.ask(questions)
+        return [
+            {name: Tally(np.asarray(counts, dtype=np.float64), self.variance(name, question.epsilon[name])) for name, counts in answer.items()}
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+
+    def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
+        """Those of whoever was not dropped."""
+        gone = {one.holder for one in self.dropped}
+        return [tally for name, tally in tallies.items() if name not in gone]
+
+    def variance(self, holder: str, epsilon: Fraction) -> float:
+        """Variance of the noise in one count of a holder."""
+        return count_variance(count_scale(self._handles[holder].schema, epsilon))
+
+    def close(self) -> None:
+        """Closes all handles; also at the end of a ``with`` block."""
+        for handle in self._handles.values():
+            handle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        lines = [f"Federation of {len(self._handles)} holders, on_failure={self.on_failure!r}, {self.rounds} rounds so far"]
+        for name, budget in self.budgets().items():
+            lines.append(f"  {name}: {'does not answer' if budget is None else repr(budget)}, {self.requests[name]} requests")
+        return "\n".join([*lines, *(f"  {one}" for one in self.dropped)])
+
+    # Failure
+
+    def _together(self, calls: Sequence[tuple[str, Callable[[bool], Any]]]) -> list[Any]:
+        """Makes all calls at once; the answers in order, errors among them where their holders are dropped."""
+        answers = _at_once([partial(self._persist, call) for _, call in calls], AT_ONCE * len(self._handles))
+        causes = {name: answer for (name, _), answer in zip(calls, answers, strict=True) if isinstance(answer, PinqError)}
+        if causes:
+            if set(causes) == {name for name, _ in calls} and all(isinstance(cause, QueryError) for cause in causes.values()):
+                raise next(iter(causes.values()))  # nobody could answer that, and nobody charged it
+            self._give_up(causes)
+        return answers
+
+    def _persist(self, call: Callable[[bool], Any]) -> Any:
+        """One holder's answer or its error, after waiting where the rule says so."""
+        end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
+        while True:
+            try:
+                return call(again)
+            except (Unavailable, TooManyRequests) as error:
+                if self.on_failure != "wait" or time.monotonic() + pause > end:
+                    return error
+                # What did not come back may have been charged: the same question is not paid for twice.
+                again = True
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except PinqError as error:
+                return error
+
+    def _give_up(self, causes: Mapping[str, PinqError]) -> None:
+        """Drops the holders that failed, or raises."""
+        if len(self._handles) == 1:
+            raise next(iter(causes.values()))
+        if self.on_failure == "drop":
+            self.dropped += [Dropped(name, self.rounds, str(cause)) for name, cause in causes.items()]
+            if self.holders:
+                return
+        spent = self.spent()
+        said = "; ".join(f"{name}: {_sum_text(amount)}" for name, amount in spent.items())
+        why = " ".join(f"{name!r} failed: {cause}" for name, cause in causes.items())
+        raise HolderFailed(f"{why} Spent since the federation was made: {said}.", causes, spent)
+
+
+class FederatedParts:
+    """The same ordered collection of disjoint parts at every holder."""
+
+    def __init__(self, federation: Federation, parts: Mapping[str, Parts]) -> None:
+        self._federation, self._parts = federation, dict(parts)
+
+    def of(self, holder: str) -> Parts:
+        """One holder's parts."""
+        return self._parts[holder]
+
+    def partition(self, *specs: Any) -> FederatedParts:
+        """Cuts each part at every holder; see ``Parts.partition``."""
+        return self._each(lambda parts: parts.partition(*specs))
+
+    def noisy_count(self, *, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, Any]:
+        """Noisy numbers of rows, by holder.
+
+        Args:
+            epsilon: Loss at each holder; or, by holder, losses of those that are to be asked.
+            reuse: As in ``PrivateQueryable.noisy_count``.
+        """
+        return self._federation.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
+
+    def exp_mech(self, candidates: Any, *, score: Any, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, list[Any]]:
+        """What each holder chooses for each part, by its own rows; arguments as in ``noisy_count`` and ``PrivateQueryable.exp_mech``."""
+        return self._federation.ask([self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)])[0]
+
+    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: Any) -> Question:
+        """A question for ``Federation.ask``."""
+        losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._federation.holders, epsilon)
+        return Question(self, verb, {name: exact(to_nano(loss)) for name, loss in losses.items()}, named)
+
+    @staticmethod
+    def union(collections: Sequence[FederatedParts]) -> FederatedParts:
+        """All parts of several collections, in order."""
+        if len(collections) == 1:
+            return collections[0]
+        first = collections[0]
+        joined = {name: type(parts).union(*(one._parts[name] for one in collections)) for name, parts in first._living().items()}
+        return FederatedParts(first._federation, joined)
+
+    def __getitem__(self, chosen: Any) -> FederatedParts:
+        """Some of the parts, by a mask, list or slice."""
+        return self._each(lambda parts: parts[chosen])
+
+    def __len__(self) -> int:
+        return len(next(iter(self._parts.values())))
+
+    def __repr__(self) -> str:
+        return f"FederatedParts({', '.join(self._parts)}: {next(iter(self._parts.values()))!r})"
+
+    def _living(self) -> dict[str, Parts]:
+        return {name: parts for name, parts in self._parts.items() if name in self._federation.holders}
+
+    def _each(self, act: Callable[[Parts], Any]) -> FederatedParts:
+        return FederatedParts(self._federation, {name: act(parts) for name, parts in self._living().items()})
+
+
+def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
+    """The columns that all holders declare alike, with the sum of their row caps.
+
+    Raises:
+        QueryError: Columns differ; names each difference.
+    """
+    (first, schema), *others = schemas.items()
+    differences = [difference for name, other in others for difference in _differences(first, schema, name, other)]
+    if differences:
+        raise QueryError(f"the holders' public schemas differ: {'; '.join(differences)}. Their policies must declare the same columns alike. Nothing was spent.")
+    return schema.model_copy(update={"max_rows": min(MOST_ROWS, sum(one.max_rows for one in schemas.values()))})
+
+
+def _differences(one: str, ours: Schema, other: str, theirs: Schema) -> list[str]:
+    """Where two schemas do not give every row the same codes, one text each."""
+    found = [f"{other!r} has no column `{name}`" for name in ours.columns if name not in theirs.columns]
+    found += [f"{one!r} has no column `{name}`" for name in theirs.columns if name not in ours.columns]
+    for name, column in ours.columns.items():
+        if name in theirs.columns and theirs.columns[name].digest != column.digest:
+            found += [f"`{name}`: {what}" for what in _column_differences(one, column, other, theirs.columns[name])]
+    return found
+
+
+def _column_differences(one: str, ours: Categorical | Numeric, other: str, theirs: Categorical | Numeric) -> list[str]:
+    if ours.type != theirs.type:
+        return [f"{ours.type} at {one!r}, {theirs.type} at {other!r}"]
+    left, right = (column.model_dump(exclude={"unreviewed", "cuts", "values"}) for column in (ours, theirs))
+    found = [f"{field} is {left[field]} at {one!r}, {right[field]} at {other!r}" for field in left if left[field] != right[field]]
+    if isinstance(ours, Categorical) and isinstance(theirs, Categorical) and ours.values != theirs.values:
+        sides = ((one, [value for value in ours.values if value not in theirs.values]), (other, [value for value in theirs.values if value not in ours.values]))
+        only = [f"only {name!r} declares {', '.join(map(repr, values))}" for name, values in sides if values]
+        found += only or [f"{one!r} and {other!r} declare the same values in another order"]
+    return found
+
+
+def _named(handles: Any) -> dict[str, PrivateQueryable]:
+    """The handles by the names of their holders."""
+    if isinstance(handles, Mapping):
+        named = dict(handles)
+    elif isinstance(handles, Iterable) and not isinstance(handles, (str, bytes)):
+        named = {f"holder {number}": handle for number, handle in enumerate(handles, start=1)}
+    else:
+        raise QueryError(f"a federation is made of handles, in a list or by the names of their holders, not of {type(handles).__name__}. Nothing was spent.")
+    if not named:
+        raise QueryError("a federation needs at least one handle. Nothing was spent.")
+    for name, handle in named.items():
+        if not isinstance(name, str) or not name:
+            raise QueryError(f"the holder {name!r} must have a text for a name. Nothing was spent.")
+        if not isinstance(getattr(handle, "schema", None), Schema) or not callable(getattr(handle, "parts", None)):
+            raise QueryError(f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open or pinq.connect. Nothing was spent.")
+    if len({id(handle) for handle in named.values()}) < len(named):
+        raise QueryError("the same handle stands for two holders; their people must be disjoint. Nothing was spent.")
+    return named
+
+
+def _ignoring(act: Callable[[PrivateQueryable], T], handle: PrivateQueryable, _: bool) -> T:
+    """An act that is the same the second time."""
+    return act(handle)
+
+
+def _at_once(calls: Sequence[Callable[[], T]], width: int = 32) -> list[T]:
+    """The results of all calls, made in threads at the same time."""
+    if len(calls) < 2:
+        return [call() for call in calls]
+    with ThreadPoolExecutor(min(width, len(calls)), thread_name_prefix="holder") as pool:
+        return list(pool.map(lambda call: call(), calls))
+
+
+def _sum_text(amount: Fraction | None) -> str:
+    return "unknown, it does not answer" if amount is None else show(int(amount * NANO))
