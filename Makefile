@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca wheel clean
+.PHONY: help setup demo test test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-topdown wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,11 +66,15 @@ benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers
 reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.friedman_schuster $(ARGS)
 
-examples: $(READY) ## what else there is to see: distances between categories (results in build/dilca-example)
+examples: $(READY) ## what else there is to see: distances between categories, one tree of three holders (results in build/)
 	$(BIN)/python examples/dilca.py
+	$(BIN)/python examples/three_holders.py
 
 reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism (results in benchmarks/results/dilca)
 	$(BIN)/python -m benchmarks.dilca.reproduce
+
+reproduce-topdown: $(READY) ## figures 1 to 3 of the DP-TopDown paper, four holders; goes on where it stopped (ARGS=--quick: minutes)
+	$(BIN)/python -m benchmarks.topdown $(ARGS)
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -57,7 +57,7 @@ def splitting_functions(
         target: The column to predict, which is no attribute; None while it is not known.
         attributes: Names of columns; None for all but the target.
         splits: By column, in place of the default: for a numeric one its thresholds, or how many evenly spaced ones; for a categorical one
-            a list of values or lists of values, each against the rest. By default ``THRESHOLDS`` evenly spaced thresholds, and each value.
+            a list of values or lists of values, each against the rest. By default ``THRESHOLDS`` evenly spaced thresholds from the lower bound up, and each value.
 
     Raises:
         QueryError: An unknown column or value, a threshold out of bounds, no split for a column.
@@ -87,7 +87,7 @@ def _of_numbers(schema: Schema, name: str, wanted: Any) -> SplitSet | None:
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         if not 1 <= given <= MOST_THRESHOLDS:
             raise QueryError(f"`splits` asks for {given} thresholds of `{name}`; it must be 1 to {MOST_THRESHOLDS:,}. Nothing was spent.")
-        points = equal_width(schema, name, int(given) + 1)
+        points = _evenly_spaced(schema, name, int(given))
         if not points:
             return None
     elif isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
@@ -97,6 +97,16 @@ def _of_numbers(schema: Schema, name: str, wanted: Any) -> SplitSet | None:
     base = Cuts(name, points)
     bind(base, schema)
     return SplitSet(base, tuple(Cuts(name, (point,)) for point in base.points), schema)
+
+
+def _evenly_spaced(schema: Schema, name: str, count: int) -> tuple[float, ...]:
+    """Thresholds at equal distances from the lower bound up, the first just above it: of many quantities most values are the least one, say 0."""
+    column = schema.numeric(name)
+    if column.cells < 2:
+        return ()
+    rest = equal_width(schema, name, count)
+    lowest = column.edge(1)
+    return rest if rest and column.threshold(rest[0], name) == 1 else (lowest, *rest)
 
 
 def _of_values(schema: Schema, name: str, column: Categorical, wanted: Any) -> SplitSet:

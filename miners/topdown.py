@@ -16,7 +16,9 @@ from miners.candidates import attribute_names
 from miners.criteria import CRITERIA, require_criterion
 from miners.diffp_c45 import LEAF_SHARE, levels_carried
 from miners.federation import Dropped, Federation
-from miners.greedy import estimated
+from miners.greedy import blur, estimated, many, noise_of
+from miners.plan import Plan, PlanLine
+from miners.schedule import spread
 from miners.splitting import splitting_functions
 from miners.tree import Tree
 from miners.turns import Turns, grow_in_turns
@@ -203,6 +205,56 @@ class DPTopDown(TreeClassifier):
         miner.card_ = Card.from_dict(json.loads(text).get("card"))
         return miner
 
+    def plan(self, schema: Schema, target: str, *, holders: int = 1) -> Plan:
+        """What ``fit`` is going to ask of each holder, and what it costs there. Free: it looks at the schema only.
+
+        Args:
+            schema: The public schema, ``federation.schema``.
+            target: The column to predict.
+            holders: How many there are.
+        """
+        self._check(schema, target, whole_number("holders", holders, 1, 10**6))
+        lines, depth = self._lines_of_turns(schema, target, holders) if self.strategy == "turns" else self._lines_of_best_first(schema, target, holders)
+        notes = ["holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."]
+        if self.strategy == "turns" and holders > 1:
+            notes.append("the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size would be asked.")
+        if self.strategy != "turns":
+            notes.append(f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that its way has left.")
+        if self.max_depth is None:
+            notes.append(f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use.")
+        title = f"DPTopDown for `{target}`: {many(holders, 'holder')}, strategy {self.strategy!r}, {many(depth, 'level')} of splits, criterion {self.criterion}"
+        return Plan(title, tuple(lines), exact(to_nano(self.epsilon)), tuple(notes))
+
+    def _lines_of_turns(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
+        how = self._turns(schema, target, holders)
+        lines = [PlanLine(0, "size of each holder", "noisy_count", 1, how.size, noise_of(schema, how.size))] if how.size and how.depth else []
+        left = int((exact(to_nano(self.epsilon)) - how.leaves - how.size) * NANO)
+        mine = -(-how.depth // holders)
+        shares = spread(left, [2 ** (mine - 1 - turn) if how.decay else 1 for turn in range(mine)]) if mine else ()
+        for level in range(how.depth):
+            loss = exact(shares[level // holders])
+            noise, unit = blur(schema, CRITERION[self.criterion], loss, "best")
+            lines.append(PlanLine(level, f"best split by {many(len(how.attributes), 'attribute')}, of one holder", "exp_mech", 2**level, loss, noise, unit))
+        cells = schema.columns[target].codes
+        lines.append(PlanLine(how.depth, "classes of each leaf", "noisy_count", 2**how.depth * cells, how.leaves, noise_of(schema, how.leaves)))
+        return lines, how.depth
+
+    def _lines_of_best_first(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
+        judge, how = self._judge(schema, target), self._best_first(schema, target)
+        cells = schema.columns[target].codes
+        lines = []
+        for level, share in enumerate(how.shares):
+            nodes = min(2**level, self.max_nodes)
+            counting = judge.counting(share, holders)
+            if self.strategy == "noisy_counts":
+                lines.append(PlanLine(level, "tables of every attribute", "noisy_count", nodes, share, noise_of(schema, counting)))
+            else:
+                lines.append(PlanLine(level, "best split, of each holder", "exp_mech", nodes, share / 2, *blur(schema, CRITERION[self.criterion], share / 2, "best")))
+                lines.append(PlanLine(level, f"classes below at most {many(holders, 'choice')}", "noisy_count", nodes * holders * 2 * cells, share / 2, noise_of(schema, counting)))
+        leaves = exact(to_nano(self.epsilon)) - sum(how.shares, Fraction(0))
+        lines.append(PlanLine(len(how.shares), "classes of each leaf, at least", "noisy_count", (self.max_nodes + 1) * cells, leaves, noise_of(schema, leaves)))
+        return lines, len(how.shares)
+
     # Checks
 
     def _grower(self, schema: Schema, target: str, holders: int) -> Callable[[Task], list[Bud]]:
@@ -211,7 +263,7 @@ class DPTopDown(TreeClassifier):
         if self.strategy == "turns":
             turns = self._turns(schema, target, holders)
             return lambda task: grow_in_turns(task, turns)
-        judge, how = self._judge(schema, target), self._best_first()
+        judge, how = self._judge(schema, target), self._best_first(schema, target)
         return lambda task: grow_best_first(task, judge, how)
 
     def _check(self, schema: Schema, target: str, holders: int) -> None:
@@ -251,14 +303,15 @@ class DPTopDown(TreeClassifier):
         # A full tree of d levels splits 2^d - 1 nodes.
         depth = min(depth, int(self.max_nodes + 1).bit_length() - 1)
         size = exact(to_nano(self.epsilon) // SIZE_SHARE) if holders > 1 else Fraction(0)
-        return Turns(candidates, self._score(target), depth, size, self._leaves(Fraction(1, LEAF_SHARE)), self.budget == "decay")
+        return Turns(names, candidates, self._score(target), depth, size, self._leaves(Fraction(1, LEAF_SHARE)), self.budget == "decay")
 
     def _judge(self, schema: Schema, target: str) -> Judge:
         functions = splitting_functions(schema, target, attributes=self.attributes, splits=self.splits)
         criterion = CRITERION[self.criterion]
         return NoisyCounts(functions, criterion) if self.strategy == "noisy_counts" else LocalChoice(functions, self._score(target), criterion)
 
-    def _best_first(self) -> BestFirst:
-        depth = 2 * int(self.max_nodes).bit_length() if self.max_depth is None else self.max_depth
+    def _best_first(self, schema: Schema, target: str) -> BestFirst:
+        names = attribute_names(schema, target, self.attributes)
+        depth = max(2, levels_carried(schema, names, schema.max_rows, self.epsilon)) if self.max_depth is None else self.max_depth
         leaves = self._leaves(Fraction(1, 2))
         return BestFirst.spread(exact(to_nano(self.epsilon)), leaves, depth, decay=self.budget != "uniform", max_nodes=self.max_nodes, at_once=self.at_once)

