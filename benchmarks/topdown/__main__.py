@@ -2,7 +2,7 @@
 """Figures 1 to 3 of Wang, Dick & Balcan 2020 (DP-TopDown) on this project's miner, four holders.
 
 ``make reproduce-topdown`` runs it. Every measurement goes into build/topdown/cells.csv at once; run it again and it goes on where it was.
-Tables and pictures go to benchmarks/results/topdown; with ``--quick`` two runs of each setting, to build/topdown/quick.
+Tables and pictures go to benchmarks/results/topdown once they are of as many runs as what is there, else to build/topdown/results.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
+from functools import partial
 
 from benchmarks.cells import Store
 from benchmarks.datasets import why_missing
 from benchmarks.measure import measure, missing
+from benchmarks.publish import RESULTS, ROOT, publish
 from benchmarks.topdown.experiments import figures
 from benchmarks.topdown.report import write
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA = ("adult", "credit_default")
 QUICK_RUNS = 2
 
@@ -48,9 +48,8 @@ def main() -> None:
         runs = min(asked.runs or QUICK_RUNS, QUICK_RUNS) if asked.quick else asked.runs
         measure(missing(store, wanted, runs), store.add, processes=asked.processes, late=lambda: time.monotonic() > deadline)
     cells = store.frame()
-    output = build / "quick" if asked.quick else ROOT / "benchmarks" / "results" / "topdown"
-    written = write(all_figures.values(), cells[cells["run"] < QUICK_RUNS] if asked.quick else cells, output)
-    print(f"Wrote {', '.join(written)} to {output.relative_to(ROOT)}.", file=sys.stderr)
+    folder, written = publish(partial(write, all_figures.values(), cells), RESULTS / "topdown", build / "results")
+    print(f"Wrote {', '.join(written)} to {folder.relative_to(ROOT)}.", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,18 @@ def test_the_example_of_distances_runs(tmp_path: Path) -> None:
         assert (tmp_path / "build" / "dilca-example" / name).stat().st_size > 5000
 
 
+def test_the_example_of_three_holders_runs(tmp_path: Path) -> None:
+    """Three servers, one tree, three audits: together the holders know more than the smallest, and each ledger says what was claimed."""
+    for name in ("examples", "policies", "data"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    done = subprocess.run([sys.executable, str(tmp_path / "examples" / "three_holders.py")], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    together, larger = (float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("three holders together", "larger class"))
+    assert together > larger + 0.02
+    assert len(re.findall(r"(?:north|south|west): spent 1, \d+ requests", done.stdout)) == 3
+    assert len(re.findall(r"chain: verified", done.stdout)) == 3
+
+
 def test_the_readmes_commands_exist() -> None:
     """Every `pinq` and `make` command of the README is a real one, and its options too."""
     helps: dict[str, str] = {}
