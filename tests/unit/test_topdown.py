@@ -164,6 +164,23 @@ def test_too_little_budget_is_known_before_anything_is_spent(strategy: Any) -> N
     assert fitted.card_.spent == {"holder 1": 1, "holder 2": 0}
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
+    """Free; its total is what every ledger says afterwards, and its depth is kept."""
+    holders = federation(*[300] * count, epsilon="0.7")
+    miner = DPTopDown(epsilon="0.7", strategy=strategy, max_nodes=15)
+    plan = miner.plan(holders.schema, "y", holders=count)
+    assert set(holders.spent().values()) == {0}
+    assert plan.total == Fraction("0.7")
+    assert f"{count} holder" in repr(plan)
+    fitted = miner.fit(holders, "y")
+    assert set(fitted.card_.spent.values()) == {plan.total}
+    assert fitted.tree_.depth <= max(line.level for line in plan.lines)
+    if strategy != "turns" or count == 1:  # else the levels are different holders'
+        assert sum(line.epsilon for line in plan.lines) == plan.total
+
+
 # Coming back
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
