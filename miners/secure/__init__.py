@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ID3 among parties that trust no one."""

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Noise that several parties draw together: each adds a share, the sum is one discrete Laplace variable, nobody knows it.
+
+A discrete Laplace variable is the difference of two geometric ones, and a geometric variable is the sum of k independent negative binomial ones of
+order 1/k. So k parties that each add X - Y, X and Y negative binomial of order 1/k, add DLap(1/epsilon) in all: the noise of one curator.
+
+Privacy:
+    Claim: what is opened after adding the shares is as private as with DLap(1/epsilon), to everybody outside and to any ``colluding`` parties together,
+    which subtract the shares they drew themselves.
+    Why: shares are of order 1/(m - colluding), so those of the other parties alone sum to DLap(1/epsilon); what the colluders added is a known
+    constant. A share alone protects nobody: it must only ever be added inside the computation.
+    Exact: integers and fractions only. A share beyond ``noise_bound`` (probability at most 2^-100) is moved there.
+    Held by: tests/privacy/test_secure_noise.py.
+
+References:
+    Goryczka & Xiong 2017, sec. 4 (distributed geometric noise); Canonne, Kamath & Steinke 2020, algorithms 1 and 2 (exact sampling).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from miners.secure.arithmetic import Arithmetic, Shares
+from miners.secure.bounds import noise_bound
+
+__all__ = ["noise_shares", "own_share"]
+
+Below = Callable[[int], int]
+
+
+async def noise_shares(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fraction, colluding: int) -> Shares:
+    """Shares of independent noise, at least DLap(1/epsilon) to any ``colluding`` parties; each party draws and keeps its own part."""
+    honest = arithmetic.parties - colluding
+    bound = noise_bound(epsilon)
+    mine = [sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)) for _ in range(math.prod(shape))]
+    return await arithmetic.sum_of_inputs(np.array(mine, dtype=object).reshape(shape))
+
+
+def own_share(epsilon: Fraction, order: int, below: Below = secrets.randbelow) -> int:
+    """One party's share of a noise: the sum of ``order`` of these is DLap(1/epsilon).
+
+    Args:
+        epsilon: Loss that the whole noise stands for, exact. Greater than 0.
+        order: How many shares make the whole.
+        below: Draws a number below its argument; the operating system's by default.
+    """
+    return _negative_binomial(epsilon, order, below) - _negative_binomial(epsilon, order, below)
+
+
+def _negative_binomial(epsilon: Fraction, order: int, below: Below) -> int:
+    """P[x] = c(x) q^x (1-q)^(1/order), q = exp(-epsilon), c(x) = prod_{i <= x} ((i-1) order + 1) / (i order) <= 1: a geometric draw, kept with probability c(x)."""
+    while True:
+        drawn = _geometric(epsilon, below)
+        if all(below(i * order) < (i - 1) * order + 1 for i in range(1, drawn + 1)):
+            return drawn
+
+
+def _geometric(epsilon: Fraction, below: Below) -> int:
+    """P[x] = (1-q) q^x, q = exp(-epsilon): with epsilon = a/b a geometric draw at 1/b, divided by a and rounded down."""
+    while True:
+        low = below(epsilon.denominator)
+        if _bernoulli_exp(low, epsilon.denominator, below):
+            break
+    high = 0
+    while _bernoulli_exp(1, 1, below):
+        high += 1
+    return (low + epsilon.denominator * high) // epsilon.numerator
+
+
+def _bernoulli_exp(numerator: int, denominator: int, below: Below) -> bool:
+    """True with probability exp(-numerator/denominator), a ratio of at most 1: odd k, where the k-th of draws of ratio/1, ratio/2, ... fails first."""
+    k = 1
+    while below(denominator * k) < numerator:
+        k += 1
+    return k % 2 == 1

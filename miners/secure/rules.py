@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a node stops, what class a leaf has, which attribute splits: exactly as the paper says, or with noise. On shares of counts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from miners.secure.arithmetic import Arithmetic, Shares
+from miners.secure.bounds import count_bits, gini_bits, noise_bound, signed_bits, stop_bits
+from miners.secure.noise import noise_shares
+from miners.secure.task import Task
+
+__all__ = ["Budget", "Exact", "Noisy", "Rule"]
+
+
+class Rule(Protocol):
+    """What a tree's growth asks at each level."""
+
+    deepest: int
+    bits: int
+
+    async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
+        """The opened class of each node that stops, -1 of each that goes on; from class counts of shape (nodes, classes)."""
+
+    async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
+        """The opened choice of each node, a place among its attributes.
+
+        Args:
+            arithmetic: Among the parties.
+            tables: Rows of each class with each value of each attribute of each node, end to end; shape (values, classes).
+            attributes: The attributes that each node may still be split by; shape (nodes, attributes).
+            level: How deep the nodes are.
+        """
+
+
+class Exact:
+    """The paper's rules (Protocol 4.1). Opens for each node whether it stops, for each leaf its class, for each other node its attribute.
+
+    A node stops with at most ``stop_share`` of all rows, or with all rows of one class; which of the two it was is not opened. Splits are compared by
+    sum_j (sum_i x_ij^2) / (alpha n_j + 1); of equal classes or attributes the first wins.
+
+    Privacy:
+        None of differential privacy: an exact tree leaks (who is alone in a leaf, say). What is opened is the tree and nothing else.
+        Held by: tests/unit/test_secure_openings.py.
+
+    References:
+        de Hoogh, Schoenmakers, Chen & op den Akker 2014, sec. 4.
+    """
+
+    def __init__(self, task: Task, stop_share: Fraction, alpha: int) -> None:
+        self.task, self.share, self.alpha = task, stop_share, alpha
+        self.deepest = len(task.sizes)
+        self.gini = gini_bits(task.sizes, task.most, alpha)
+        self.stop = max(stop_bits(task.most, stop_share), count_bits(task.most))
+        self.bits = max(self.gini, self.stop)
+        self._total: Shares | None = None
+
+    async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
+        where, stops = await self.judge_secretly(arithmetic, counts, level)
+        labels = np.full(len(counts), -1, dtype=np.int64)
+        unit = where[stops]
+        labels[stops] = (await arithmetic.open(unit @ np.arange(unit.shape[1], dtype=object) % arithmetic.modulus, "class")).astype(np.int64)
+        return labels
+
+    async def judge_secretly(self, arithmetic: Arithmetic, counts: Shares, level: int) -> tuple[Shares, np.ndarray]:
+        """The secret class of every node as a unit vector, shape (nodes, classes), and the opened stop bits."""
+        nodes, classes = counts.shape
+        size = counts.sum(axis=1)
+        if self._total is None:
+            self._total = size[0]
+        where, largest = await arithmetic.first_largest(counts.reshape(-1), None, np.full(nodes, classes), count_bits(self.task.most))
+        if level == self.deepest:
+            stops = np.ones(nodes, dtype=bool)
+        else:
+            large = self.share.numerator * self._total - self.share.denominator * size  # below 0 where the node is larger than the share
+            mixed = largest - size  # below 0 where some row is of another class
+            both = await arithmetic.is_negative(np.concatenate([large, mixed]) % arithmetic.modulus, self.stop)
+            # One product tells whether both hold, and its zero test whether the node stops.
+            goes_on = await arithmetic.product(lambda b: b[:nodes] * b[nodes:], both)
+            stops = await arithmetic.is_zero(goes_on, "stop")
+        return where.reshape(nodes, classes), stops
+
+    async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
+        over, under = await self.scores(arithmetic, tables, attributes)
+        width = attributes.shape[1]
+        where, _ = await arithmetic.first_largest(over, under, np.full(len(attributes), width), self.gini)
+        picked = where.reshape(-1, width) @ np.arange(width, dtype=object)
+        return (await arithmetic.open(picked % arithmetic.modulus, "attribute")).astype(np.int64)
+
+    async def scores(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray) -> tuple[Shares, Shares]:
+        """Numerators and denominators of the score of each attribute of each node, end to end."""
+        squares = await arithmetic.product(lambda x: (x * x).sum(axis=1), tables)
+        under = (self.alpha * tables.sum(axis=1) + 1) % arithmetic.modulus
+        return await arithmetic.sums_of_fractions(squares, under, np.array(self.task.sizes)[attributes.reshape(-1)])
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How a loss is spread over the questions on one path: its total is what a row can lose, for nodes of one level are disjoint.
+
+    Attributes:
+        size: Of the stop test at each level of splits (at the root of the number of rows).
+        choice: Of the choice at each level of splits.
+        vote: Of a leaf's class.
+        depth: Levels of splits.
+    """
+
+    size: Fraction
+    choice: Fraction
+    vote: Fraction
+    depth: int
+
+    @classmethod
+    def spread(cls, epsilon: Fraction, depth: int) -> Budget:
+        """A fifth for the classes of leaves; of the rest a fifth for sizes, the others for choices, level by level the same."""
+        if depth == 0:
+            return cls(Fraction(0), Fraction(0), epsilon, 0)
+        each = epsilon * Fraction(4, 5) / depth
+        return cls(each / 5, each * 4 / 5, epsilon / 5, depth)
+
+    @property
+    def total(self) -> Fraction:
+        """Of one path."""
+        return self.depth * (self.size + self.choice) + self.vote
+
+
+class Noisy:
+    """Differentially private rules: noise inside the computation, drawn by all parties together, known to none.
+
+    Opens the noisy number of all rows, for each node whether its noisy size is at most ``stop_share`` of that, for each leaf the class that wins a noisy vote,
+    for each other node the attribute whose noisy score sum_j max_i x_ij is largest.
+
+    Privacy:
+        Adjacency: one row of one party comes or goes (times the session's distance, by which the caller divides epsilon). Claim: epsilon-DP for what all
+        parties see, also for what any ``colluding`` of them see together with the noise that they drew themselves.
+        Why: each noise is at least DLap(1/e) given the shares of noise that colluding parties know (miners/secure/noise.py).
+        A stop test is a function of one count with DLap(1/e). Class counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the place of the
+        noisy maximum alone costs e: given the other noises, a candidate wins when its noise reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most
+        exp(e) (ties by a fixed order do not matter). Nodes of one level are disjoint, so a row meets each level once: Budget.total in all.
+        Up to 2^-security for the comparisons' masks and 2^-100 for each noise that would not fit the field (its bound moves it).
+        Held by: tests/privacy/test_secure_noise.py, tests/privacy/test_secure_root.py.
+
+    Args:
+        task: What is known.
+        stop_share: A node with at most this share of all rows, both noisy, stops.
+        budget: Losses; already divided by the distance of adjacent tables.
+        colluding: How many parties may pool their noise.
+    """
+
+    def __init__(self, task: Task, stop_share: Fraction, budget: Budget, colluding: int) -> None:
+        self.task, self.share, self.budget, self.colluding = task, stop_share, budget, colluding
+        self.deepest = budget.depth
+        self.bits = max(signed_bits(2 * self._largest(one)) for one in (budget.size, budget.choice, budget.vote) if one)
+        self._stop = 0
+
+    def _largest(self, epsilon: Fraction) -> int:
+        """The largest difference of two noisy counts: n, and two noises of at most the bound from each party."""
+        return self.task.most + 2 * len(self.task.rows) * noise_bound(epsilon)
+
+    async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
+        stops = await self._stops(arithmetic, counts.sum(axis=1), level)
+        leaves = counts[stops]
+        labels = np.full(len(counts), -1, dtype=np.int64)
+        labels[stops] = await self._noisy_best(arithmetic, leaves, self.budget.vote, "class")
+        return labels
+
+    async def _stops(self, arithmetic: Arithmetic, sizes: Shares, level: int) -> np.ndarray:
+        if level == self.deepest:
+            return np.ones(len(sizes), dtype=bool)
+        noisy = (sizes + await noise_shares(arithmetic, sizes.shape, self.budget.size, self.colluding)) % arithmetic.modulus
+        if level == 0:
+            total = int((await arithmetic.open(noisy, "noisy rows"))[0])
+            self._stop = max(0, int(total * self.share))
+            return np.array([total <= self._stop])
+        largest = self._largest(self.budget.size)
+        room = min(self._stop, largest)  # a noisy total above what can be stops no more nodes
+        more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
+        return await arithmetic.is_zero(more, "stop")
+
+    async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
+        sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
+        _, largest = await arithmetic.first_largest(tables.reshape(-1), None, np.full(len(tables), tables.shape[1]), count_bits(self.task.most))
+        scores = np.add.reduceat(largest, np.cumsum(sizes) - sizes)
+        return await self._noisy_best(arithmetic, scores.reshape(attributes.shape), self.budget.choice, "attribute")
+
+    async def _noisy_best(self, arithmetic: Arithmetic, scores: Shares, epsilon: Fraction, what: str) -> np.ndarray:
+        """Opens the place of the largest of each row of scores with noise."""
+        rows, width = scores.shape
+        noisy = (scores + await noise_shares(arithmetic, scores.shape, epsilon, self.colluding)) % arithmetic.modulus
+        where, _ = await arithmetic.first_largest(noisy.reshape(-1), None, np.full(rows, width), signed_bits(self._largest(epsilon)))
+        return (await arithmetic.open(where.reshape(rows, width) @ np.arange(width, dtype=object) % arithmetic.modulus, what)).astype(np.int64)
