@@ -12,6 +12,7 @@
     ├── TooManyRequests    asked too fast; nothing was spent, try again later
     ├── Unavailable        the server cannot be reached, is not one, or is busy; safe to try again
     ├── LedgerError        the durable record is damaged, cut, rolled back or out of reach
+    ├── SessionError       a computation among several parties could not start, or broke off
     ├── EngineError        the data could not be read; the charge stands, the text never varies
     └── InternalError      cannot happen; please report
 
@@ -33,6 +34,7 @@ __all__ = [
     "PinqError",
     "PolicyError",
     "QueryError",
+    "SessionError",
     "TooManyRequests",
     "Unavailable",
 ]
@@ -111,6 +113,12 @@ class LedgerError(PinqError):
     """The ledger cannot be trusted or reached. The dataset stays closed until the provider decides."""
 
     code = "ledger"
+
+
+class SessionError(PinqError):
+    """A computation among several parties could not start, or broke off; the text says which party and what to do."""
+
+    code = "session"
 
 
 class EngineError(PinqError):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,10 @@ class Task:
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 
+    def merged(self) -> Task:
+        """The same with all rows in one party's hands."""
+        return replace(self, rows=(self.most,))
+
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Values of each attribute."""
@@ -62,6 +66,17 @@ class Task:
     def most(self) -> int:
         """The most rows that all parties together may have."""
         return sum(self.rows)
+
+    def places(self, frame: Any) -> np.ndarray:
+        """The value of each attribute of each row of a pandas or Arrow table, shape (rows, attributes). ``QueryError`` where one is not declared."""
+        found = self._places(frame)
+        if (found < 0).any():
+            missing = self.splits[int(np.argwhere(found < 0)[0, 0])].column
+            raise QueryError(f"a row to look up has a value of `{missing}` that is missing or not declared; leave such rows out.")
+        return found.T
+
+    def _places(self, frame: Any) -> np.ndarray:
+        return np.stack([bind(split, self.schema).axes[0].parts_of(encode(self.schema, split.column, frame)) for split in self.splits])
 
     def columns(self, attributes: np.ndarray) -> np.ndarray:
         """The numbers of all values of some attributes, end to end."""
@@ -99,10 +114,9 @@ class Holding:
 
 def hold(task: Task, frame: Any) -> Holding:
     """A party's rows, from a pandas or Arrow table; rows with an undeclared or missing value are left out, as behind pinq's wall."""
-    columns = [bind(split, task.schema).axes[0].parts_of(encode(task.schema, split.column, frame)) for split in task.splits]
     classes = encode(task.schema, task.target, frame)
     classes = np.where(classes >= task.classes, -1, classes)  # a missing class teaches nothing
-    places = np.stack([*columns, classes]).astype(np.int64)
+    places = np.concatenate([task._places(frame), classes[None]]).astype(np.int64)
     places = places[:, (places >= 0).all(axis=0)]
     return Holding(places, np.ones(places.shape[1], dtype=np.int64))
 
@@ -126,8 +140,3 @@ def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
             nodes.append(Node(split=task.splits[branch.attribute], children=branch.children))
     return Tree(task.schema, task.target, nodes)
 
-
-def require_rows(task: Task, party: int, holding: Holding) -> None:
-    """``QueryError`` where a party has more rows than it declared; the number that it has is not said."""
-    if holding.rows > task.rows[party]:
-        raise QueryError(f"party {party} has more rows than the {task.rows[party]:,} that were declared for it. Declare as many as its policy allows. Nothing left any party.")

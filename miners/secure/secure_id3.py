@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The estimator: all parties' tables in, what they would learn together out. For trying what a session of several machines will give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from miners.base import TreeClassifier, whole_number
+from miners.secure.local import free_ports, run_processes, run_simulation
+from miners.secure.protocols import Outcome
+from miners.secure.session import Member, Session
+from miners.secure.task import hold, to_tree
+from miners.tree import as_array
+from pinq.epsilon import exact, show, to_nano
+from pinq.errors import QueryError
+from pinq.schema import Schema
+
+__all__ = ["SecureID3", "SecurePlan"]
+
+
+@dataclass(frozen=True)
+class SecurePlan:
+    """What a session will do, from public facts alone.
+
+    Attributes:
+        protocol: Its name.
+        opened: All that will be opened, and to whom.
+        bits: The longest numbers that are compared.
+        field_bits: The size of the prime field that they are computed in.
+        epsilon: What a row can lose; None where the tree is exact.
+    """
+
+    protocol: str
+    opened: tuple[str, ...]
+    bits: int
+    field_bits: int
+    epsilon: Fraction | None
+
+    def __repr__(self) -> str:
+        loss = "exact, without differential privacy" if self.epsilon is None else f"epsilon {show(int(self.epsilon * 10**9))}"
+        return "\n".join([f"SecurePlan: {self.protocol}, {loss}; compares {self.bits} bits in a field of {self.field_bits}", *(f"  opens {one}" for one in self.opened)])
+
+
+class SecureID3(TreeClassifier):
+    """ID3 among at least three parties that trust no one, after de Hoogh, Schoenmakers, Chen & op den Akker (2014).
+
+    ``fit`` gets all tables, so it protects nothing: it shows what the parties would learn, in this process or in a process each
+    (``processes=True``). Between machines it is ``pinq secure join``.
+
+    Args:
+        protocol: ``"sid3p"``: each party shares counts of its own rows, the cheapest; ``"sid3"``: it shares the records themselves, of which a party need not
+            have any; ``"sid3t"``: as that, and the tree stays secret but for its paths' lengths; ``"sid3s"``: nothing of the tree is opened.
+        stop_share: A node with at most this share of all rows becomes a leaf.
+        alpha: Weight of a row in the denominators of scores, y = alpha n + 1: the larger, the closer to the Gini index, and the longer the numbers.
+        epsilon: With it the tree is differentially private (``sid3``, ``sid3p``): noise is drawn by all parties together, and no party knows it.
+        depth: With ``epsilon``: levels of splits.
+        colluding: With ``epsilon``: how many parties may pool the noise they drew; by default as many as the protocol withstands. 0 adds least noise.
+        attributes: Columns to split by, by default all but the target; ties go to the first.
+        cuts: Cut points of numeric columns, or numbers of intervals.
+        rows: The most rows of each party; by default as many as its table has. Public, and sizes the field.
+        processes: Whether each party is a process of its own.
+
+    Attributes:
+        tree_: The tree, where the protocol opens it; a leaf's counts are one vote for its class.
+        cost_: What a row can lose: epsilon, or 0 for an exact tree, which no epsilon describes.
+        depths_: SID3T: the lengths of the paths to leaves.
+        looked_up_: SID3T and SID3S: for each party the classes of the rows that it looked up.
+        opened_: Everything that was opened to the first party, in order.
+        traffic_: With ``processes``: what each party sent, and for how long it ran.
+
+    Privacy:
+        See ``miners.secure.arithmetic`` (what parties see), ``miners.secure.rules`` (what is opened, and how noise makes that private).
+    """
+
+    def __init__(
+        self, *, protocol: str = "sid3p", stop_share: float | Decimal = Decimal("0.05"), alpha: int = 8, epsilon: float | str | Decimal | None = None,
+        depth: int | None = None, colluding: int | None = None, attributes: Sequence[str] | None = None, cuts: Mapping[str, Any] | None = None,
+        rows: int | None = None, processes: bool = False,
+    ) -> None:
+        self.protocol = protocol
+        self.stop_share = stop_share
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.depth = depth
+        self.colluding = colluding
+        self.attributes = attributes
+        self.cuts = cuts
+        self.rows = rows
+        self.processes = processes
+
+    def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
+        """What a session would open, and how large its numbers are, for ``rows`` rows of each party (by default the schema's)."""
+        session = self._session(schema, target, [rows or self.rows or schema.max_rows] * parties)
+        from miners.secure.mpyc_runtime import SECURITY
+
+        bits = session.rule().bits
+        return SecurePlan(self.protocol, session.opened, bits, bits + SECURITY + 2, None if not session.nano else exact(session.nano))
+
+    def fit(self, tables: Sequence[Any], target: str, *, schema: Schema, lookups: Sequence[Any] = ()) -> SecureID3:
+        """Learns from all parties' tables.
+
+        Args:
+            tables: One pandas or Arrow table for each of at least three parties.
+            target: The column to predict, categorical.
+            schema: The public columns.
+            lookups: SID3T and SID3S: a table for each party, or None, of rows that it has classified.
+
+        Raises:
+            QueryError: A wrong argument, or numbers that would be too large to compute in.
+        """
+        if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
+            raise QueryError("`fit` takes a list of at least three tables, one for each party; two parties of which one may be curious cannot share a secret.")
+        if lookups and len(lookups) != len(tables):
+            raise QueryError(f"`lookups` has {len(lookups)} tables for {len(tables)} parties; pass None for a party that looks up nothing.")
+        session = self._session(schema, target, [self.rows or max(1, len(table)) for table in tables], [0 if one is None else len(one) for one in lookups])
+        holdings = [hold(session.task, table) for table in tables]
+        for member, holding in zip(session.parties, holdings, strict=True):
+            if holding.rows > member.rows:
+                raise QueryError(f"`rows` is {member.rows}; the table of party {member.name} has more. Declare as many as any party may have.")
+        mine = [None if one is None else session.task.places(one) for one in lookups]
+        if self.processes:
+            ended = run_processes(session, holdings, mine)
+            outcomes, self.traffic_ = [one for one, _ in ended], [traffic for _, traffic in ended]
+        else:
+            outcomes = run_simulation(session, holdings, mine)
+        return self._learned(session, outcomes)
+
+    def _learned(self, session: Session, outcomes: Sequence[Outcome]) -> SecureID3:
+        first = outcomes[0]
+        self.opened_, self.depths_ = first.opened, first.depths
+        classes = as_array(session.schema_.categorical(session.target).values)
+        self.looked_up_: list[np.ndarray] = [classes[one.looked_up] for one in outcomes]
+        self.cost_, self.schema_ = exact(session.nano), session.schema_
+        return self if first.branches is None else self._fitted(to_tree(session.task, first.branches), self.cost_)
+
+    def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
+        if self.epsilon is not None:
+            to_nano(self.epsilon)
+            if self.depth is None:
+                raise QueryError("`depth` is needed with `epsilon`: the levels of splits over which it is spread.")
+        whole_number("alpha", self.alpha, 1, 2**16)
+        ports = free_ports(len(rows)) if self.processes else range(1, len(rows) + 1)
+        asked = list(lookups) or [0] * len(rows)
+        draft: dict[str, Any] = {
+            "session": "local", "protocol": self.protocol, "target": target, "columns": dict(schema.columns), "adjacency": schema.adjacency, "privacy_unit": schema.privacy_unit,
+            "parties": [Member(name=f"party{i}", host="127.0.0.1", port=port, rows=most, lookups=look) for i, (port, most, look) in enumerate(zip(ports, rows, asked, strict=True))],
+            "attributes": None if self.attributes is None else tuple(self.attributes), "cuts": self.cuts, "stop_share": Decimal(str(self.stop_share)), "alpha": self.alpha,
+            "noise": "none" if self.epsilon is None else "discrete-laplace", "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
+            "depth": self.depth if self.epsilon is not None else None, "colluding": self.colluding if self.epsilon is not None else None,
+        }
+        return Session.drafted(draft)

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session: what all parties agree to before anything leaves any of them. One file, one hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import ssl
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from miners.secure.bounds import require_bits
+from miners.secure.mpyc_runtime import threshold_of
+from miners.secure.rules import Budget, Exact, Noisy, Rule
+from miners.secure.secret_tree import require_paths
+from miners.secure.task import Task
+from pinq.epsilon import exact, to_nano
+from pinq.errors import QueryError, SessionError
+from pinq.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
+
+__all__ = ["Member", "Protocol", "Session", "load_session", "make_rule"]
+
+Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p"]
+MOST_ROWS = 2**33
+
+
+class _Agreed(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+
+class Member(_Agreed):
+    """One party."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="what the others call it")
+    host: str = Field(min_length=1, description="where it listens for those named before it")
+    port: int = Field(ge=1, le=65535)
+    rows: int = Field(ge=1, le=MOST_ROWS, description="the most rows that it may have; its policy's `max_rows`")
+    lookups: int = Field(default=0, ge=0, le=10_000, description="sid3s, sid3t: how many rows it may have classified")
+    certificate: str | None = Field(default=None, description="its certificate, PEM, or a file with it beside the session")
+
+    @cached_property
+    def certificate_der(self) -> bytes | None:
+        """The certificate itself."""
+        return None if self.certificate is None else ssl.PEM_cert_to_DER_cert(self.certificate)
+
+
+class Session(_Agreed):
+    """What several parties compute together, from which columns, by which rules, and what will be opened to whom."""
+
+    version: Literal[1] = 1
+    session: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="its name")
+    protocol: Protocol = Field(description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret")
+    target: str = Field(description="the column to predict")
+    parties: tuple[Member, ...] = Field(min_length=3, max_length=16, description="at least three; more than half of them must not pool what they see")
+    reveals: tuple[str, ...] = Field(description="all that will be opened; must be what the protocol opens")
+    columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1, description="as in a policy")
+    adjacency: Literal["add-remove", "substitute"] = "add-remove"
+    privacy_unit: Literal["row"] | PrivacyUnit = "row"
+    attributes: tuple[str, ...] | None = Field(default=None, description="the columns to split by, by default all but the target; ties go to the first")
+    cuts: dict[str, tuple[float, ...] | int] | None = Field(default=None, description="where numeric columns are cut")
+    stop_share: Annotated[FiniteDecimal, Field(ge=0, le=1)] = Field(default=Decimal("0.05"), description="a node with at most this share of all rows becomes a leaf")
+    alpha: int = Field(default=8, ge=1, le=2**16, description="weight of a row in the denominators of scores: y = alpha n + 1")
+    noise: Literal["none", "discrete-laplace"] = Field(default="none", description="none: exact, which every party's policy must permit")
+    epsilon: FiniteDecimal | None = Field(default=None, description="with noise: what a row may lose in all")
+    depth: int | None = Field(default=None, ge=0, le=32, description="with noise: levels of splits")
+    colluding: int | None = Field(default=None, ge=0, description="with noise: how many parties may pool the noise they drew; by default as many as the protocol withstands")
+    timeout: float = Field(default=60, ge=1, le=3600, description="seconds of silence after which a party counts as gone")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Session:
+        names = [member.name for member in self.parties]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two parties are called {next(n for n in names if names.count(n) > 1)!r}")
+        certificates = [member.certificate_der for member in self.parties]
+        if any(certificates) and (None in certificates or len(set(certificates)) != len(certificates)):
+            raise ValueError("each party needs a certificate of its own")
+        if not any(certificates) and any(member.host not in ("127.0.0.1", "localhost", "::1") for member in self.parties):
+            raise ValueError("parties on several machines need a `certificate` each")
+        if self.noise == "none" and (self.epsilon is not None or self.depth is not None or self.colluding is not None):
+            raise ValueError("`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`")
+        if self.noise != "none":
+            self._require_noise()
+        if any(member.lookups for member in self.parties) and self.protocol in ("sid3", "sid3p"):
+            raise ValueError("`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home")
+        if self.reveals != self.opened:
+            raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
+        self.rule()
+        return self
+
+    def _require_noise(self) -> None:
+        if self.protocol not in ("sid3", "sid3p"):
+            raise ValueError("noise makes a public tree private: use sid3p or sid3. A secret tree opens lengths of paths only, and would need noise for those")
+        if self.epsilon is None or self.depth is None:
+            raise ValueError("`noise: discrete-laplace` needs `epsilon` and `depth`")
+        to_nano(self.epsilon)
+        if self.trusted_noise >= len(self.parties):
+            raise ValueError(f"`colluding` is {self.colluding}; it must be below the number of parties, {len(self.parties)}")
+
+    @classmethod
+    def drafted(cls, fields: Mapping[str, Any]) -> Session:
+        """A session with ``reveals`` as it must be. ``QueryError`` that names each wrong place."""
+        try:
+            unsaid = cls.model_construct(**fields)
+            return cls.model_validate({**fields, "reveals": unsaid.opened})
+        except ValidationError as error:
+            raise QueryError(f"this cannot be a session:\n{_problems(error)}") from None
+
+    @property
+    def trusted_noise(self) -> int:
+        """How many parties may pool the noise that they drew."""
+        return threshold_of(len(self.parties)) if self.colluding is None else self.colluding
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """All that the protocol opens, and to whom."""
+        if self.noise != "none":
+            return ("to all: the noisy number of all rows", "to all: the noisy tree, its attributes and its classes")
+        if self.protocol in ("sid3", "sid3p"):
+            return ("to all: the exact tree, its attributes and its classes",)
+        paths = ("to all: the lengths of the tree's paths",) if self.protocol == "sid3t" else ()
+        return paths + tuple(f"to {member.name}: the classes of the {member.lookups} rows that it looks up" for member in self.parties if member.lookups)
+
+    @cached_property
+    def schema_(self) -> Schema:
+        """The public columns, with room for all parties' rows together."""
+        rows = min(MOST_ROWS, sum(member.rows for member in self.parties))
+        return Schema.model_validate({"columns": dict(self.columns), "max_rows": rows, "adjacency": self.adjacency, "privacy_unit": self.privacy_unit})
+
+    @cached_property
+    def task(self) -> Task:
+        """The columns as attributes and classes."""
+        return Task.of(self.schema_, self.target, [member.rows for member in self.parties], self.attributes, self.cuts)
+
+    @property
+    def nano(self) -> int:
+        """What is charged to each party's ledger, nano-epsilons: 0 without noise."""
+        return 0 if self.epsilon is None else to_nano(self.epsilon)
+
+    def rule(self) -> Rule:
+        """When nodes stop and how they split; sized so that nothing wraps around. ``QueryError`` where that cannot be."""
+        if self.protocol == "sid3s":
+            require_paths(self.task)
+        return make_rule(self.task, Fraction(self.stop_share), self.alpha, self.nano, self.depth or 0, self.trusted_noise)
+
+    @cached_property
+    def text(self) -> str:
+        """All of it in one form: two files that mean the same have the same text."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the text, hexadecimal: what the parties agree to."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def difference(self, text: object) -> str:
+        """Where another party's session differs, for people."""
+        try:
+            theirs = json.loads(str(text))
+            assert isinstance(theirs, dict)
+        except (ValueError, AssertionError):
+            return "it is none"
+        mine = json.loads(self.text)
+        names = [name for name in sorted(mine.keys() | theirs.keys()) if mine.get(name) != theirs.get(name)]
+        said = [f"`{name}` is {_short(theirs.get(name))} there and {_short(mine.get(name))} here" for name in names]
+        return "; ".join(said) or "it is written differently"
+
+    def number(self, party: str) -> int:
+        """The place of a party, given as a number or a name."""
+        names = [member.name for member in self.parties]
+        if party in names:
+            return names.index(party)
+        if party.isascii() and party.isdecimal() and int(party) < len(names):
+            return int(party)
+        raise SessionError(f"there is no party {party!r}; the parties are {', '.join(f'{i} ({name})' for i, name in enumerate(names))}.")
+
+
+def make_rule(task: Task, stop_share: Fraction, alpha: int, nano: int, depth: int, colluding: int) -> Rule:
+    """Exact rules, or noisy ones at ``nano`` nano-epsilons; noise is calibrated to a row's share of them (the schema's distance)."""
+    depth = min(depth, len(task.sizes))
+    rule: Rule = Noisy(task, stop_share, Budget.spread(exact(nano) / task.schema.distance, depth), colluding) if nano else Exact(task, stop_share, alpha)
+    require_bits(rule.bits)
+    return rule
+
+
+def load_session(path: str | Path) -> Session:
+    """Reads a session file. Certificates named by file are read in, so that they are part of what is agreed.
+
+    Raises:
+        SessionError: Unreadable, not YAML, or a declaration that cannot be; the message names each place.
+    """
+    import yaml
+
+    file = Path(path)
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SessionError(f"the session file {file} cannot be read: {error}.") from None
+    except yaml.YAMLError as error:
+        raise SessionError(f"the session file {file} is not valid YAML: {error}.") from None
+    if not isinstance(content, Mapping):
+        raise SessionError(f"the session file {file} must be a mapping with keys like `session`, `protocol`, `parties`, `columns`.")
+    try:
+        return Session.model_validate(_with_certificates(dict(content), file.parent))
+    except (ValidationError, QueryError) as error:
+        raise SessionError(f"the session file {file} is not valid:\n{_problems(error)}") from None
+
+
+def _with_certificates(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    members = content.get("parties")
+    if isinstance(members, list):
+        content["parties"] = [_with_certificate(dict(member), folder) if isinstance(member, Mapping) else member for member in members]
+    return content
+
+
+def _with_certificate(member: dict[str, Any], folder: Path) -> dict[str, Any]:
+    named = member.get("certificate")
+    if isinstance(named, str):
+        try:
+            text = named if "-----BEGIN" in named else (folder / named).read_text(encoding="ascii")
+            first = text[text.index(ssl.PEM_HEADER) : text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)]
+            member["certificate"] = ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(first))
+        except (OSError, ValueError) as error:
+            raise SessionError(f"the certificate {named[:80]!r} of {member.get('name')!r} cannot be read: {error}.") from None
+    return member
+
+
+def _problems(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return f"  {error}"
+    lines = []
+    for problem in error.errors(include_url=False):
+        place = ".".join(str(part) for part in problem["loc"])
+        text = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
+        lines.append(f"  {place or 'session'}: {text}")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
