@@ -171,8 +171,8 @@ class Audit:
 
     @property
     def requests(self) -> list[Line]:
-        """Charges and refusals."""
-        return [line for line in self.lines if line.kind in ("charge", "refusal")]
+        """Charges, refusals and exact releases among several parties."""
+        return [line for line in self.lines if line.kind in ("charge", "refusal") or (line.kind == "secure" and not line.analyst)]
 
     def of(self, analyst: str) -> Audit:
         """The same audit, narrowed to one analyst. ``QueryError`` where the log does not know the name."""
@@ -299,6 +299,8 @@ class Replay:
         account = found.accounts.setdefault(event.analyst, Account(event.analyst)) if event.analyst else None
         if event.kind in ("created", "policy"):
             line["about"] = _declared(found, event)
+        elif event.kind == "secure" and account is None:
+            line["outcome"] = "exact, no epsilon"
         elif account is not None:
             line |= _applied(account, event, self._joint, self._open, len(found.lines))
         found.joint = self._joint.spent
@@ -306,7 +308,7 @@ class Replay:
             line |= {"spent": account.spent, "limit": account.limit if account.granted else None}
         line |= {"joint": found.joint, "cap": found.cap, "request": event.request, "hash": event.hash}
         found.lines.append(Line(event.seq, event.at, event.kind, event.analyst, **line))
-        if event.kind == "answer":
+        if event.kind in ("answer", "secure"):
             place = self._open.pop((event.analyst, event.request), None)
             if place is not None:
                 found.lines[place] = Line(**vars(found.lines[place]) | {"outcome": "answered"})
@@ -344,7 +346,7 @@ def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tu
         account.refused[body["reason"]] += 1
         scope = {"asked": body["asked"], "remaining": body["remaining"], "scope": body["scope"]} if body["reason"] == "budget" else {}
         return {"outcome": f"refused ({body['reason']})"} | scope
-    if event.kind == "answer" and (account.analyst, event.request) in open_charges:
+    if event.kind in ("answer", "secure") and (account.analyst, event.request) in open_charges:
         account.answered += 1
     return {}
 

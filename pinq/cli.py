@@ -20,6 +20,7 @@ import typer
 from pinq import __version__
 from pinq.audit_html import printable
 from pinq.cli_base import Analyst, AsJson, Expires, PolicyFile, argument, console, fail, guarded, option, print_account, print_json, until
+from pinq.cli_secure import secure
 from pinq.cli_server import Columns, MaxEpsilon, PerMinute, Verbs, commands, terms_of
 from pinq.errors import QueryError
 
@@ -202,6 +203,7 @@ def revoke(
 
 
 app.add_typer(commands)
+app.add_typer(secure, rich_help_panel="Among several parties")
 
 
 # Ask

@@ -74,6 +74,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
             if isinstance(error, ModuleNotFoundError) and error.name in ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client", "starlette", "jinja2"):
                 fail("This needs the server: pip install 'pinq-miners[server]'")
+            if isinstance(error, ModuleNotFoundError) and error.name in ("mpyc", "gmpy2"):
+                fail("Computing among several parties needs MPyC: pip install 'pinq-miners[secure]'")
             if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":
                 fail("A ledger in PostgreSQL needs its driver: pip install 'pinq-miners[postgresql]'")
             logging.getLogger("pinq.cli").exception("the command failed")

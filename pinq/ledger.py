@@ -7,7 +7,7 @@ the place of a newer one, shows against the *head*, a small file beside an SQLit
 A transaction first reads what other processes appended, so a charge costs O(size of the request + news), never O(ledger).
 SQLite's own busy handler starves writers under load; ours tries again after a random fraction of a millisecond.
 
-Events: ``created``, ``policy``, ``grant``, ``extend``, ``terms``, ``token``, ``revoke``, ``charge``, ``answer``, ``refusal``;
+Events: ``created``, ``policy``, ``grant``, ``extend``, ``terms``, ``token``, ``revoke``, ``charge``, ``answer``, ``refusal``, ``secure``;
 what they mean is in ``grants.py``.
 """
 
@@ -334,6 +334,14 @@ class Ledger:
                 connection.execute(_insert_answer, {"seq": seq, "payload": payload})
             self._write_head()
         return payload
+
+    def log_session(self, analyst: str, request: str, body: dict[str, Any]) -> None:
+        """Logs a computation among several parties: an exact one before anything is shared, a charged one when it came to its end."""
+        with self._lock:
+            with self._transaction() as connection:
+                self._catch_up(connection)
+                self._append(connection, "secure", analyst, request, body)
+            self._write_head()
 
     def authorise(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``, and the refusal is logged."""

@@ -127,5 +127,6 @@ def _asked(event: Event, given: str | None, spent: int) -> Asked:
     line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
     if event.kind == "charge":
         answer = None if given is None else Answer.from_json(given)
-        line = {"outcome": "answered" if given else "charged, not answered", "epsilon": show(event.body["epsilon"]), "answer": answer, "classes": event.body.get("classes")}
+        outcome = "answered" if given else "computed among several parties" if "session" in event.body else "charged, not answered"
+        line = {"outcome": outcome, "epsilon": show(event.body["epsilon"]), "answer": answer, "classes": event.body.get("classes")}
     return Asked(at=event.at, about=event.body.get("about", ""), spent=show(spent), **line)

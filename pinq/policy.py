@@ -44,6 +44,7 @@ class Policy(_Declared):
     max_rows: int = Field(ge=1, le=2**33)
     padding: str | None = Field(default=None, pattern=r"^[1-9]\d{0,4}(ms|s)$", description="over the network, answers and errors leave at multiples of this time, such as 50ms")
     memory_limit: str | None = Field(default=None, pattern=r"^\d+(\.\d+)? ?(MB|GB|MiB|GiB)$", description="memory that the engine may use before it spills to disk")
+    secure: Literal["noise", "exact"] = Field(default="noise", description="what computations among several parties may open of the rows: noisy results only, or exact ones too")
     unreviewed: tuple[str, ...] = Field(default=(), description="fields that were read off the data and wait for the provider's word")
     columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1)
     # Where relative paths start; set by load_policy.

@@ -88,8 +88,7 @@ class Arithmetic:
         if not values.size:
             return np.zeros(values.shape, dtype=object)
         given = self.runtime.input(self._secure(values.astype(object)))
-        total: Shares = sum([await self._shares_of(one) for one in given])
-        return total % self.modulus
+        return np.sum([await self._shares_of(one) for one in given], axis=0) % self.modulus
 
     async def product(self, function: Callable[..., np.ndarray], *secrets: Shares) -> Shares:
         """Shares of ``function(*secrets)``, of degree two in the secrets: sums, public multiples and one multiplication on each way. One round."""

@@ -86,7 +86,7 @@ def install(party: int, peers: Sequence[Any], *, bits: int, kind: Callable[..., 
         sec_param=SECURITY, bit_length=32, mix32_64bit=False, workers=0,
     )
     runtime = (kind or module.Runtime)(party, peers, options)
-    from mpyc import asyncoro, mpctools, random, seclists, secgroups, secpols, sectypes, statistics
+    from mpyc import asyncoro, mpctools, random, secgroups, seclists, secpols, sectypes, statistics
 
     for part in (sectypes, asyncoro, mpctools, seclists, secpols, secgroups, random, statistics):
         part.runtime = runtime
@@ -95,7 +95,7 @@ def install(party: int, peers: Sequence[Any], *, bits: int, kind: Callable[..., 
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where there is one, else asyncio's."""
+    """Uvloop's event loop where there is one, else asyncio's."""
     try:
         import uvloop
     except ImportError:

@@ -375,7 +375,8 @@ async def _party(
     work = loop.create_task(stages())
     reason: str | None = "it was interrupted"
     try:
-        await asyncio.wait({work, network.failure}, return_when=asyncio.FIRST_COMPLETED)
+        both: set[asyncio.Future[Any]] = {work, network.failure}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             network.failure.result()
         result = work.result()

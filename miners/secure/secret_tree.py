@@ -105,6 +105,7 @@ async def grow_secret(arithmetic: Arithmetic, task: Task, records: Records, rule
     for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
         values[attribute, :size] = records.values[start : start + size]
     masks, left, counts = records.present[None], np.ones((1, width), dtype=object), await records.classes()
+    chosen: Shares = np.zeros((0, width), dtype=object)
     above: tuple[np.ndarray, np.ndarray] | None = None
     levels: list[Level] = []
     while True:
@@ -115,9 +116,9 @@ async def grow_secret(arithmetic: Arithmetic, task: Task, records: Records, rule
             return SecretTree((*levels, Level(stops, where, np.zeros((0, width), dtype=object))))
         left = left[going]
         if above is not None:  # only now it is known whose masks are needed
-            parents, child = above[0][going], above[1][going]
-            chosen_values = await arithmetic.product(lambda k, s: np.stack([(k[i] @ s[:, v]) for i, v in zip(parents, child, strict=True)]), chosen, values)
-            masks = await arithmetic.product(lambda t, s: t * s, masks[parents], chosen_values)
+            parents, branches = above[0][going], above[1][going]
+            inside = await _chosen_values(arithmetic, chosen[parents], values, branches)
+            masks = await arithmetic.product(lambda t, s: t * s, masks[parents], inside)
         tables = await _all_tables(arithmetic, masks, records, going)
         over, under = await rule.scores(arithmetic, tables, np.tile(np.arange(width), (len(going), 1)))
         over = await arithmetic.product(lambda n, bit: n * bit, over, left.reshape(-1))
@@ -202,6 +203,11 @@ async def _all_tables(arithmetic: Arithmetic, masks: Shares, records: Records, g
     """Counts of every class with every value of every attribute of each node, end to end."""
     members = await members_of_classes(arithmetic, masks, records.labels)
     return await arithmetic.product(lambda u, s: np.concatenate([s @ one.T for one in u]), members, records.values)
+
+
+async def _chosen_values(arithmetic: Arithmetic, chosen: Shares, values: Shares, branches: np.ndarray) -> Shares:
+    """Which rows have value number ``branches`` of the secret attribute of each node; shape (nodes, rows)."""
+    return await arithmetic.product(lambda k, s: np.stack([unit @ s[:, value] for unit, value in zip(k, branches, strict=True)]), chosen, values)
 
 
 async def _chosen_counts(arithmetic: Arithmetic, task: Task, tables: Shares, chosen: Shares) -> Shares:

@@ -148,8 +148,12 @@ class SecureID3(TreeClassifier):
         ports = free_ports(len(rows)) if self.processes else range(1, len(rows) + 1)
         asked = list(lookups) or [0] * len(rows)
         draft: dict[str, Any] = {
-            "session": "local", "protocol": self.protocol, "target": target, "columns": dict(schema.columns), "adjacency": schema.adjacency, "privacy_unit": schema.privacy_unit,
-            "parties": [Member(name=f"party{i}", host="127.0.0.1", port=port, rows=most, lookups=look) for i, (port, most, look) in enumerate(zip(ports, rows, asked, strict=True))],
+            "session": "local", "protocol": self.protocol, "target": target,
+            "columns": dict(schema.columns), "adjacency": schema.adjacency, "privacy_unit": schema.privacy_unit,
+            "parties": [
+                Member(name=f"party{number}", host="127.0.0.1", port=port, rows=most, lookups=look)
+                for number, (port, most, look) in enumerate(zip(ports, rows, asked, strict=True))
+            ],
             "attributes": None if self.attributes is None else tuple(self.attributes), "cuts": self.cuts, "stop_share": Decimal(str(self.stop_share)), "alpha": self.alpha,
             "noise": "none" if self.epsilon is None else "discrete-laplace", "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
             "depth": self.depth if self.epsilon is not None else None, "colluding": self.colluding if self.epsilon is not None else None,
