@@ -11,7 +11,7 @@ Privacy:
     Why: any t < m/2 shares of a secret are uniformly random; ``product`` sends each party fresh shares of a share (Gennaro, Rabin & Rabin 1998);
     ``is_negative`` opens the number plus a random mask that is 2^security times as large (Damgaard et al. 2006), so its law is within 2^-security of one
     that does not depend on the secret; ``is_zero`` opens the number times a random one. All from MPyC.
-    Held by: tests/unit/test_secure_openings.py, which sees every opened value and every opening.
+    Held by: tests/unit/test_secure_trees.py, which sees every opened value and every opening.
 
 References:
     Schoenmakers, MPyC; Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006 (comparison); Shamir 1979.

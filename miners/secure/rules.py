@@ -45,7 +45,7 @@ class Exact:
 
     Privacy:
         None of differential privacy: an exact tree leaks (who is alone in a leaf, say). What is opened is the tree and nothing else.
-        Held by: tests/unit/test_secure_openings.py.
+        Held by: tests/unit/test_secure_trees.py.
 
     References:
         de Hoogh, Schoenmakers, Chen & op den Akker 2014, sec. 4.
@@ -142,7 +142,7 @@ class Noisy:
         noisy maximum alone costs e: given the other noises, a candidate wins when its noise reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most
         exp(e) (ties by a fixed order do not matter). Nodes of one level are disjoint, so a row meets each level once: Budget.total in all.
         Up to 2^-security for the comparisons' masks and 2^-100 for each noise that would not fit the field (its bound moves it).
-        Held by: tests/privacy/test_secure_noise.py, tests/privacy/test_secure_root.py.
+        Held by: tests/privacy/test_secure_noise.py.
 
     Args:
         task: What is known.

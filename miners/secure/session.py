@@ -106,7 +106,7 @@ class Session(_Agreed):
     def drafted(cls, fields: Mapping[str, Any]) -> Session:
         """A session with ``reveals`` as it must be. ``QueryError`` that names each wrong place."""
         try:
-            unsaid = cls.model_construct(**fields)
+            unsaid = cls.model_construct(**{**fields, "parties": [Member.model_validate(one) for one in fields["parties"]]})
             return cls.model_validate({**fields, "reveals": unsaid.opened})
         except ValidationError as error:
             raise QueryError(f"this cannot be a session:\n{_problems(error)}") from None

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three providers with a policy, a certificate and a ledger each, three ``pinq secure join`` processes, TLS between them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from miners import Tree
+from miners.secure.plain import plain_id3
+from miners.secure.task import Holding, hold, to_tree
+from pinq.audit import audit
+from pinq.epsilon import exact
+from pinq.errors import BudgetExceeded
+from pinq.provider import show
+from pinq.secure import join
+from tests.parties import NAMES, Consortium
+
+
+def result(parties: Consortium, name: str) -> dict:
+    return json.loads((parties.folder / name / "result.json").read_text())
+
+
+def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
+    """All get the tree that plain ID3 grows from all rows; each ledger has an event, and no charge; nothing else is written."""
+    parties = Consortium(tmp_path, policy={"secure": "exact"})
+    before = {file for file in tmp_path.rglob("*") if "ledger" not in file.name and "claim" not in file.name}
+    said = parties.run()
+    task = parties.session.task
+    rows = Holding.joined([hold(task, frame) for frame in parties.frames])
+    expected = to_tree(task, plain_id3(task, rows, exact(50_000_000), 8))
+    for name, policy, text in zip(NAMES, parties.policies, said, strict=True):
+        assert Tree.from_json(json.dumps(result(parties, name)["tree"])) == expected
+        assert "all 3 parties agree on session" in text
+        assert "level 1:" in text
+        log = audit(policy)
+        (line,) = [one for one in log.lines if one.kind == "secure"]
+        assert (line.outcome, log.joint) == ("exact, no epsilon", 0)
+        assert "sid3p 'study'" in line.about
+    after = {file for file in tmp_path.rglob("*") if "ledger" not in file.name and "claim" not in file.name}
+    assert after - before == {tmp_path / name / "result.json" for name in NAMES}
+    assert expected.n_leaves > 2
+
+
+def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path) -> None:
+    """With noise every party's grant pays epsilon, once, and the log says that it came to an end; what cannot be paid is refused before anybody is called."""
+    parties = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="3", depth=2)
+    parties.grant(5)
+    parties.run("--analyst", "consortium")
+    trees = [json.dumps(result(parties, name)["tree"]) for name in NAMES]
+    assert len(set(trees)) == 1
+    for policy in parties.policies:
+        log = audit(policy)
+        (account,) = log.accounts.values()
+        assert (account.spent, account.answered, account.unanswered) == (3 * 10**9, 1, 0)
+    with pytest.raises(BudgetExceeded, match="This session would cost epsilon 3; 2 remains for 'consortium'"):
+        join(parties.session, "0", parties.policies[0], agree=parties.session.digest, analyst="consortium")
+    assert [one.spent for one in show(parties.policies[0]).accounts] == [3 * 10**9]
+
+
+def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path) -> None:
+    """kill -9 in the middle: the others say who is gone and end with status 1 within seconds; no result is written."""
+    parties = Consortium(tmp_path, rows=60, policy={"secure": "exact"}, protocol="sid3")
+    running = [parties.join(party) for party in range(3)]
+    killed, victim = 2, running[2]
+    assert victim.stderr is not None
+    for line in victim.stderr:
+        if line.startswith("all records are shared"):
+            victim.send_signal(signal.SIGKILL)
+            break
+    began = time.monotonic()
+    for party, process in enumerate(running):
+        _, said = process.communicate(timeout=60)
+        if party != killed:
+            assert process.returncode == 1, said
+            assert f"party {killed} ({NAMES[killed]}) is gone, in the middle of the computation" in said
+            assert not (tmp_path / NAMES[party] / "result.json").exists()
+    assert time.monotonic() - began < 20
+    victim.wait()

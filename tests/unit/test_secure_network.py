@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is talked to, and about what: parties as threads of one process, for none of these ever comes to compute."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from miners.secure.network import Identity, run_party
+from miners.secure.session import Session
+from pinq.errors import SessionError
+from tests.parties import NAMES, Consortium, certify
+
+
+def together(sessions: list[Session], identities: list[Identity | None], wait: float = 20) -> tuple[list[str], list[str]]:
+    """What each party's side ended with, and who got as far as agreeing."""
+    ends, agreed = ["" for _ in sessions], []
+
+    async def nothing(runtime: object) -> None:
+        raise AssertionError("the computation began")
+
+    def side(party: int) -> None:
+        def book(run: str) -> None:
+            agreed.append(NAMES[party])
+            raise SessionError("stopped by the test")
+
+        try:
+            run_party(sessions[party], party, identities[party], nothing, bits=8, agreed=book, wait=wait, listen="127.0.0.1")
+        except SessionError as error:
+            ends[party] = str(error)
+
+    threads = [threading.Thread(target=side, args=(party,)) for party in range(len(sessions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return ends, agreed
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Consortium:
+    return Consortium(tmp_path, policy={"secure": "exact"})
+
+
+def identities(parties: Consortium) -> list[Identity | None]:
+    return [Identity(str(parties.folder / f"{name}.crt"), str(parties.folder / f"{name}.key")) for name in NAMES]
+
+
+def test_parties_with_one_session_agree(parties: Consortium) -> None:
+    """With the right certificates at least one gets to the moment of charging; there it stops here, and all end."""
+    ends, agreed = together([parties.session] * 3, identities(parties))
+    assert agreed
+    assert all("stopped by the test" in end for end in ends), ends
+
+
+def test_sessions_that_differ_are_told_apart(parties: Consortium) -> None:
+    """A party with another session stops all; the message names what differs; nobody gets to the moment of charging."""
+    other = Session.model_validate(parties.session.model_dump() | {"alpha": 9})
+    ends, agreed = together([parties.session, other, parties.session], identities(parties))
+    assert not set(agreed) - {"clinic", "registry"}
+    assert len(agreed) == 0
+    assert all(ends)
+    assert any("`alpha` is 9 there and 8 here" in end for end in ends), ends
+
+
+def test_a_stranger_is_not_let_in(parties: Consortium) -> None:
+    """Who has another certificate than the session names for a party is talked to on neither side of a connection."""
+    (parties.folder / "evil").mkdir()
+    certificate, key = certify(parties.folder / "evil", "registry")
+    ends, agreed = together([parties.session] * 3, [*identities(parties)[:2], Identity(str(certificate), str(key))], wait=3)
+    assert agreed == []
+    assert "does not have the certificate that the session names for party 2 (registry)" in ends[0] + ends[1]
+
+
+def test_a_party_cannot_pass_for_another(parties: Consortium) -> None:
+    """The hospital's key does not open the registry's place: a certificate of the session, but not of that party."""
+    own = identities(parties)
+    ends, agreed = together([parties.session] * 3, [own[0], own[1], own[1]], wait=3)
+    assert agreed == []
+    assert all(ends)
+
+
+def test_waiting_ends(parties: Consortium) -> None:
+    """Who does not come is named after the time one was ready to wait."""
+    with pytest.raises(SessionError, match=r"party 1 \(hospital\), party 2 \(registry\) did not join within 1 s"):
+        run_party(parties.session, 0, identities(parties)[0], None, bits=8, wait=1, listen="127.0.0.1")  # type: ignore[arg-type]
