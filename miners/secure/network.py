@@ -19,6 +19,7 @@ import json
 import secrets
 import ssl
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,10 +45,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a party sent while the protocol ran, and how long that took, sharing of inputs included."""
+    """What a party sent while the protocol ran, and how long that took, sharing of inputs included; by the clock and by the processor."""
 
     bytes_sent: int
     seconds: float
+    processor_seconds: float
 
 
 class _Peer(asyncio.Protocol):
@@ -364,9 +366,9 @@ async def _party(
         watching = loop.create_task(network.watch(session.timeout))
         try:
             runtime = await network.start(bits)
-            began = loop.time()
+            began, busy = time.perf_counter(), time.process_time()
             result = await protocol(runtime)
-            traffic = Traffic(sum(peer.nbytes_sent for peer in network.peers.values()), loop.time() - began)
+            traffic = Traffic(sum(peer.nbytes_sent for peer in network.peers.values()), time.perf_counter() - began, time.process_time() - busy)
             await network.finish()
         finally:
             watching.cancel()
