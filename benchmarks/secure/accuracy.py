@@ -19,13 +19,14 @@ import pandas as pd
 from benchmarks.datasets import load, stratified_folds
 from miners.secure import SecureID3
 from miners.secure.plain import plain_id3
-from miners.secure.task import Holding, Task, hold, to_tree
-from pinq.parts import Values
+from miners.secure.rules import Budget
+from miners.secure.task import Branch, Holding, Task, hold, to_tree
 from pinq.schema import Categorical, Schema
 
 HOLDERS = 4
 EPSILONS = ("0.25", "0.5", "1", "2", "4")
-DEPTHS = {"car": 3, "adult": 3}
+DEPTHS = {"car": 3, "adult": 2}
+STOP_SHARE = Fraction(1, 20)
 FOLDS = 10
 
 
@@ -35,15 +36,8 @@ def secure(epsilon: str, depth: int, colluding: int) -> Callable[[Sequence[pd.Da
 
 
 def alone(epsilon: str, depth: int) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
-    """The same tree where each holder releases its own counts with noise of its own, as without secure aggregation: the sum has four times the variance.
-
-    Scores need the counts of every candidate: all its histograms share the level's loss.
-    """
-
-    def fit(tables: Sequence[pd.DataFrame], target: str, schema: Schema) -> Any:
-        return _noisy_counts(tables, target, schema, float(epsilon), depth)
-
-    return fit
+    """The same rules where each holder sends its own counts with noise of its own: every sum has four noises, and every candidate's histogram needs a share of the loss."""
+    return lambda tables, target, schema: _from_noisy_counts(tables, target, schema, Budget.spread(Fraction(epsilon), depth))
 
 
 def exact(depth: int) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
@@ -51,7 +45,7 @@ def exact(depth: int) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
 
     def fit(tables: Sequence[pd.DataFrame], target: str, schema: Schema) -> Any:
         task = Task.of(schema, target, [len(table) for table in tables])
-        return to_tree(task, plain_id3(task, Holding.joined([hold(task, table) for table in tables]), Fraction(1, 20), 8))
+        return to_tree(task, plain_id3(task, Holding.joined([hold(task, table) for table in tables]), STOP_SHARE, 8))
 
     return fit
 
@@ -99,44 +93,42 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 
 def _coarse(schema: Schema, target: str, rows: pd.DataFrame) -> tuple[Schema, pd.DataFrame]:
     """Categorical columns only, missing values as a value of their own: every method splits in the same way."""
-    kept = {name: column for name, column in schema.columns.items() if isinstance(column, Categorical)}
+    kept = {name: column for name, column in schema.columns.items() if isinstance(column, Categorical) and name != "fold"}
     rows = rows[list(kept)].dropna(subset=[target])
     columns = {name: Categorical(values=column.values, nullable=column.nullable and name != target) for name, column in kept.items()}
     return Schema(columns=columns, max_rows=schema.max_rows), rows
 
 
-def _noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Schema, epsilon: float, depth: int) -> Any:
-    from miners.node import Node
-    from miners.tree import Tree
-
+def _from_noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Schema, budget: Budget) -> Any:
     task = Task.of(schema, target, [len(table) for table in tables])
-    holdings = [hold(task, table) for table in tables]
-    random = np.random.default_rng()
-    level_loss, vote = 0.8 * epsilon / max(1, depth), 0.2 * epsilon
-    nodes: list[Node | None] = [None]
+    holdings, random = [hold(task, table) for table in tables], np.random.default_rng()
+    tree, most = [Branch()], 0.0
     waiting = [(0, [np.ones(one.places.shape[1], dtype=bool) for one in holdings], tuple(range(len(task.sizes))))]
 
-    def counts(inside: Sequence[np.ndarray], attribute: int, loss: float) -> np.ndarray:
-        table = np.zeros((task.sizes[attribute], task.classes))
-        for one, rows in zip(holdings, inside, strict=True):
-            np.add.at(table, (one.places[attribute, rows], one.places[-1, rows]), 1)
-            table += random.geometric(1 - np.exp(-loss), table.shape) - random.geometric(1 - np.exp(-loss), table.shape)
-        return table
+    def noisy(exact: list[np.ndarray], loss: float) -> np.ndarray:
+        shape, stay = (len(exact), *np.shape(exact[0])), 1 - np.exp(-loss)
+        return (np.array(exact) + random.geometric(stay, shape) - random.geometric(stay, shape)).sum(axis=0)
+
+    def scored(inside: list[np.ndarray], attribute: int, loss: float) -> float:
+        shape = (task.sizes[attribute], task.classes)
+        cells = [np.ravel_multi_index((one.places[attribute, rows], one.places[-1, rows]), shape) for one, rows in zip(holdings, inside, strict=True)]
+        return float(noisy([np.bincount(one, minlength=shape[0] * shape[1]).reshape(shape) for one in cells], loss).max(axis=1).sum())
 
     while waiting:
         place, inside, remaining = waiting.pop(0)
-        if depth == 0 or not remaining or len(task.sizes) - len(remaining) == depth:
-            votes = np.zeros(task.classes)
-            for one, rows in zip(holdings, inside, strict=True):
-                votes += np.bincount(one.places[-1, rows], minlength=task.classes)
-                votes += random.geometric(1 - np.exp(-vote), task.classes) - random.geometric(1 - np.exp(-vote), task.classes)
-            nodes[place] = Node(counts=tuple(float(number == votes.argmax()) for number in range(task.classes)))
+        leaf = len(task.sizes) - len(remaining) == budget.depth
+        if not leaf:
+            size = float(noisy([np.array(rows.sum()) for rows in inside], float(budget.size)))
+            most = most or size
+            leaf = size <= float(STOP_SHARE) * most
+        if leaf:
+            votes = noisy([np.bincount(one.places[-1, rows], minlength=task.classes) for one, rows in zip(holdings, inside, strict=True)], float(budget.vote))
+            tree[place] = Branch(label=int(votes.argmax()))
             continue
-        chosen = max(remaining, key=lambda one: counts(inside, one, level_loss / len(remaining)).max(axis=1).sum())
-        children = tuple(range(len(nodes), len(nodes) + task.sizes[chosen]))
-        nodes[place] = Node(split=Values(task.splits[chosen].column), children=children)
+        chosen = max(remaining, key=lambda one: scored(inside, one, float(budget.choice) / len(remaining)))
+        tree[place] = Branch(chosen, tuple(range(len(tree), len(tree) + task.sizes[chosen])))
         for value in range(task.sizes[chosen]):
             below = [rows & (one.places[chosen] == value) for one, rows in zip(holdings, inside, strict=True)]
-            waiting.append((len(nodes), below, tuple(one for one in remaining if one != chosen)))
-            nodes.append(None)
-    return Tree(task.schema, target, [node for node in nodes if node is not None])
+            waiting.append((len(tree), below, tuple(one for one in remaining if one != chosen)))
+            tree.append(Branch())
+    return to_tree(task, tree)
