@@ -34,6 +34,7 @@ from pinq.composition import Demand
 from pinq.engine import DuckDBEngine, ListRequest, Moments, TableRequest
 from pinq.epsilon import exact, show, to_nano
 from pinq.errors import EngineError, QueryError
+from pinq.key_locks import KeyLocks
 from pinq.ledger import Ledger
 from pinq.mechanisms import laplace
 from pinq.parts import PartSet, Spec
@@ -41,7 +42,6 @@ from pinq.queries import MAX_CANDIDATES, Answer, Preview, Request, columns_of
 from pinq.schema import Numeric, Schema
 from pinq.scores import ClassCount, require_score
 from pinq.selection import Selection
-from pinq.turns import Turns
 
 __all__ = ["Curator"]
 
@@ -85,7 +85,7 @@ class Curator:
 
     def __init__(self, schema: Schema, ledger: Ledger, engine: DuckDBEngine) -> None:
         self.schema, self.ledger, self._engine = schema, ledger, engine
-        self._turns = Turns()
+        self._working = KeyLocks()
 
     def ask(self, analyst: str, request: Request) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
@@ -103,7 +103,7 @@ class Curator:
         body = {"verb": request.verb, "about": work.about, "question": hashlib.sha256(text.encode()).hexdigest()[:32]}
         if isinstance(request.score, ClassCount):
             body["classes"] = request.score.target
-        with self._turns.take((analyst, request.id)):
+        with self._working.take((analyst, request.id)):
             return self._once(analyst, request, work, body)
 
     def _once(self, analyst: str, request: Request, work: _Work, body: dict[str, Any]) -> Answer:

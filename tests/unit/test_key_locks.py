@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pinq.errors import EngineError
+from pinq.key_locks import KeyLocks
 from pinq.queries import Request
-from pinq.turns import Turns
 
 WAIT = 20
 
@@ -23,11 +23,11 @@ def count(id: str) -> Request:
 
 def test_one_at_a_time_for_each_key() -> None:
     """Others do not wait; nothing is left, whatever went wrong inside."""
-    turns, inside, most = Turns(), dict.fromkeys("ab", 0), dict.fromkeys("ab", 0)
+    locks, inside, most = KeyLocks(), dict.fromkeys("ab", 0), dict.fromkeys("ab", 0)
 
     def work(number: int) -> None:
         key = "ab"[number % 2]
-        with turns.take(key):
+        with locks.take(key):
             inside[key] += 1
             most[key] = max(most[key], inside[key])
             inside[key] -= 1
@@ -38,9 +38,9 @@ def test_one_at_a_time_for_each_key() -> None:
         failed = [future.exception() is not None for future in [pool.submit(work, number) for number in range(600)]]
     assert sum(failed) == 200
     assert most == {"a": 1, "b": 1}
-    assert len(turns) == 0
-    with turns.take("a"), turns.take("b"):
-        assert len(turns) == 2
+    assert len(locks) == 0
+    with locks.take("a"), locks.take("b"):
+        assert len(locks) == 2
 
 
 class Gated:
@@ -71,9 +71,9 @@ def session(in_memory: Callable[..., Any]) -> Any:
 
 def waiting(session: Any, users: int) -> None:
     """Until so many are inside the curator with one request."""
-    turns = session._curator._turns
+    locks = session._curator._working
     for _ in range(1000 * WAIT):
-        if sum(turn.users for turn in list(turns._turns.values())) >= users:
+        if sum(one.users for one in list(locks._locks.values())) >= users:
             return
         threading.Event().wait(0.001)
     raise AssertionError("they did not come")
@@ -93,7 +93,7 @@ def test_a_request_that_comes_twice_is_computed_once(session: Any) -> None:
         other.result(WAIT)
     assert one == two
     assert engine.calls == 2
-    assert len(session._curator._turns) == 0
+    assert len(session._curator._working) == 0
     assert float(session.budget().spent) == 0.002
 
 
