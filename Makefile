@@ -71,7 +71,7 @@ examples: $(READY) ## what else there is to see: distances between categories, o
 	$(BIN)/python examples/three_holders.py
 
 reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism (results in benchmarks/results/dilca)
-	$(BIN)/python -m benchmarks.dilca.reproduce
+	$(BIN)/python -m benchmarks.dilca.reproduce $(ARGS)
 
 reproduce-topdown: $(READY) ## figures 1 to 3 of the DP-TopDown paper, four holders; goes on where it stopped (ARGS=--quick: minutes)
 	$(BIN)/python -m benchmarks.topdown $(ARGS)
