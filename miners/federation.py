@@ -112,6 +112,7 @@ class Federation:
             ``patience`` seconds, then gives up. ``"drop"`` goes on without it. A request that is malformed is an error in any case.
             How slow a holder may be before it has failed, its handle says: ``timeout`` of ``pinq.connect``.
         patience: Seconds to wait for a holder that is out of reach.
+        say: Called with a line of text after each round, and when a holder is waited for or dropped; ``print``, for example.
 
     Attributes:
         schema: The public columns that all of them declare; ``max_rows`` is the sum, adjacency and privacy unit are the first holder's.
@@ -133,7 +134,14 @@ class Federation:
         {'north': 0.5, 'south': 0.5}
     """
 
-    def __init__(self, handles: Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable], *, on_failure: Rule = "fail", patience: float = 300.0) -> None:
+    def __init__(
+        self,
+        handles: Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable],
+        *,
+        on_failure: Rule = "fail",
+        patience: float = 300.0,
+        say: Callable[[str], object] | None = None,
+    ) -> None:
         if on_failure not in get_args(Rule):
             raise QueryError(f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'. Nothing was spent.")
         if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
@@ -141,6 +149,7 @@ class Federation:
         self._handles = _named(handles)
         self.schema = agreed_schema({name: handle.schema for name, handle in self._handles.items()})
         self.on_failure, self.patience = on_failure, float(patience)
+        self._say: Callable[[str], object] = (lambda _: None) if say is None else say
         self.dropped: list[Dropped] = []
         self.rounds, self.requests = 0, dict.fromkeys(self._handles, 0)
         self._before: dict[str, Fraction | None] = dict.fromkeys(self._handles, Fraction(0))
@@ -191,11 +200,13 @@ class Federation:
         Returns:
             For each question the answers by holder; of a holder that was dropped meanwhile there is none.
         """
+        began = time.monotonic()
         jobs = [(place, name) for place, question in enumerate(questions) for name in self.holders if name in question.epsilon]
         for _, name in jobs:
             self.requests[name] += 1
         answers = self._together([(name, partial(questions[place].ask, name)) for place, name in jobs])
         self.rounds += 1
+        self._say(f"round {self.rounds}: {len(jobs):,} requests answered in {time.monotonic() - began:.1f} s")
         found: list[dict[str, Any]] = [{} for _ in questions]
         for (place, name), answer in zip(jobs, answers, strict=True):
             if name in self.holders:
@@ -244,7 +255,7 @@ class Federation:
 
     def _together(self, calls: Sequence[tuple[str, Callable[[bool], Any]]]) -> list[Any]:
         """Makes all calls at once; the answers in order, errors among them where their holders are dropped."""
-        answers = _at_once([partial(self._persist, call) for _, call in calls], AT_ONCE * len(self._handles))
+        answers = _at_once([partial(self._persist, name, call) for name, call in calls], AT_ONCE * len(self._handles))
         causes = {name: answer for (name, _), answer in zip(calls, answers, strict=True) if isinstance(answer, PinqError)}
         if causes:
             if set(causes) == {name for name, _ in calls} and all(isinstance(cause, QueryError) for cause in causes.values()):
@@ -252,7 +263,7 @@ class Federation:
             self._give_up(causes)
         return answers
 
-    def _persist(self, call: Callable[[bool], Any]) -> Any:
+    def _persist(self, name: str, call: Callable[[bool], Any]) -> Any:
         """One holder's answer or its error, after waiting where the rule says so."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
@@ -263,6 +274,7 @@ class Federation:
                     return error
                 # What did not come back may have been charged: the same question is not paid for twice.
                 again = True
+                self._say(f"waiting for {name}, {end - time.monotonic():.0f} s more at most: {error}")
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except PinqError as error:
@@ -273,7 +285,10 @@ class Federation:
         if len(self._handles) == 1:
             raise next(iter(causes.values()))
         if self.on_failure == "drop":
-            self.dropped += [Dropped(name, self.rounds, str(cause)) for name, cause in causes.items()]
+            gone = [Dropped(name, self.rounds, str(cause)) for name, cause in causes.items()]
+            self.dropped += gone
+            for one in gone:
+                self._say(str(one))
             if self.holders:
                 return
         spent = self.spent()

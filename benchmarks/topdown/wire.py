@@ -78,7 +78,10 @@ def main() -> None:
 def fit(place: Path, port: int, tokens: list[str], params: dict[str, Any]) -> dict[str, Any]:
     """One fit: what it took."""
     relays = [Relay(port) for _ in tokens]
-    handles = [pinq.connect(f"https://127.0.0.1:{relay.port}/adult{number}", token=token, verify=place / "authority.pem") for number, (relay, token) in enumerate(zip(relays, tokens, strict=True))]
+    handles = [
+        pinq.connect(f"https://127.0.0.1:{relay.port}/adult{number}", token=token, verify=place / "authority.pem")
+        for number, (relay, token) in enumerate(zip(relays, tokens, strict=True))
+    ]
     before = [(relay.up, relay.down) for relay in relays]
     with Federation(handles) as federation:
         began = time.perf_counter()
@@ -94,7 +97,8 @@ def publish_share(place: Path, number: int) -> str:
     rows = pd.read_parquet(ROOT / "data" / "adult.parquet")
     owner = np.random.default_rng(HOLDERS).integers(0, HOLDERS, len(rows))
     rows[owner == number].to_parquet(place / f"adult{number}.parquet", index=False)
-    policy = pinq.load_policy(ROOT / "policies" / "adult.yaml").model_copy(update={"dataset": f"adult{number}", "source": f"adult{number}.parquet", "cap": 10**4, "max_rows": 10_000})
+    own = {"dataset": f"adult{number}", "source": f"adult{number}.parquet", "cap": 10**4, "max_rows": 10_000}
+    policy = pinq.load_policy(ROOT / "policies" / "adult.yaml").model_copy(update=own)
     (place / f"adult{number}.yaml").write_text(policy.to_yaml(), encoding="utf-8")
     return grant(place / f"adult{number}.yaml", "coordinator", 10**3).token
 
@@ -105,7 +109,8 @@ def serve(place: Path, stack: ExitStack) -> int:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     policies = [str(place / f"adult{number}.yaml") for number in range(HOLDERS)]
-    command = [sys.executable, "-m", "pinq.cli", "serve", *policies, "--port", str(port), "--host", "127.0.0.1", "--tls-cert", str(place / "cert.pem"), "--tls-key", str(place / "key.pem")]
+    command = [sys.executable, "-m", "pinq.cli", "serve", *policies, "--port", str(port), "--host", "127.0.0.1"]
+    command += ["--tls-cert", str(place / "cert.pem"), "--tls-key", str(place / "key.pem")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(process.wait)
     stack.callback(process.terminate)

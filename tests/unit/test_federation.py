@@ -180,13 +180,15 @@ def test_one_holder_fails_with_its_own_error() -> None:
 
 
 def test_a_holder_that_fails_can_be_dropped() -> None:
-    three = Federation({"north": handle(), "south": exhausted(), "west": handle()}, on_failure="drop")
+    said: list[str] = []
+    three = Federation({"north": handle(), "south": exhausted(), "west": handle()}, on_failure="drop", say=said.append)
     parts = three.parts()
     assert list(parts.noisy_count(epsilon=0.25)) == three.holders == ["north", "west"]
     assert list(parts.partition(Values("y")).noisy_count(epsilon=0.25)) == ["north", "west"]
     (dropped,) = three.dropped
     assert (dropped.holder, dropped.after) == ("south", 0)
     assert "south was dropped after 0 rounds: This would cost" in repr(three)
+    assert said[0] == str(dropped)
 
 
 def test_a_federation_of_nobody_fails() -> None:
@@ -207,9 +209,11 @@ def test_a_malformed_question_is_an_error_under_every_rule(rule: Any) -> None:
 def test_waiting_asks_again_and_pays_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that were charged and lost on the way are taken from what is stored."""
     monkeypatch.setattr(miners.federation, "FIRST_PAUSE", 0.001)
-    both = Federation([handle(), through(lost(3))], on_failure="wait")
+    said: list[str] = []
+    both = Federation([handle(), through(lost(3))], on_failure="wait", say=said.append)
     assert len(both.parts().noisy_count(epsilon=0.25)) == 2
     assert set(both.spent().values()) == {Fraction(1, 4)}
+    assert [line[:20] for line in said] == ["waiting for holder 2"] * 3 + ["round 1: 2 requests "]
 
 
 def test_waiting_ends_when_patience_does() -> None:
