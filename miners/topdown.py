@@ -40,6 +40,7 @@ SIZE_SHARE = 50  # one part in so many of epsilon goes into each holder's size
 MOST_NODES = 2**16
 MOST_DEPTH = 60
 CERTAINTY = 0.25
+MOST_DECAYS = 6  # halved more often, a share is too thin to be of use
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,9 @@ class DPTopDown(TreeClassifier):
             ``"noisy_counts"`` (histograms of all splitting functions from all holders), ``"single"`` (one holder).
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (rows that a vote gets right).
         max_nodes: The most nodes that are split.
-        leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and below 1. None for a sixth ("turns") or a half, as in the paper.
-        budget: ``"uniform"``, every depth as much, or ``"decay"``, each half of the one above. None for "uniform" ("turns") or "decay".
+        leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and below 1. None for a sixth ("turns") or a quarter; the paper has a half.
+        budget: ``"uniform"``, every depth as much, or ``"decay"``, each half of the one above. None for "decay" where growth is best-first and at
+            most six levels deep, else "uniform".
         max_depth: The most splits on a way, 0 to 60. None for what public facts let expect to be of use.
         attributes: Columns to split by; None for all but the target.
         splits: The splitting functions, by column, where the default is not wanted: thresholds of a numeric column or how many evenly spaced ones, values
@@ -313,5 +315,6 @@ class DPTopDown(TreeClassifier):
     def _best_first(self, schema: Schema, target: str) -> BestFirst:
         names = attribute_names(schema, target, self.attributes)
         depth = max(2, levels_carried(schema, names, schema.max_rows, self.epsilon)) if self.max_depth is None else self.max_depth
-        leaves = self._leaves(Fraction(1, 2))
-        return BestFirst.spread(exact(to_nano(self.epsilon)), leaves, depth, decay=self.budget != "uniform", max_nodes=self.max_nodes, at_once=self.at_once)
+        leaves = self._leaves(Fraction(1, 4))
+        decay = depth <= MOST_DECAYS if self.budget is None else self.budget == "decay"
+        return BestFirst.spread(exact(to_nano(self.epsilon)), leaves, depth, decay=decay, max_nodes=self.max_nodes, at_once=self.at_once)

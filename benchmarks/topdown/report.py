@@ -32,22 +32,21 @@ SHADES = (1.0, 0.7, 0.45, 0.25)
 def write(figures: Iterable[Figure], cells: pd.DataFrame, folder: Path) -> list[str]:
     """Writes everything that there are cells for; returns the names of the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = {one: summary(own, list(one.learners)) for one in figures if len(own := cells[cells["figure"] == one.key])}
+    tables = {one.key: (one, summary(own, list(one.learners))) for one in figures if len(own := cells[cells["figure"] == one.key])}
     written = []
-    for figure, table in found.items():
-        table.to_csv(folder / f"{figure.key}.csv", index=False, float_format="%.5g")
-        written.append(f"{figure.key}.csv")
-    tables = {figure.key: (figure, table) for figure, table in found.items()}
+    for key, (_, table) in tables.items():
+        table.to_csv(folder / f"{key}.csv", index=False, float_format="%.5g")
+        written.append(f"{key}.csv")
     for key, (figure, table) in tables.items():
         if key.startswith("fig1"):
             written.append(_picture(folder / f"{key}.png", figure, [("", 1.0, table)], log=False))
         if key.startswith("fig2"):
             exact = tables.get(f"exact-{figure.data}")
             written.append(_picture(folder / f"{key}.png", figure, [("", 1.0, table)], exact=None if exact is None else float(exact[1]["mean"].iloc[0])))
-            sizes = sorted((one for one in found if one.key.startswith(f"fig3-{figure.data}-")), key=lambda one: -one.fraction)
+            sizes = sorted((one for other, one in tables.items() if other.startswith(f"fig3-{figure.data}-")), key=lambda one: -one[0].fraction)
             if sizes:
-                whole = table[table["algorithm"].isin(list(sizes[0].learners))]
-                series = [(", 100 %", 1.0, whole), *((f", {100 * one.fraction:g} %", shade, found[one]) for one, shade in zip(sizes, SHADES[1:], strict=False))]
+                whole = table[table["algorithm"].isin(list(sizes[0][0].learners))]
+                series = [(", 100 %", 1.0, whole), *((f", {100 * one.fraction:g} %", shade, few) for (one, few), shade in zip(sizes, SHADES[1:], strict=False))]
                 written.append(_picture(folder / f"fig3-{figure.data}.png", figure, series, title=f"Figure 3, {figure.data}: test accuracy by share of the training rows"))
     return written
 
