@@ -112,7 +112,8 @@ def table(found: Sequence[dict[str, Any]]) -> str:
             ratio = {key: "" if best[key] is None else f"{least[key] / best[key]:.2f}" for key in best}
             sharing = f"{min(one['sharing'] for one in cells):.2f}" if form in ("sid3", "sid3t", "sid3s") else ""
             bits = _bits(name) if form in ("sid3", "sid3p", "sid3t") else ""
-            shown = [name, bits, form, len(cells), f"{least['seconds']:.2f}", ratio["seconds"], f"{least['processor']:.2f}", ratio["processor"], sharing, f"{least['bytes'] / 1e6:.2f}"]
+            times = [f"{least['seconds']:.2f}", ratio["seconds"], f"{least['processor']:.2f}", ratio["processor"], sharing]
+            shown = [name, bits, form, len(cells), *times, f"{least['bytes'] / 1e6:.2f}"]
             lines.append(f"| {' | '.join(map(str, shown))} |")
         if name in PAPER:
             sid3, sid3t, sid3p, bits_ = PAPER[name]

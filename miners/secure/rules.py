@@ -116,11 +116,14 @@ class Budget:
 
     @classmethod
     def spread(cls, epsilon: Fraction, depth: int) -> Budget:
-        """A fifth for the classes of leaves; of the rest a fifth for sizes, the others for choices, level by level the same."""
+        """Half for the classes of leaves; of the rest a tenth for sizes, the others for choices, level by level the same.
+
+        Found on Car with four holders, where a fifth for classes lost ten points at epsilon 0.25; on Adult it hardly matters.
+        """
         if depth == 0:
             return cls(Fraction(0), Fraction(0), epsilon, 0)
-        each = epsilon * Fraction(4, 5) / depth
-        return cls(each / 5, each * 4 / 5, epsilon / 5, depth)
+        each = epsilon / 2 / depth
+        return cls(each / 10, each * 9 / 10, epsilon / 2, depth)
 
     @property
     def total(self) -> Fraction:

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 
 from miners.secure.arithmetic import Arithmetic, Shares
-from miners.secure.field_matrix import matrix_product
 from miners.secure.task import Holding, Task
 
 __all__ = ["LocalTables", "Path", "Records", "Source"]
@@ -111,10 +110,7 @@ class Records:
         masks = await self._descend(paths)
         members = await members_of_classes(self._arithmetic, masks, self.labels)
         wanted = [self._task.columns(row) for row in attributes]
-        modulus = self._arithmetic.modulus
-        return await self._arithmetic.product(
-            lambda u, s: np.concatenate([matrix_product(s[columns], one.T, modulus) for one, columns in zip(u, wanted, strict=True)]), members, self.values
-        )
+        return await self._arithmetic.product(lambda u, s: np.concatenate([s[columns] @ one.T for one, columns in zip(u, wanted, strict=True)]), members, self.values)
 
     async def _descend(self, paths: Sequence[Path]) -> Shares:
         """Masks of the nodes of a level, shape (nodes, rows), from those of the level above."""
