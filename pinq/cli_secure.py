@@ -78,7 +78,7 @@ def draft(
 @guarded
 def show(session: SessionFile, as_json: AsJson = False) -> None:
     """Show a session's hash, its parties and all that it will open. Every party compares the hash with the others, by telephone say."""
-    from miners.secure.mpyc_runtime import SECURITY, threshold_of
+    from miners.secure.mpyc_runtime import field_bits, threshold_of
     from miners.secure.session import load_session
 
     found = load_session(session)
@@ -89,8 +89,8 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
     lines = [f"{found.session}: {found.protocol}, to predict `{found.target}` from {len(found.task.splits)} attributes", f"hash {found.digest}", "opens"]
     lines += [f"  {one}" for one in found.opened]
     lines += ["parties"] + [f"  {number}  {one.name}  {one.host}:{one.port}, at most {one.rows:,} rows" for number, one in enumerate(found.parties)]
-    pooled = threshold_of(len(found.parties))
-    lines += [f"Any {pooled} of them together learn nothing else; {pooled + 1} who pool their shares could. Numbers of {bits} bits in a field of {bits + SECURITY + 2}."]
+    pooled, size = threshold_of(len(found.parties)), field_bits(bits, len(found.parties))
+    lines += [f"Any {pooled} of them together learn nothing else; {pooled + 1} who pool their shares could. Numbers of {bits} bits in a field of {size}."]
     if found.noise != "none":
         lines += [f"Epsilon {found.epsilon}, also to any {found.trusted_noise} who pool the noise that they drew."]
     typer.echo("\n".join(printable(line) for line in lines))

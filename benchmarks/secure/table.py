@@ -21,8 +21,7 @@ import pandas as pd
 from benchmarks.datasets import load
 from miners.secure.bounds import gini_bits
 from miners.secure.local import free_ports, run_processes
-from miners.secure.mpyc_runtime import SECURITY
-from miners.secure.protocols import Part  # noqa: F401  (imported before the clock runs)
+from miners.secure.mpyc_runtime import field_bits
 from miners.secure.session import Member, Session
 from miners.secure.task import hold
 
@@ -147,4 +146,4 @@ def _bits(name: str) -> str:
     schema, target, rows = load(name)
     sizes = [column.codes for column in (schema.columns[one] for one in schema.columns if one != target)]
     bits = gini_bits(sizes, len(rows), 8)
-    return f"{bits} ({bits + SECURITY + 2})"
+    return f"{bits} ({field_bits(bits, PARTIES)})"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
 import socket
 import subprocess
@@ -20,6 +22,8 @@ from miners.secure.task import Holding
 from pinq.errors import SessionError
 
 __all__ = ["Assignment", "free_ports", "run_processes", "run_simulation"]
+
+FIRST_PORT, PORTS = 20_000, 12_000
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,13 @@ def run_processes(
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Ports of this machine that nobody uses; each process looks in another place first, below those that systems give to outgoing connections."""
+    found: list[int] = []
+    for offset in range(PORTS):
+        port = FIRST_PORT + (10 * os.getpid() + offset) % PORTS
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise SessionError(f"{count} free ports are needed between {FIRST_PORT} and {FIRST_PORT + PORTS}.")

@@ -6,10 +6,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import sys
+import threading
 import warnings
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -18,9 +21,10 @@ import numpy as np
 
 from pinq.errors import QueryError
 
-__all__ = ["SECURITY", "collecting_less", "install", "mpyc", "new_loop", "simulate", "threshold_of"]
+__all__ = ["collecting_less", "field_bits", "install", "mpyc", "run_to_end", "simulate", "threshold_of"]
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
+_ONE_AT_A_TIME = threading.Lock()  # MPyC knows one runtime for each process
 
 
 @cache
@@ -30,19 +34,20 @@ def mpyc() -> Any:
     quiet = logging.NullHandler()
     root.addHandler(quiet)  # so that MPyC finds logging configured
     sys.argv = [arguments[0], "--no-log"]
-    policy = asyncio.get_event_loop_policy()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
+            policy = asyncio.get_event_loop_policy()
             import mpyc.runtime as module
-        module.mpc._loop.close()
+
+            module.mpc._loop.close()
+            asyncio.set_event_loop_policy(policy)
+            asyncio.set_event_loop(None)
     except ImportError:
         raise QueryError("secure computation needs MPyC: pip install 'pinq-miners[secure]'.") from None
     finally:
         sys.argv = arguments
         root.removeHandler(quiet)
-        asyncio.set_event_loop_policy(policy)
-        asyncio.set_event_loop(None)
     module.pickle = _Codec
     return module
 
@@ -70,31 +75,64 @@ def threshold_of(parties: int) -> int:
     return (parties - 1) // 2
 
 
-def install(party: int, peers: Sequence[Any], *, bits: int, kind: Callable[..., Any] | None = None) -> Any:
+def field_bits(bits: int, parties: int) -> int:
+    """The size of the prime field in which numbers of so many bits are compared."""
+    return bits + _mask_bits(parties) + 2
+
+
+def _mask_bits(parties: int) -> int:
+    """Bits by which a mask is longer than what it hides.
+
+    A mask is the sum of one pseudorandom number for each set of parties that could be honest; of colluders the last such number is unknown, and
+    MPyC makes each as many bits shorter as there are sets, rounded up.
+    """
+    return SECURITY + math.comb(parties, threshold_of(parties)).bit_length()
+
+
+def install(party: int, peers: Sequence[Any], *, bits: int) -> Any:
     """A runtime for this party, in the running event loop, in the place of any other one of this process.
 
     Args:
         party: This party's number.
         peers: MPyC's description of each party, this one included.
         bits: The largest bit length that will be compared.
-        kind: MPyC's ``Runtime`` or a class below it.
     """
     module = mpyc()
     alone = len(peers) == 1
     options = Namespace(
         threshold=threshold_of(len(peers)), no_log=True, no_async=alone, no_prss=False, no_barrier=True, ssl=False,
-        sec_param=SECURITY, bit_length=32, mix32_64bit=False, workers=0,
+        sec_param=_mask_bits(len(peers)), bit_length=32, mix32_64bit=False, workers=0,
     )
-    runtime = (kind or module.Runtime)(party, peers, options)
+    runtime = module.Runtime(party, peers, options)
     from mpyc import asyncoro, mpctools, random, secgroups, seclists, secpols, sectypes, statistics
 
     for part in (sectypes, asyncoro, mpctools, seclists, secpols, secgroups, random, statistics):
         part.runtime = runtime
+    sectypes._SecInt.cache_clear()  # a field made for another number of parties may be too small
     _Codec.width = (runtime.SecInt(bits).field.modulus.bit_length() + 7) // 8
     return runtime
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
+def run_to_end(main: Coroutine[Any, Any, Any], *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> Any:
+    """Runs a coroutine in an event loop of its own, also from where one is running already, as in a notebook.
+
+    Errors of steps that were broken off on the way are not printed: what matters of them is raised.
+    """
+
+    def run() -> Any:
+        with asyncio.Runner(loop_factory=loop or _fast_loop) as runner:
+            runner.get_loop().set_exception_handler(lambda loop, context: None)
+            return runner.run(main)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(run).result()
+
+
+def _fast_loop() -> asyncio.AbstractEventLoop:
     """Uvloop's event loop where there is one, else asyncio's."""
     try:
         import uvloop
@@ -105,20 +143,18 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def simulate(work: Callable[[Any], Awaitable[Any]], bits: int) -> Any:
     """Runs a protocol in this process as the one party there is: the same steps on unmasked numbers, for trying and testing. Protects nothing."""
+    module = mpyc()
 
     async def run() -> Any:
-        module = mpyc()
-        runtime = install(0, [module.Party(0)], bits=bits)
-        return await work(runtime)
+        return await work(install(0, [module.Party(0)], bits=bits))
 
-    mpyc()
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return runner.run(run())
+    with _ONE_AT_A_TIME:
+        return run_to_end(run(), loop=asyncio.new_event_loop)
 
 
 @contextmanager
 def collecting_less() -> Iterator[None]:
-    """Python's cyclic garbage collector walks every pending step of a protocol again and again; meanwhile it rests and ``gc.collect`` is ours to call."""
+    """Python's cyclic garbage collector would walk every pending step of a protocol again and again: here it rests, and what runs for long calls ``gc.collect`` now and then."""
     was = gc.isenabled()
     gc.collect()
     gc.freeze()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import json
 import secrets
@@ -24,7 +25,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from miners.secure.mpyc_runtime import collecting_less, install, mpyc, new_loop
+from miners.secure.mpyc_runtime import collecting_less, install, mpyc, run_to_end
 from miners.secure.session import Session
 from pinq.errors import PinqError, SessionError
 
@@ -290,6 +291,7 @@ class _Network:
         """Says now and then that this party lives, and ends the session when another one does not."""
         while True:
             await asyncio.sleep(timeout / 4)
+            gc.collect()
             self.tell_all(alive=True)
             for number, peer in self.peers.items():
                 if self.loop.time() - peer.heard > timeout:
@@ -345,10 +347,9 @@ def run_party(
         SessionError: A party could not be reached, has another session, refused, or broke off. Other errors of ``agreed`` pass through.
     """
     mpyc()
-    with collecting_less(), asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.get_loop().set_exception_handler(lambda loop, context: None)  # broken-off steps of a protocol are reported once, below
+    with collecting_less():
         try:
-            return runner.run(_party(session, party, identity, protocol, bits, agreed, wait, listen, progress))
+            return run_to_end(_party(session, party, identity, protocol, bits, agreed, wait, listen, progress))
         except RuntimeError as error:  # MPyC stops the event loop where a step of a protocol fails, on a message that is none, say
             raise SessionError(f"the computation broke off ({error}). Nothing was opened beyond what the progress showed.") from None
 

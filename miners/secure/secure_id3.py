@@ -13,6 +13,7 @@ import numpy as np
 
 from miners.base import TreeClassifier, whole_number
 from miners.secure.local import free_ports, run_processes, run_simulation
+from miners.secure.mpyc_runtime import field_bits
 from miners.secure.protocols import Outcome
 from miners.secure.session import Member, Session
 from miners.secure.task import hold, to_tree
@@ -94,13 +95,16 @@ class SecureID3(TreeClassifier):
         self.rows = rows
         self.processes = processes
 
+    @property
+    def unspent_(self) -> Fraction:
+        """Nothing: epsilon is charged as a whole before anything is shared."""
+        return Fraction(0)
+
     def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
         """What a session would open, and how large its numbers are, for ``rows`` rows of each party (by default the schema's)."""
         session = self._session(schema, target, [rows or self.rows or schema.max_rows] * parties)
-        from miners.secure.mpyc_runtime import SECURITY
-
         bits = session.rule().bits
-        return SecurePlan(self.protocol, session.opened, bits, bits + SECURITY + 2, None if not session.nano else exact(session.nano))
+        return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), None if not session.nano else exact(session.nano))
 
     def fit(self, tables: Sequence[Any], target: str, *, schema: Schema, lookups: Sequence[Any] = ()) -> SecureID3:
         """Learns from all parties' tables.
