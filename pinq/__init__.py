@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pinq.schema import Numeric as Numeric
     from pinq.schema import PrivacyUnit as PrivacyUnit
     from pinq.schema import Schema as Schema
+    from pinq.scores import AbsoluteError as AbsoluteError
     from pinq.scores import Balance as Balance
     from pinq.scores import ClassCount as ClassCount
     from pinq.scores import Gini as Gini
@@ -69,7 +70,7 @@ _HOMES = {
     "queries": ("Preview",),
     "queryable": ("Budget", "Parts", "PrivateQueryable"),
     "schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
-    "scores": ("Balance", "ClassCount", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),
+    "scores": ("AbsoluteError", "Balance", "ClassCount", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),
     "simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -222,7 +222,7 @@ class Curator:
         if sum(len(candidates) for candidates in request.candidates) > MAX_CANDIDATES:
             raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible. Nothing was spent.")
         lists = () if isinstance(score, ClassCount) and not any(request.candidates) else request.candidates
-        selection = Selection(self.schema, parts, score, lists, request.which, textbook=request.textbook)
+        selection = Selection(self.schema, parts, score, lists, request.which, textbook=request.textbook, each=bool(request.each))
         _require_room(selection.cells())
 
         def release(tables: list[Any], epsilon: Fraction) -> _Released:
@@ -235,9 +235,9 @@ class Curator:
 
         options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else selection.most)
         # P[score of the choice < best - t] <= m exp(-eta t): a bound for both mechanisms.
-        loss = float(selection.span / self._epsilon(nano)) * math.log(options / 0.05) / float(_unit(score))
+        loss = float(selection.span * selection.choices / self._epsilon(nano)) * math.log(options / 0.05) / float(_unit(score))
         error = f"the choice's {score.kind} is within {loss:,.4g} of the best in 95 % of cases"
-        about = _about(f"exp_mech by {score.kind}" + (f" of {score.target}" if getattr(score, "target", None) else ""), parts)
+        about = _about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}" + (f" of {score.target}" if getattr(score, "target", None) else ""), parts)
         return _Work(parts, nano, tuple(selection.tables), selection.moments, release, None, None, error, about)
 
     def _numeric(self, request: Request) -> tuple[str, Numeric]:

@@ -21,7 +21,7 @@ from pinq.epsilon import NANO, show
 from pinq.errors import QueryError
 from pinq.parts import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
 from pinq.schema import Schema
-from pinq.scores import Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 
 __all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "columns_of", "new_id"]
 
@@ -35,7 +35,7 @@ Candidate = Spec | Family | AnyCross
 
 WireSpec = Annotated[Values | Cuts | Groups | Shards | Cross, Field(discriminator="kind")]
 WireCandidate = Annotated[Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping | AnyCross, Field(discriminator="kind")]
-WireScore = Annotated[InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | SquaredError, Field(discriminator="kind")]
+WireScore = Annotated[AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | SquaredError, Field(discriminator="kind")]
 
 
 class _Frozen(BaseModel):
@@ -104,6 +104,7 @@ class Request(_Frozen):
         candidates: For ``exp_mech``: the distinct lists of candidates.
         which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
         textbook: For ``exp_mech``: select as papers do, not as well as we can.
+        each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing epsilon evenly.
         reuse: Whether the stored answer to the identical question will do, at no cost.
     """
 
@@ -116,6 +117,7 @@ class Request(_Frozen):
     candidates: Annotated[tuple[Annotated[tuple[WireCandidate, ...], Field(max_length=MAX_CANDIDATES)], ...], Field(max_length=MAX_CANDIDATES)] = ()
     which: Annotated[tuple[int, ...], Field(max_length=MAX_PARTS)] = (0,)
     textbook: bool = False
+    each: bool | None = None
     reuse: bool | None = None
 
     def to_json(self) -> str:
@@ -133,7 +135,8 @@ class Answer(_Frozen):
 
     Attributes:
         epsilon: What each part was charged, decimal text; the whole collection costs no more.
-        values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in ``chosen``.
+        values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in ``chosen``, -1 for none: with ``each`` as many
+            for every part as the longest list of candidates has.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
         scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
         grid: Distance of neighbouring possible answers.

@@ -111,23 +111,26 @@ class _Verbs:
         numeric = self.schema.numeric(column)
         return self._numbers(request, np.float64, (numeric.number(0), numeric.number(numeric.cells - 1)))
 
-    def exp_mech(self, candidates: Any = (), *, score: Any, epsilon: Loss, textbook: bool = False, reuse: bool = False) -> Any:
+    def exp_mech(self, candidates: Any = (), *, score: Any, epsilon: Loss, textbook: bool = False, each: bool = False, reuse: bool = False) -> Any:
         """Chooses a candidate for each part, better ones more likely.
 
         Args:
             candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and families (``AnyCut``,
                 ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of such lists, one for each part. None with ``ClassCount``.
-            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``, ``SquaredError`` or ``MutualInformation``.
+            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``, ``SquaredError``, ``AbsoluteError`` or ``MutualInformation``.
             epsilon: Loss of all choices together.
             textbook: Select by the exponential mechanism with its general factor 2, as papers do; for reproducing them.
                 Costs the same and is never better.
+            each: Choose a member of every candidate (the median of each of several columns, say) instead of one candidate. All these
+                choices of a part share epsilon evenly.
             reuse: As in ``noisy_count``.
 
         Returns:
             The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts' flat order; None for a part
-            that its own splits leave nothing to choose from. Errors as in ``noisy_count``.
+            that its own splits leave nothing to choose from. With ``each`` a list of choices where there would be one: in the order of the
+            candidates, and as long as the longest list of candidates. Errors as in ``noisy_count``.
         """
-        request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, reuse=reuse)
+        request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse)
         if not len(self._parts):
             return []
         answer = self._session.ask(request)
@@ -136,11 +139,19 @@ class _Verbs:
             chosen: list[Any] = [labels[int(place)] for place in answer.values]
         else:
             chosen = [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
+        if each:
+            choices = len(chosen) // len(self._parts)
+            chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
         return chosen[0] if self._parts.shape == () else chosen
 
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
         """What a call would cost and how exact it would be: ``h.preview("noisy_sum", "age", epsilon=0.1)``. Costs nothing."""
-        build = {"noisy_count": ("epsilon",), "noisy_sum": ("column", "epsilon"), "noisy_avg": ("column", "epsilon"), "exp_mech": ("candidates", "epsilon", "score", "textbook")}
+        build = {
+            "noisy_count": ("epsilon",),
+            "noisy_sum": ("column", "epsilon"),
+            "noisy_avg": ("column", "epsilon"),
+            "exp_mech": ("candidates", "epsilon", "score", "textbook", "each"),
+        }
         if verb not in build:
             raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}. Nothing was spent.")
         if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
@@ -152,7 +163,7 @@ class _Verbs:
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
     def _request(
-        self, verb: str, epsilon: Loss, *, column: Any = None, candidates: Any = (), score: Any = None, textbook: bool = False, reuse: bool = False
+        self, verb: str, epsilon: Loss, *, column: Any = None, candidates: Any = (), score: Any = None, textbook: bool = False, each: bool = False, reuse: bool = False
     ) -> Request:
         nano = to_nano(epsilon)
         if column is not None or verb in ("noisy_sum", "noisy_avg"):
@@ -162,7 +173,7 @@ class _Verbs:
             require_score(score, self.schema)
         return Request.model_construct(
             id=new_id(), verb=verb, epsilon=show(nano), parts=WireParts.of(self._parts), column=column, score=score,
-            candidates=lists if any(lists) else (), which=which, textbook=bool(textbook), reuse=True if reuse else None,
+            candidates=lists if any(lists) else (), which=which, textbook=bool(textbook), each=True if each else None, reuse=True if reuse else None,
         )
 
     def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:

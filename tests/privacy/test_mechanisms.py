@@ -30,7 +30,7 @@ from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
 from pinq.parts import AnyCut, AnyGrouping, Block, Cuts, Groups, Part, PartSet, Shards, Values, bind
 from pinq.policy import Policy
 from pinq.schema import Schema
-from pinq.scores import Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 from pinq.selection import Selection
 from pinq.testing import epsilon_lower_bound
 
@@ -389,6 +389,42 @@ def test_groupings_are_of_the_values_that_a_part_has_left() -> None:
     assert {one.groups for one in drawn if isinstance(one, Groups)} == {(("v",), ("w",))}
     alone = PartSet([Block(Part())]).split(bind(Groups("b", (("u",), ("v", "w"))), schema)).take(np.array([0]))
     assert Selection(schema, alone, MaxClass("y"), [[AnyGrouping("b")]], (0,)).choose(tables[:1], Fraction(1)) == [None]
+
+
+def test_a_member_of_each_family_is_chosen_at_its_part_of_epsilon(weak: Callable[[], None]) -> None:
+    """Two families share an epsilon of 3: two independent choices, each by the law of one at 3/2; noise 30 % too small would show."""
+    schema, families = schema_of(), [AnyGrouping("b"), AnyGrouping("b", seed=1)]
+    parts = PartSet([Block(Part())]).split(bind(Shards(1000), schema))
+    selection = Selection(schema, parts, MaxClass("y"), [families], (0,), each=True)
+    table = np.array([[0, 5], [4, 1], [3, 4]])
+    members = [families[0].member(("u", "v", "w"), side) for side in families[0].sides(3)]
+    scores = [int(sum(table[["uvw".index(str(value)) for value in group]].sum(axis=0).max() for group in one.groups)) for one in members]
+    law = flip_law(scores, 1.5)
+
+    def drawn(runs: int) -> np.ndarray:
+        chosen: list[Any] = []
+        while len(chosen) < 2 * runs:
+            chosen += selection.choose([np.broadcast_to(table, (1000, 3, 2))], Fraction(3))
+        numbers = np.array([members.index(one) for one in chosen])
+        return 3 * numbers[::2] + numbers[1::2]
+
+    assert len(set(scores)) > 1
+    law_is(drawn(4000), np.outer(law, law).ravel())
+    weak()
+    with pytest.raises(AssertionError):
+        law_is(drawn(4000), np.outer(law, law).ravel())
+
+
+def test_a_choice_by_absolute_error_loses_its_epsilon(weak: Callable[[], None]) -> None:
+    """Rows at one end in one cell; a row of the other end comes into that cell of a, alone into a cell of b: their scores part by the whole span."""
+    score = AbsoluteError("z")
+    mechanism = selecting(schema_of(60), score, [Values("a"), Values("b")], Fraction(3, 2))
+    levels = score.levels(schema_of(60))
+    table = np.zeros((2, 3, levels), dtype=np.int64)
+    table[:, 0, 0] = 30
+    neighbour = table.copy()
+    neighbour[0, 0, -1], neighbour[1, 1, -1] = 1, 1
+    holds_and_would_fail(mechanism, [table[0, :2], table[1]], [neighbour[0, :2], neighbour[1]], epsilon=1.5, runs=9000, weaken=weak)
 
 
 @pytest.mark.parametrize("score", [MaxClass("y"), InfoGain("y"), Gini("y"), Balance()], ids=lambda score: score.kind)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pinq.schema import Schema
-from pinq.scores import GINI_UNIT, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, monotone_step_table
+from pinq.scores import GINI_UNIT, AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, monotone_step_table
 from pinq.testing import epsilon_lower_bound, search_sensitivity, small_tables
 
 ROWS = 8
@@ -31,7 +31,7 @@ def of_classes() -> list[Any]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("score", [*of_classes(), Balance(), SquaredError("x")], ids=lambda score: score.kind)
+@pytest.mark.parametrize("score", [*of_classes(), Balance(), SquaredError("x"), AbsoluteError("x")], ids=lambda score: score.kind)
 def test_no_small_table_moves_a_score_further_than_it_declares(score: Any, shape: tuple[int, int]) -> None:
     """Over all tables of at most 8 rows: change <= sensitivity, span <= declared span, and the direction is as declared."""
     schema = schema_of(classes=shape[1])
@@ -53,8 +53,9 @@ def test_no_small_table_moves_a_score_further_than_it_declares(score: Any, shape
         (ClassCount("y"), lambda s: 1),
         (Balance(), lambda s: 2),
         (SquaredError("x"), lambda s: (s.columns["x"].cells - 1) ** 2 * (ROWS - 1) // ROWS),
+        (AbsoluteError("x"), lambda s: s.columns["x"].cells - 1),
     ],
-    ids=["info_gain", "mutual_information", "gini", "max_class", "class_count", "balance", "squared_error"],
+    ids=["info_gain", "mutual_information", "gini", "max_class", "class_count", "balance", "squared_error", "absolute_error"],
 )
 def test_the_declared_spans_are_attained(score: Any, attained: Any, shape: tuple[int, int]) -> None:
     """No declared span could be smaller than the supremum that the proof gives for tables of 8 rows."""
@@ -121,6 +122,9 @@ def test_the_scores_are_what_their_names_say() -> None:
     moments = np.stack([n_j, tables @ levels, tables @ levels**2], axis=-1)
     error = (moments[..., 2] - moments[..., 1] ** 2 / np.maximum(n_j, 1)).sum(axis=1)
     assert np.abs(-SquaredError("x").of(moments, schema) - error).max() <= 3
+    apart = np.array([min(table @ np.abs(levels - centre) for centre in levels) for table in tables.reshape(-1, 3)]).reshape(200, 3).sum(axis=1)
+    assert (-AbsoluteError("x").of(tables, schema) == apart).all()
+    assert (AbsoluteError("x").of(np.concatenate([tables, tables[..., :1]], axis=-1), schema) == -apart).all()  # missing values do not count
 
 
 @pytest.mark.parametrize("score", [Gini("y"), SquaredError("x")], ids=lambda score: score.kind)

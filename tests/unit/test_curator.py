@@ -14,7 +14,7 @@ import pytest
 from handles import ledger_of
 from pydantic import ValidationError
 
-from pinq import AnyCut, AnyGrouping, Balance, ClassCount, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
+from pinq import AbsoluteError, AnyCut, AnyGrouping, Balance, ClassCount, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
 from pinq.policy import Policy
 from pinq.queries import MAX_NODES, MAX_SPECS, Request, WireParts
 
@@ -100,6 +100,47 @@ def test_a_part_with_nothing_to_choose_gets_none(in_memory: Callable[..., Any]) 
     assert chosen[0] is None
     assert 1 < chosen[1].points[0] < 50 < chosen[2].points[0]
     assert handle.budget.spent == 1
+
+
+def test_a_member_of_each_candidate_is_chosen_on_demand(in_memory: Callable[..., Any], frame: pd.DataFrame) -> None:
+    """One request, one epsilon that they share, a list of choices for each part as long as the longest list; None where there is nothing to choose."""
+    handle = in_memory(10**6)
+    before = handle.budget.spent
+    cut, group = handle.exp_mech([AnyCut("age"), AnyGrouping("job")], score=Balance(), epsilon=SURE, each=True)
+    assert abs((frame.age < cut.points[0]).mean() - 0.5) < 0.05
+    assert abs(frame.job.isin(group.groups[0]).mean() - 0.5) < 0.35
+    assert handle.budget.spent - before == SURE
+    parts = handle.partition(Cuts("age", (1, 50)))
+    chosen = parts.exp_mech([[AnyCut("age"), AnyGrouping("job")], [AnyCut("age")], [AnyGrouping("job")]], score=Balance(), epsilon=10, each=True)
+    assert [[one and one.column for one in some] for some in chosen] == [[None, "job"], ["age", None], ["job", None]]
+    assert len(handle.history()) == 2
+    assert "exp_mech from each by balance" in handle.history().asked[0]
+    alone, shared = (handle.preview("exp_mech", [AnyCut("age"), AnyGrouping("job")], score=Balance(), epsilon=1, each=each).error for each in (False, True))
+    assert alone != shared
+    with pytest.raises(QueryError, match="nothing to choose from each"):
+        handle.exp_mech(score=ClassCount("income"), epsilon=1, each=True)
+
+
+@pytest.mark.parametrize("score", [Gini("income"), Balance(), SquaredError("age"), AbsoluteError("age")], ids=lambda score: score.kind)
+def test_many_splits_of_a_column_share_a_table(score: Any, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level of a forest offers each node other cuts; the choice is the same as from a table for each, on coarse columns and on fine ones."""
+    columns = {
+        "coarse": {"type": "numeric", "lower": 0, "upper": 99, "integer": True, "nullable": True}, "fine": {"type": "numeric", "lower": 0, "upper": 1}, "age": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
+        "job": {"type": "categorical", "values": list("abcdef")}, "side": {"type": "categorical", "values": ["l", "r"]}, "income": {"type": "categorical", "values": ["low", "high"]},
+    }
+    random = np.random.default_rng(3)
+    rows = pd.DataFrame({"coarse": random.integers(0, 100, 400).astype(float), "fine": random.random(400), "job": random.choice(list("abcdef"), 400), "side": random.choice(["l", "r"], 400)})
+    rows["age"], rows["income"] = (10 * rows.fine).astype(int), np.where(rows.fine > 0.4, "high", "low")
+    rows.loc[:30, "coarse"] = np.nan
+    handle = in_memory(10**6, policy=Policy(dataset="shared", cap=10**6, max_rows=500, columns=columns), data=rows)
+    parts = handle.partition(Values("side"))
+    lists = [
+        [*(Cuts("coarse", (cut,)) for cut in range(first, 100, 9)), *(Cuts("fine", (cut / 10,)) for cut in range(1, 10)), Groups("job", (("a",), ("b", "c", "d"))), Groups("job", (("a", "b"), ("c",)))]
+        for first in (1, 5)
+    ]
+    chosen = parts.exp_mech(lists, score=score, epsilon=SURE)
+    monkeypatch.setattr("pinq.selection.FEW_SPLITS", 1000)
+    assert parts.exp_mech(lists, score=score, epsilon=SURE) == chosen
 
 
 def test_previews_are_free_and_right(in_memory: Callable[..., Any]) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pinq.errors import QueryError
+from pinq.parts import bind
 from pinq.schema import Schema
-from pinq.scores import Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, require_score
+from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, require_score
 
 SCHEMA = Schema(
     max_rows=50,
@@ -23,7 +24,7 @@ SCHEMA = Schema(
 )
 
 
-@pytest.mark.parametrize("score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y"), ClassCount("y"), Balance(), SquaredError("x")], ids=lambda s: s.kind)
+@pytest.mark.parametrize("score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y"), ClassCount("y"), Balance(), SquaredError("x"), AbsoluteError("x")], ids=lambda s: s.kind)
 def test_scores_of_the_right_target_are_accepted(score: Any) -> None:
     """Each says its name, its span is at least its sensitivity, and both are whole numbers of its own unit."""
     assert require_score(score, SCHEMA) is score
@@ -31,7 +32,7 @@ def test_scores_of_the_right_target_are_accepted(score: Any) -> None:
     assert score.monotone == (score.span(SCHEMA) == score.sensitivity(SCHEMA))
 
 
-@pytest.mark.parametrize("score", [None, "gini", Gini, InfoGain("x"), InfoGain("nobody"), Gini(None), SquaredError("y"), len], ids=str)
+@pytest.mark.parametrize("score", [None, "gini", Gini, InfoGain("x"), InfoGain("nobody"), Gini(None), SquaredError("y"), AbsoluteError("y"), len], ids=str)
 def test_everything_else_is_refused(score: Any) -> None:
     """Code is no score, nor is a score of a target that it is not defined for."""
     with pytest.raises(QueryError, match="Nothing was spent"):
@@ -44,6 +45,14 @@ def test_squared_error_has_at_most_1024_levels(target: str, shift: int, levels: 
     score = SquaredError(target)
     assert score.shift(SCHEMA) == shift
     assert score.sensitivity(SCHEMA) == max(1, (levels - 1) ** 2)
+
+
+@pytest.mark.parametrize(("target", "levels"), [("x", 10), ("fine", 256), ("one", 1)])
+def test_absolute_error_has_at_most_256_levels(target: str, levels: int) -> None:
+    """Its classes are the levels: runs of grid cells of equal length."""
+    score = AbsoluteError(target)
+    assert score.levels(SCHEMA) == bind(score.classes(SCHEMA), SCHEMA).size == levels
+    assert score.sensitivity(SCHEMA) == max(1, levels - 1)
 
 
 @pytest.mark.parametrize("score", [InfoGain("y"), Gini("y"), MaxClass("y")], ids=lambda s: s.kind)
