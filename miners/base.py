@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all classifiers that grow a tree share: checks of what callers pass, and everything that follows ``fit``."""
+"""What all miners that grow trees share: checks of what callers pass, and everything that follows ``fit``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from miners.forest import Forest
 from miners.tree import Tree, as_array
 from miners.tree_json import read_json
 from miners.tree_route import encode, encode_values
@@ -25,41 +27,73 @@ if TYPE_CHECKING:
 
     from pinq.queryable import PrivateQueryable
 
-__all__ = ["TreeClassifier", "plain", "public_schema", "read_stored", "require_budget", "whole_number"]
+__all__ = ["Classifier", "Fitted", "ForestFaces", "Regressor", "TreeClassifier", "TreeFaces", "plain", "public_schema", "read_stored", "require_budget", "whole_number"]
 
 VERSION = 1
 
 
-class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier whose fitted state is a ``Tree``.
+class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A miner whose fitted state is a ``Tree`` or a ``Forest``.
 
     Attributes:
-        tree_: The fitted ``Tree``.
-        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn takes for granted. ``tree_.classes`` has them as declared.
-        schema_: The public schema under which the tree was grown.
+        schema_: The public schema under which it was grown.
         cost_: What ``fit`` really spent, exact.
     """
 
-    tree_: Tree
-    classes_: np.ndarray
     schema_: Schema
     cost_: Fraction
+    _state: type[Tree] | type[Forest]
+
+    @property
+    def _model(self) -> Any:
+        """The fitted ``tree_`` or ``forest_``."""
+        check_is_fitted(self, f"{self._state.kept_as}_")
+        return getattr(self, f"{self._state.kept_as}_")
 
     @property
     def unspent_(self) -> Fraction:
         """What of ``epsilon`` the fit did not spend: a "paper" tree whose leaves all came early, or questions that had been paid for before."""
-        check_is_fitted(self, "tree_")
+        check_is_fitted(self, "cost_")
         return exact(to_nano(self.epsilon)) - self.cost_
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class for each row of a pandas or Arrow table, shape (rows,)."""
-        check_is_fitted(self, "tree_")
-        return self.tree_.predict(X)
+        """The likeliest class or the mean for each row of a pandas or Arrow table, shape (rows,)."""
+        predicted: np.ndarray = self._model.predict(X)
+        return predicted
+
+    def to_json(self) -> str:
+        """The fitted miner as text: its parameters, what it cost, its tree or forest."""
+        model = self._model.to_dict()
+        params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
+        return json.dumps(
+            {"format": f"pinq-{type(self).__name__}", "version": VERSION, "params": params, "cost": show(int(self.cost_ * NANO)), self._state.kept_as: model}, allow_nan=False
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
+        found, params, cost = read_stored(cls, text, VERSION)
+        miner: Self = cls(**params)
+        return miner._fitted(cls._state.from_dict(found.get(cls._state.kept_as)), cost)
+
+    def _fitted(self, model: Any, cost: Fraction) -> Self:
+        setattr(self, f"{self._state.kept_as}_", model)
+        self.cost_, self.schema_ = cost, model.schema
+        return self
+
+
+class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
+    """A fitted miner that predicts the values of a categorical column.
+
+    Attributes:
+        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn takes for granted. The fitted model's ``classes`` has them as declared.
+    """
+
+    classes_: np.ndarray
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""
-        check_is_fitted(self, "tree_")
-        shares: np.ndarray = self.tree_.predict_proba(X)[:, _sorted(self.tree_.classes)]
+        shares: np.ndarray = self._model.predict_proba(X)[:, _sorted(self._model.classes)]
         return shares
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -70,51 +104,94 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             y: The true classes; by default the target's column of ``X``. A missing or undeclared class counts as not predicted.
             sample_weight: A weight for each row.
         """
-        check_is_fitted(self, "tree_")
-        tree = self.tree_
-        truth = encode(tree.schema, tree.target, X) if y is None else encode_values(tree.schema, tree.target, y)
-        predicted = tree.probabilities.argmax(axis=1)[tree.apply(X)]
+        model = self._model
+        truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
+        predicted = model.predict_proba(X).argmax(axis=1)
         if len(truth) != len(predicted):
             raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
         if not len(truth):
             raise QueryError("there is no row to score.")
         return float(np.average(truth == predicted, weights=sample_weight))
 
+    def _fitted(self, model: Any, cost: Fraction) -> Self:
+        self.classes_ = as_array(model.classes)[_sorted(model.classes)]
+        return super()._fitted(model, cost)
+
+
+class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
+    """A fitted miner that predicts the mean of a numeric column."""
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Coefficient of determination: 1 for predictions without error, 0 for those no better than one mean for all.
+
+        Args:
+            X: A pandas or Arrow table.
+            y: The true values; by default the target's column of ``X``. Rows whose value is missing do not count.
+            sample_weight: A weight for each row.
+        """
+        truth = np.asarray(X[self._model.target] if y is None else y, dtype=np.float64)
+        predicted = self.predict(X)
+        if len(truth) != len(predicted):
+            raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
+        known = ~np.isnan(truth)
+        if known.sum() < 2:
+            raise QueryError("there are fewer than two rows with a value to score.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(r2_score(truth[known], predicted[known], sample_weight=weight))
+
+
+class TreeFaces(Fitted):
+    """Pictures of a fitted miner whose state is a ``Tree``.
+
+    Attributes:
+        tree_: The fitted ``Tree``.
+    """
+
+    tree_: Tree
+    _state = Tree
+
     def export_text(self, *, max_depth: int | None = None) -> str:
         """The tree as indented text."""
-        check_is_fitted(self, "tree_")
-        return self.tree_.export_text(max_depth=max_depth)
+        text: str = self._model.export_text(max_depth=max_depth)
+        return text
 
     def export_graphviz(self, *, max_depth: int | None = None) -> str:
         """The tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
-        check_is_fitted(self, "tree_")
-        return self.tree_.export_graphviz(max_depth=max_depth)
+        text: str = self._model.export_graphviz(max_depth=max_depth)
+        return text
 
     def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
         """Draws the tree with matplotlib; see ``Tree.plot``."""
-        check_is_fitted(self, "tree_")
-        return self.tree_.plot(ax, max_depth=max_depth)
+        return self._model.plot(ax, max_depth=max_depth)
 
-    def to_json(self) -> str:
-        """The fitted miner as text: its parameters, what it cost, its tree."""
-        check_is_fitted(self, "tree_")
-        params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
-        return json.dumps(
-            {"format": f"pinq-{type(self).__name__}", "version": VERSION, "params": params, "cost": show(int(self.cost_ * NANO)), "tree": self.tree_.to_dict()},
-            allow_nan=False,
-        )
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        found, params, cost = read_stored(cls, text, VERSION)
-        miner: Self = cls(**params)
-        return miner._fitted(Tree.from_dict(found.get("tree")), cost)
+class ForestFaces(Fitted):
+    """Pictures of a fitted miner whose state is a ``Forest``, one tree at a time.
 
-    def _fitted(self, tree: Tree, cost: Fraction) -> Self:
-        self.tree_, self.cost_, self.schema_ = tree, cost, tree.schema
-        self.classes_ = as_array(tree.classes)[_sorted(tree.classes)]
-        return self
+    Attributes:
+        forest_: The fitted ``Forest``.
+    """
+
+    forest_: Forest
+    _state = Forest
+
+    def export_text(self, *, max_depth: int | None = None) -> str:
+        """All trees as indented text."""
+        text: str = self._model.export_text(max_depth=max_depth)
+        return text
+
+    def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
+        """One tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
+        text: str = self._model.tree(tree).export_graphviz(max_depth=max_depth)
+        return text
+
+    def plot(self, ax: Axes | None = None, *, tree: int = 0, max_depth: int | None = None) -> Axes:
+        """Draws one tree with matplotlib; see ``Tree.plot``."""
+        return self._model.tree(tree).plot(ax, max_depth=max_depth)
+
+
+class TreeClassifier(Classifier, TreeFaces):
+    """A classifier whose fitted state is a ``Tree``."""
 
 
 def public_schema(handle: Any) -> Schema:

@@ -82,7 +82,7 @@ class Bud:
 
     def sprout(self, federation: Federation) -> Sprout:
         """What the holders said of it, those that are still there: counts add up over holders, answers of one time and another are averaged."""
-        sprout = Sprout(self.depth, split=self.split, children=self.children)
+        sprout = Sprout(split=self.split, children=self.children)
         for seen in self.seen:
             sprout.observe(*pooled(federation.living(seen)))
         return sprout

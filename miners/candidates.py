@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which splits a tree may choose from: one multiway split for each attribute. From the public schema and the caller alone."""
+"""Which splits a tree may choose from: one multiway split for each attribute, or one at random. From the public schema and the caller alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from miners.node import Split
+from pinq.epsilon import Loss, exact, to_nano
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Values
-from pinq.schema import Numeric, Schema
+from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Part, Values
+from pinq.schema import Categorical, Numeric, Schema
 
-__all__ = ["BINS", "attribute_names", "equal_width", "multiway_splits"]
+__all__ = ["BINS", "MOST_LEVELS", "Ways", "attribute_names", "equal_width", "families", "levels_carried", "multiway_splits", "random_split"]
 
 BINS = 10
 MAX_BINS = 4096
+MOST_LEVELS = 12  # unless the caller asks for more
+GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
+Ways = Literal["values", "groups"]
 
 
 def equal_width(schema: Schema, name: str, bins: int) -> tuple[float, ...]:
@@ -91,6 +96,47 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
     return usable
 
 
+def families(schema: Schema, names: Sequence[str]) -> tuple[Family, ...]:
+    """All splits in two of each attribute, for the mechanism to choose from: cuts of a numeric one, groups of values of a categorical one."""
+    return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else AnyGrouping(name) for name in names)
+
+
+def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss, *, fewer: float = 0.0) -> int:
+    """How many levels of two-way splits a budget carries, each node's split being one choice from all ``families``.
+
+    A rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4 levels less for each doubling
+    of the logarithm of the number of candidates, over which a noisy selection blurs scores; and so many ``fewer``.
+    """
+    loss = float(exact(to_nano(epsilon)) / Fraction(schema.distance))
+    candidates = sum(_candidates(schema, name) for name in names)
+    levels = math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4 - fewer
+    return min(max(0, round(levels)), MOST_LEVELS)
+
+
+def _candidates(schema: Schema, name: str) -> int:
+    """Roughly how many different splits a family of candidates has."""
+    column = schema.columns[name]
+    return min(GOOD_CUTS, column.cells - 1) if isinstance(column, Numeric) else min(2 ** (column.codes - 1) - 1, MAX_GROUPINGS)
+
+
+def random_split(schema: Schema, names: Sequence[str], part: Part, categorical: Ways, random: np.random.Generator) -> Split | None:
+    """A split by a random attribute of those that can still split this part, at random; None where none can. It costs nothing: no row is looked at.
+
+    A numeric attribute is cut in two at a random point of what the splits above have left of its grid; a categorical one, not again on the same way,
+    is split into its values or into two random groups of them.
+    """
+    used: set[str | None] = {axis.column for partition, _ in part.steps() for axis in partition.axes}
+    for name in random.permutation(np.array(names, dtype=object)):
+        column = schema.columns[name]
+        if isinstance(column, Numeric):
+            low, high = part.interval(name, column)
+            if high - low > 1:
+                return Cuts(name, (column.edge(int(random.integers(low + 1, high))),))
+        elif name not in used:
+            return Values(name) if categorical == "values" else _random_groups(name, column, random)
+    return None
+
+
 def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cuts:
     column = schema.columns[name]
     if not isinstance(column, Numeric):
@@ -107,3 +153,12 @@ def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cut
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise QueryError(f"`cuts` of `{name}` is {given!r}; it must be a list of cut points or a number of intervals. Nothing was spent.")
     return Cuts(name, tuple(given))
+
+
+def _random_groups(name: str, column: Categorical, random: np.random.Generator) -> Groups:
+    """A random bipartition of all values, each about as likely as any other."""
+    order = random.permutation(column.codes)
+    first = random.random(column.codes) < 0.5
+    first[order[0]], first[order[1]] = True, False  # none is empty
+    labels = list(zip(column.labels, first.tolist(), strict=True))
+    return Groups(name, (tuple(label for label, one in labels if one), tuple(label for label, one in labels if not one)))

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.schema import closest
-from pinq.scores import ENTROPY_BITS, GINI_UNIT, Gini, InfoGain, MaxClass
+from pinq.schema import Schema, closest
+from pinq.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
 
-__all__ = ["CRITERIA", "gain", "promise", "require_criterion"]
+__all__ = ["CRITERIA", "REGRESSION_CRITERIA", "blur", "gain", "promise", "require_criterion", "score_of"]
 
 # A score, what one unit of plain counting is in its own units, and how that unit is called.
 CRITERIA: dict[str, tuple[type[MaxClass] | type[Gini] | type[InfoGain], int, str]] = {
@@ -19,6 +20,30 @@ CRITERIA: dict[str, tuple[type[MaxClass] | type[Gini] | type[InfoGain], int, str
     "gini": (Gini, GINI_UNIT, "rows"),
     "info_gain": (InfoGain, 2**ENTROPY_BITS, "bits"),
 }
+
+
+REGRESSION_CRITERIA: dict[str, type[SquaredError] | type[AbsoluteError]] = {"squared_error": SquaredError, "absolute_error": AbsoluteError}
+
+
+def score_of(criterion: str, target: str) -> Score:
+    """The score that a criterion stands for."""
+    return REGRESSION_CRITERIA[criterion](target) if criterion in REGRESSION_CRITERIA else CRITERIA[criterion][0](target)
+
+
+def blur(schema: Schema, criterion: str, epsilon: Fraction, *, textbook: bool, target: str = "") -> tuple[float, str]:
+    """The scale of the noise in a choice, and its unit: by how much score one of two candidates may pass the better one.
+
+    Args:
+        schema: The public schema.
+        criterion: One of ``CRITERIA`` or ``REGRESSION_CRITERIA``.
+        epsilon: Of the choice.
+        textbook: Whether it is made by the exponential mechanism with its general factor 2.
+        target: Needed for regression, whose unit is the error of a row that is as wrong as one can be.
+    """
+    score = score_of(criterion, target)
+    unit, called = (score.sensitivity(schema), "rows of the largest error") if criterion in REGRESSION_CRITERIA else CRITERIA[criterion][1:]
+    width = 2 * score.sensitivity(schema) if textbook else score.span(schema)
+    return float(width * schema.distance / (unit * epsilon)), called
 
 
 def require_criterion(criterion: object, known: Iterable[str] = CRITERIA) -> str:

@@ -3,28 +3,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
-from miners.candidates import attribute_names
-from miners.criteria import CRITERIA
-from miners.greedy import MOST_LEVELS, GreedyTree, Recipe, Variant, blur, many
+from miners.candidates import attribute_names, families, levels_carried
+from miners.criteria import CRITERIA, blur
+from miners.greedy import GreedyTree, Recipe, Variant, many
 from miners.growth import Level, Rules
 from miners.plan import PlanLine
 from miners.schedule import Schedule
 from miners.tree import Split
-from pinq.epsilon import Loss, exact, to_nano
+from pinq.epsilon import Loss
 from pinq.errors import QueryError
-from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Family, Values
+from pinq.parts import AnyCut, Family, Values
 from pinq.schema import Numeric, Schema
 
-__all__ = ["LEAF_SHARE", "DiffPC45", "levels_carried"]
+__all__ = ["LEAF_SHARE", "DiffPC45"]
 
 LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
-GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
 
 
 class DiffPC45(GreedyTree):
@@ -100,8 +97,9 @@ class DiffPC45(GreedyTree):
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[Values | Family, ...]:
         names = attribute_names(schema, target, self.attributes)
-        single = Values if self.variant == "paper" else AnyGrouping
-        return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else single(name) for name in names)
+        if self.variant == "best":
+            return families(schema, names)
+        return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else Values(name) for name in names)
 
     def _recipe(self, facts: Recipe, depth: int) -> Recipe:
         self._certainty()
@@ -130,7 +128,7 @@ class DiffPC45(GreedyTree):
                 chosen: list[Any] = level.parts.exp_mech(recipe.splits, score=score, epsilon=recipe.schedule.levels[level.number]["split"].epsilon)
                 return chosen
 
-            return Rules(recipe.schema, str(recipe.target), recipe.cells, recipe.schedule, together, widest=lambda _: recipe.widest())
+            return Rules(recipe.schema, recipe.cells, recipe.schedule, recipe.ask, together, widest=lambda _: recipe.widest())
 
         def one_by_one(level: Level) -> Sequence[Split | None]:
             asks = recipe.schedule.levels[level.number]
@@ -150,7 +148,7 @@ class DiffPC45(GreedyTree):
             return recipe.enough(recipe.widest(sprout.used))
 
         return Rules(
-            recipe.schema, str(recipe.target), recipe.cells, recipe.schedule, one_by_one, enough, spend_rest=False, widest=lambda sprout: recipe.widest(sprout.used)
+            recipe.schema, recipe.cells, recipe.schedule, recipe.ask, one_by_one, enough, spend_rest=False, widest=lambda sprout: recipe.widest(sprout.used)
         )
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
@@ -159,25 +157,7 @@ class DiffPC45(GreedyTree):
         if "cut" in asks:
             cut = asks["cut"]
             asked = f"best cut of each of {many(cut.times, 'numeric attribute')}"
-            lines.append(PlanLine(level, asked, "exp_mech", nodes, cut.cost, *blur(recipe.schema, self.criterion, cut.epsilon, self.variant)))
+            lines.append(PlanLine(level, asked, "exp_mech", nodes, cut.cost, *blur(recipe.schema, self.criterion, cut.epsilon, textbook=self.variant == "paper")))
         split = asks["split"].epsilon
         what = f"best split by {many(recipe.attributes, 'attribute')}" + (", cuts and groups included" if self.variant == "best" else "")
-        return [*lines, PlanLine(level, what, "exp_mech", nodes, split, *blur(recipe.schema, self.criterion, split, self.variant))]
-
-
-def levels_carried(schema: Schema, attributes: Sequence[str], rows: int, epsilon: Loss) -> int:
-    """How many levels of two-way splits a budget carries.
-
-    A rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4 levels less for each doubling
-    of the logarithm of the number of candidates, over which a noisy selection blurs scores.
-    """
-    loss = float(exact(to_nano(epsilon)) / Fraction(schema.distance))
-    candidates = sum(_candidates(schema, name) for name in attributes)
-    levels = math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4
-    return min(max(0, round(levels)), MOST_LEVELS)
-
-
-def _candidates(schema: Schema, name: str) -> int:
-    """Roughly how many different splits a family of candidates has."""
-    column = schema.columns[name]
-    return min(GOOD_CUTS, column.cells - 1) if isinstance(column, Numeric) else min(2 ** (column.codes - 1) - 1, MAX_GROUPINGS)
+        return [*lines, PlanLine(level, what, "exp_mech", nodes, split, *blur(recipe.schema, self.criterion, split, textbook=self.variant == "paper"))]

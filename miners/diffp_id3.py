@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from miners.candidates import multiway_splits
-from miners.criteria import CRITERIA
-from miners.greedy import Candidate, GreedyTree, Recipe, Variant, blur, many
+from miners.criteria import CRITERIA, blur
+from miners.greedy import Candidate, GreedyTree, Recipe, Variant, many
 from miners.growth import Level, Rules, Sprout
 from miners.plan import PlanLine
 from miners.schedule import Schedule
@@ -113,7 +113,8 @@ class DiffPID3(GreedyTree):
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         epsilon = recipe.schedule.levels[level]["split"].epsilon
-        return [PlanLine(level, f"best of {many(recipe.attributes - level, 'split')}", "exp_mech", nodes, epsilon, *blur(recipe.schema, self.criterion, epsilon, self.variant))]
+        noise, unit = blur(recipe.schema, self.criterion, epsilon, textbook=self.variant == "paper")
+        return [PlanLine(level, f"best of {many(recipe.attributes - level, 'split')}", "exp_mech", nodes, epsilon, noise, unit)]
 
 
 def multiway_facts(facts: Recipe, levels: int) -> Recipe:
@@ -132,4 +133,4 @@ def multiway_rules(recipe: Recipe, choose: Any, *, spend_rest: bool) -> Rules:
     def enough(sprout: Sprout) -> float:
         return recipe.enough(widest(sprout))
 
-    return Rules(recipe.schema, str(recipe.target), recipe.cells, recipe.schedule, choose, enough, spend_rest, widest, once=lambda _: True)
+    return Rules(recipe.schema, recipe.cells, recipe.schedule, recipe.ask, choose, enough, spend_rest, widest, once=lambda _: True)

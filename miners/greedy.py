@@ -7,20 +7,18 @@ Each of them is a *recipe*: public facts, all checked, that say what is going to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, Self
 
-import numpy as np
-
 from miners.base import TreeClassifier, public_schema, require_budget, whole_number
+from miners.candidates import MOST_LEVELS
 from miners.criteria import CRITERIA, require_criterion
-from miners.estimates import least_squares
-from miners.growth import Rules, Sprout, grow
+from miners.growth import Rules, Sprout, ask_classes, grow
+from miners.harvest import calibrated_nodes, estimated_nodes, released_nodes
 from miners.noise import count_scale
 from miners.plan import Plan, PlanLine, rows_text
-from miners.pruning import calibrate, worth_keeping
 from miners.schedule import Schedule
 from miners.tree import Node, Tree
 from pinq.accuracy import standard_deviation
@@ -30,12 +28,13 @@ from pinq.parts import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Values, bind
 from pinq.schema import Schema, closest
 
 if TYPE_CHECKING:
-    from pinq.queryable import PrivateQueryable
+    import numpy as np
 
-__all__ = ["GreedyTree", "Recipe", "Variant", "blur", "estimated", "many", "noise_of"]
+    from pinq.queryable import Parts, PrivateQueryable
+
+__all__ = ["GreedyTree", "Recipe", "Variant", "many", "noise_of"]
 
 MAX_DEPTH = 60
-MOST_LEVELS = 12  # unless the caller asks for more
 PAPER_DEPTH = 5  # F&S 2010, sec. 5, on Adult
 Variant = Literal["best", "paper"]
 Candidate = Values | Cuts | AnyCut | AnyGrouping
@@ -73,6 +72,11 @@ class Recipe:
         if isinstance(split, AnyGrouping):
             return 2
         return 2 + self.schema.columns[split.column].nullable if isinstance(split, AnyCut) else bind(split, self.schema).size
+
+    @property
+    def ask(self) -> Callable[[Parts, Fraction], np.ndarray]:
+        """What describes nodes."""
+        return ask_classes(str(self.target), self.cells)
 
     def open_splits(self, used: frozenset[str]) -> list[Candidate]:
         """The splits whose column a way has not used up."""
@@ -124,7 +128,7 @@ class GreedyTree(TreeClassifier):
         total = recipe.schedule.total
         require_budget(handle, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit")
         before = handle.budget.spent
-        sprouts = grow(handle, self._rules(recipe))
+        (sprouts,) = grow(handle.parts(), self._rules(recipe))
         return self._fitted(Tree(recipe.schema, target, self._nodes(recipe, sprouts)), Fraction(handle.budget.spent - before))
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
@@ -240,29 +244,8 @@ class GreedyTree(TreeClassifier):
         """The grown tree with its estimates, pruned."""
         certainty = self._certainty()
         if self.variant == "best":
-            return estimated(sprouts, recipe.cells, recipe.classes, certainty)
-        if certainty is None:
-            return [_as_released(sprout, recipe.classes) for sprout in sprouts]
-        children = [sprout.children for sprout in sprouts]
-        counts = calibrate(children, [sprout.size for sprout in sprouts], [sprout.cells for sprout in sprouts])[:, : recipe.classes]
-        return _pruned(sprouts, counts, [None] * len(sprouts), worth_keeping(children, counts, certainty))
-
-
-def estimated(sprouts: Sequence[Sprout], cells: int, classes: int, certainty: float | None) -> list[Node]:
-    """A grown tree's nodes with the best estimates that all answers together allow, those splits left out that do not pay.
-
-    Args:
-        sprouts: The tree; each leaf was asked for its classes.
-        cells: Parts of the histogram of classes, one for a missing class included.
-        classes: Declared classes.
-        certainty: C4.5's certainty factor; None prunes nothing.
-    """
-    children = [sprout.children for sprout in sprouts]
-    asked = np.array([np.zeros(cells) if sprout.cells is None else sprout.cells for sprout in sprouts])
-    found, variances = least_squares(children, asked, np.array([sprout.variance for sprout in sprouts]))
-    counts = found[:, :classes]
-    keeps = np.array([bool(below) for below in children]) if certainty is None else worth_keeping(children, counts, certainty)
-    return _pruned(sprouts, counts, np.sqrt(variances).tolist(), keeps)
+            return estimated_nodes(sprouts, recipe.cells, recipe.classes, certainty)
+        return released_nodes(sprouts, recipe.classes) if certainty is None else calibrated_nodes(sprouts, recipe.classes, certainty)
 
 
 def many(count: int, name: str) -> str:
@@ -275,35 +258,7 @@ def noise_of(schema: Schema, epsilon: Fraction) -> float:
     return standard_deviation(count_scale(schema, epsilon))
 
 
-def blur(schema: Schema, criterion: str, epsilon: Fraction, variant: Variant) -> tuple[float, str]:
-    """The scale of the noise in a choice, and its unit: by how much score one of two candidates may pass the better one."""
-    score, unit, called = CRITERIA[criterion]
-    width = score("").span(schema) if variant == "best" else 2 * score("").sensitivity(schema)
-    return float(width * schema.distance / (unit * epsilon)), called
-
-
 def _count_line(recipe: Recipe, level: int, name: str, nodes: int, epsilon: Fraction, *, of: str | None) -> PlanLine:
     what = {"size": f"size of {of}", "classes": f"classes of {of}"}[name] if of else "or, where that is too small, once more: its classes"
     parts = nodes * (recipe.cells if name == "classes" else 1)
     return PlanLine(level, what, "noisy_count", parts, epsilon, noise_of(recipe.schema, epsilon))
-
-
-def _pruned(sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray) -> list[Node]:
-    """The nodes that are left where only some keep their split, renumbered."""
-    kept = [0]
-    for place in kept:  # grows while it is walked through: parents before their children
-        kept += sprouts[place].children if keeps[place] else ()
-    number = {place: new for new, place in enumerate(kept)}
-    nodes = []
-    for place in kept:
-        sprout = sprouts[place]
-        split = sprout.split if keeps[place] else None
-        children = tuple(number[child] for child in sprout.children) if keeps[place] else ()
-        nodes.append(Node(split, children, sprout.size, sprout.size_scale, tuple(counts[place].tolist()), None, deviations[place]))
-    return nodes
-
-
-def _as_released(sprout: Sprout, classes: int) -> Node:
-    """A node with its answers as they came."""
-    counts = () if sprout.cells is None or sprout.children else tuple(sprout.cells[:classes].tolist())
-    return Node(sprout.split, sprout.children, sprout.size, sprout.size_scale, counts, sprout.cells_scale)

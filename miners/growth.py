@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frontier loop: how every tree of this package grows, level by level, each question asked of a whole level at once.
+"""The frontier loop: how every tree of this package grows, alone or as one of a forest, each question asked of a whole level at once.
 
 Privacy:
     Claim: growing costs at most ``schedule.total``, in the policy's terms; exactly that unless a leaf that is reached early does
     not ``spend_rest``.
-    Why: the nodes of a level are disjoint, so each question to a level costs what it costs one node (parallel composition), and
+    Why: the nodes of a level, of however many trees on disjoint rows, are disjoint, so each question to a level costs what it costs one node (parallel composition), and
     along a way from the root down the shares of the schedule add up (sequential composition). What is asked next, and where
     to stop, depends on the schema and on earlier answers only. Held by: tests/unit/test_trees.py.
 """
@@ -12,7 +12,7 @@ Privacy:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,13 @@ import numpy as np
 from miners.noise import count_scale, count_variance
 from miners.schedule import Schedule
 from miners.tree import Split
-from pinq.parts import MAX_PARTS, Values, bind
+from pinq.parts import MAX_PARTS, Part, Values, bind
 from pinq.schema import Schema
 
 if TYPE_CHECKING:
-    from pinq.queryable import Parts, PrivateQueryable
+    from pinq.queryable import Parts
 
-__all__ = ["Level", "Rules", "Sprout", "grow"]
+__all__ = ["Level", "Rules", "Sprout", "ask_classes", "ask_ends", "grow"]
 
 FEW_PARTS = 4096  # that many may be asked of a small table too
 
@@ -37,15 +37,16 @@ class Sprout:
     """A node while its tree grows, with all that was answered about it.
 
     Attributes:
-        depth: Splits above it.
+        part: Where it is, by the splits above it.
         used: Columns that its way does not split again.
         size: Noisy number of rows, None where it was not asked.
         size_scale: Scale of the noise in ``size``.
-        cells: Noisy rows of each class, the missing class last where there is one; None where nothing was said of them.
+        cells: Noisy rows of each class, the missing class last where there is one, or of the two ends of a numeric target; None where
+            nothing was said of them.
         variance: Of the noise in each of ``cells``.
     """
 
-    depth: int = 0
+    part: Part = field(default_factory=Part)
     used: frozenset[str] = frozenset()
     split: Split | None = None
     children: tuple[int, ...] = ()
@@ -97,10 +98,10 @@ class Rules:
 
     Attributes:
         schema: The public schema.
-        target: The column to predict.
-        cells: Parts of the histogram of classes, one for a missing class included.
+        cells: Numbers that a node is described by: parts of the histogram of classes, one for a missing class included; 2 for a numeric target.
         schedule: The losses. A share named "size" or "classes" asks that of each node of a level before it is decided whether to
             split it; the other shares are what ``choose`` spends. A leaf is asked for "classes", and for its "size" where the schedule says so.
+        ask: One request that describes all these parts, shape (parts, cells); see ``ask_classes`` and ``ask_ends``.
         choose: Splits for all nodes of a level; None for one that cannot be split.
         enough: The noisy size from which a node is split; None to split all.
         spend_rest: A leaf that is reached early asks for its classes with all that its way has left, not with the leaf's share.
@@ -109,9 +110,9 @@ class Rules:
     """
 
     schema: Schema
-    target: str
     cells: int
     schedule: Schedule
+    ask: Callable[[Parts, Fraction], np.ndarray]
     choose: Callable[[Level], Sequence[Split | None]]
     enough: Callable[[Sprout], float] | None = None
     spend_rest: bool = True
@@ -119,10 +120,37 @@ class Rules:
     once: Callable[[Split], bool] = field(default=lambda split: isinstance(split, Values))
 
 
-def grow(handle: PrivateQueryable, rules: Rules) -> list[Sprout]:
-    """Grows a tree; the root first, each node before its children."""
-    sprouts = [Sprout()]
-    level = Level(0, handle.parts(), sprouts[:])
+def ask_classes(target: str, cells: int) -> Callable[[Parts, Fraction], np.ndarray]:
+    """Describes parts by their histograms of a categorical target."""
+    return lambda parts, epsilon: np.asarray(parts.partition(Values(target)).noisy_count(epsilon=epsilon)).reshape(len(parts), cells)
+
+
+def ask_ends(schema: Schema, target: str) -> Callable[[Parts, Fraction], np.ndarray]:
+    """Describes parts by the two ends of a numeric target: a row at a share s of the way from its lower bound to its upper one counts 1 - s and s.
+
+    The two-bin average of the layer, taken apart again: the noise in each end is that of a count at the same epsilon, and nothing more is paid for
+    the number of rows. A noisy end below 0 is not told apart from 0.
+    """
+    column = schema.numeric(target)
+    low, high = column.number(0), column.number(column.cells - 1)
+
+    def ask(parts: Parts, epsilon: Fraction) -> np.ndarray:
+        answer = parts.noisy_avg(target, epsilon=epsilon)
+        shares = (np.asarray(answer) - low) / (high - low)
+        return answer.facts.rows.reshape(-1, 1) * np.column_stack([1 - shares.ravel(), shares.ravel()])
+
+    return ask
+
+
+def grow(roots: Parts, rules: Rules) -> list[list[Sprout]]:
+    """Grows a tree below each of these disjoint parts, all together; of each tree the root first, each node before its children."""
+    sprouts = [Sprout() for _ in range(len(roots))]
+    _grow(Level(0, roots, sprouts[:]), sprouts, rules)
+    return [_below(sprouts, root) for root in range(len(roots))]
+
+
+def _grow(level: Level, sprouts: list[Sprout], rules: Rules) -> None:
+    """Adds all that grows below a level to ``sprouts``."""
     for asks in rules.schedule.levels:
         if "size" in asks:
             _ask_sizes(level, asks["size"].epsilon, rules)
@@ -132,18 +160,26 @@ def grow(handle: PrivateQueryable, rules: Rules) -> list[Sprout]:
         _ask_leaf(level, ~grows, rules, [name for name in ("size", "classes") if name in asks])
         level = _only(level, grows)
         if not level.sprouts:
-            return sprouts
+            return
         splits = list(rules.choose(level))
         can = np.array([split is not None for split in splits])
         _ask_leaf(level, ~can, rules, list(asks))
         level = _only(level, can)
         if not level.sprouts:
-            return sprouts
+            return
         level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
     if "size" in rules.schedule.leaf:
         _ask_sizes(level, rules.schedule.leaf["size"].epsilon, rules)
     _ask_classes(level, rules.schedule.leaf["classes"].epsilon, rules)
-    return sprouts
+
+
+def _below(sprouts: Sequence[Sprout], root: int) -> list[Sprout]:
+    """One tree of many, its nodes numbered from 0."""
+    kept = [root]
+    for place in kept:  # grows while it is walked through: parents before their children
+        kept += sprouts[place].children
+    number = {place: new for new, place in enumerate(kept)}
+    return [replace(sprouts[place], children=tuple(number[child] for child in sprouts[place].children)) for place in kept]
 
 
 def _ask_sizes(level: Level, epsilon: Fraction, rules: Rules) -> None:
@@ -154,10 +190,9 @@ def _ask_sizes(level: Level, epsilon: Fraction, rules: Rules) -> None:
 
 
 def _ask_classes(level: Level, epsilon: Fraction, rules: Rules) -> None:
-    """One request for the class histograms of all these nodes."""
-    table = np.asarray(level.parts.partition(Values(rules.target)).noisy_count(epsilon=epsilon)).reshape(len(level.sprouts), rules.cells)
+    """One request for the cells of all these nodes."""
     scale = count_scale(rules.schema, epsilon)
-    for sprout, cells in zip(level.sprouts, table, strict=True):
+    for sprout, cells in zip(level.sprouts, rules.ask(level.parts, epsilon), strict=True):
         sprout.observe(cells, count_variance(scale), scale)
 
 
@@ -195,10 +230,10 @@ def _branch(level: Level, splits: Sequence[Split], sprouts: list[Sprout], rules:
     """Adds the children of each node, in the order of the parts of its split."""
     below: list[Sprout] = []
     for parent, split in zip(level.sprouts, splits, strict=True):
-        first, size = len(sprouts) + len(below), bind(split, rules.schema).size
+        first, partition = len(sprouts) + len(below), bind(split, rules.schema)
         used = parent.used | {split.column} if rules.once(split) else parent.used
-        parent.split, parent.children = split, tuple(range(first, first + size))
-        below += [Sprout(level.number + 1, used) for _ in range(size)]
+        parent.split, parent.children = split, tuple(range(first, first + partition.size))
+        below += [Sprout(Part(parent.part, partition, index), used) for index in range(partition.size)]
     if level.below is not None and level.below_scale is not None:
         for sprout, cells in zip(below, (row for table in level.below for row in table), strict=True):
             sprout.observe(cells, count_variance(level.below_scale), level.below_scale)

@@ -6,19 +6,20 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 import pinq
-from miners.base import TreeClassifier
+from miners.base import Fitted
 from pinq.errors import QueryError
 from pinq.schema import Schema
 
 __all__ = ["PublicRows"]
 
 
-class PublicRows(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier whose ``fit`` takes a pandas frame of *public* rows, behind a simulated handle.
+class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier or regressor whose ``fit`` takes a pandas frame of *public* rows, behind a simulated handle.
 
     scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and fit on each. A private handle has no rows to
     cut, so they compare settings on public rows: made-up ones, last year's published ones, another country's. Each fit opens ``pinq.simulate``
@@ -34,7 +35,7 @@ class PublicRows(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     Attributes:
         estimator_: The fitted miner.
-        classes_: The declared values of the target, sorted, shape (classes,).
+        classes_: Of a classifier: the declared values of the target, sorted, shape (classes,).
 
     Examples:
         >>> import numpy as np, pandas as pd, pinq
@@ -47,7 +48,7 @@ class PublicRows(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: i
         True
     """
 
-    def __init__(self, estimator: TreeClassifier, schema: Schema, target: str) -> None:
+    def __init__(self, estimator: Fitted, schema: Schema, target: str) -> None:
         self.estimator = estimator
         self.schema = schema
         self.target = target
@@ -57,7 +58,7 @@ class PublicRows(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: i
 
         Args:
             X: A pandas frame with the schema's columns; the target need not be among them.
-            y: The class of each row.
+            y: The class or value of each row.
 
         Raises:
             QueryError: Something else than a frame was passed, or a parameter of the miner is wrong.
@@ -69,13 +70,25 @@ class PublicRows(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: i
         rows = X.assign(**{self.target: np.asarray(y)})
         with pinq.simulate(self.schema, data=rows, epsilon=self.estimator.epsilon) as handle:
             self.estimator_ = clone(self.estimator).fit(handle, self.target)
-        self.classes_ = self.estimator_.classes_
+        if hasattr(self.estimator_, "classes_"):
+            self.classes_ = self.estimator_.classes_
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class for each row, shape (rows,)."""
+        """The likeliest class or the mean for each row, shape (rows,)."""
         check_is_fitted(self)
         return self.estimator_.predict(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """What the miner's own ``score`` says: share of classes that are right, or R^2."""
+        check_is_fitted(self)
+        score: float = self.estimator_.score(X, y, sample_weight)
+        return score
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = get_tags(self.estimator).estimator_type
+        return tags
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""

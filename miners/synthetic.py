@@ -11,15 +11,15 @@ References:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from miners.candidates import attribute_names
+from miners.candidates import Ways, attribute_names, random_split
 from miners.tree import Node, Split, Tree
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups, Part, Values, bind
+from pinq.parts import Part, bind
 from pinq.schema import Categorical, Numeric, Schema
 
 __all__ = ["Concept", "Seed"]
@@ -28,7 +28,6 @@ MAX_NODES = 2**16
 FIRST_LEAVES = 2  # splits above the third level, the first that may hold leaves
 
 Seed = int | Sequence[int]
-Ways = Literal["values", "groups"]
 
 
 class Concept:
@@ -90,7 +89,7 @@ class Concept:
         nodes, parts = [Node()], [Part()]
         for place, part in enumerate(parts):  # grows while it is walked through: parents before their children
             leaf = part.depth >= depth or (part.depth >= FIRST_LEAVES and random.random() < leaf_probability)
-            split = None if leaf else _random_split(schema, names, part, categorical, random)
+            split = None if leaf else random_split(schema, names, part, categorical, random)
             size = 0 if split is None else bind(split, schema).size
             if split is None or len(parts) + size > MAX_NODES:
                 nodes[place] = Node(counts=_certain(int(random.integers(classes)), classes))
@@ -136,29 +135,6 @@ class Concept:
 
     def __repr__(self) -> str:
         return f"Concept for `{self.target}`: depth {self.tree.depth}, {self.tree.n_leaves:,} {'leaf' if self.tree.n_leaves == 1 else 'leaves'}"
-
-
-def _random_split(schema: Schema, names: Sequence[str], part: Part, categorical: Ways, random: np.random.Generator) -> Split | None:
-    """A split by an attribute of those that can still split this part; None where none can."""
-    used = {axis.column for partition, _ in part.steps() for axis in partition.axes}
-    for name in random.permutation(np.array(names, dtype=object)):
-        column = schema.columns[name]
-        if isinstance(column, Numeric):
-            low, high = part.interval(name, column)
-            if high - low > 1:
-                return Cuts(name, (column.edge(int(random.integers(low + 1, high))),))
-        elif name not in used:
-            return Values(name) if categorical == "values" else _random_groups(name, column, random)
-    return None
-
-
-def _random_groups(name: str, column: Categorical, random: np.random.Generator) -> Groups:
-    """A random bipartition of all values, each about as likely as any other."""
-    order = random.permutation(column.codes)
-    first = random.random(column.codes) < 0.5
-    first[order[0]], first[order[1]] = True, False  # none is empty
-    labels = list(zip(column.labels, first.tolist(), strict=True))
-    return Groups(name, (tuple(label for label, one in labels if one), tuple(label for label, one in labels if not one)))
 
 
 def _certain(code: int, classes: int) -> tuple[float, ...]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from miners.base import TreeClassifier, require_budget, whole_number
 from miners.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
 from miners.buds import Bud, Task, sprouts_of
-from miners.candidates import attribute_names
-from miners.criteria import CRITERIA, require_criterion
-from miners.diffp_c45 import LEAF_SHARE, levels_carried
+from miners.candidates import attribute_names, families, levels_carried
+from miners.criteria import CRITERIA, blur, require_criterion
+from miners.diffp_c45 import LEAF_SHARE
 from miners.federation import Dropped, Federation
-from miners.greedy import blur, estimated, many, noise_of
+from miners.greedy import many, noise_of
+from miners.harvest import estimated_nodes
 from miners.plan import Plan, PlanLine
 from miners.schedule import spread
 from miners.splitting import splitting_functions
@@ -24,8 +25,7 @@ from miners.tree import Tree
 from miners.turns import Turns, grow_in_turns
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import QueryError
-from pinq.parts import AnyCut, AnyGrouping
-from pinq.schema import Numeric, Schema, closest
+from pinq.schema import Schema, closest
 from pinq.scores import Score
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class DPTopDown(TreeClassifier):
             federation.each(lambda one: require_budget(one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"))
         before, rounds, requests = federation.spent(), federation.rounds, dict(federation.requests)
         task = Task(federation, schema, target, total, bool(self.resume))
-        nodes = estimated(sprouts_of(task, grow(task)), task.cells, task.classes, CERTAINTY)
+        nodes = estimated_nodes(sprouts_of(task, grow(task)), task.cells, task.classes, CERTAINTY)
         spent = {name: None if now is None or then is None else now - then for (name, now), then in zip(federation.spent().items(), before.values(), strict=True)}
         asked = {name: count - requests[name] for name, count in federation.requests.items()}
         self.card_ = Card(self.strategy, spent, tuple(federation.dropped), federation.rounds - rounds, asked)
@@ -235,7 +235,7 @@ class DPTopDown(TreeClassifier):
         shares = spread(left, [2 ** (mine - 1 - turn) if how.decay else 1 for turn in range(mine)]) if mine else ()
         for level in range(how.depth):
             loss = exact(shares[level // holders])
-            noise, unit = blur(schema, CRITERION[self.criterion], loss, "best")
+            noise, unit = blur(schema, CRITERION[self.criterion], loss, textbook=False)
             lines.append(PlanLine(level, f"best split by {many(len(how.attributes), 'attribute')}, of one holder", "exp_mech", 2**level, loss, noise, unit))
         cells = schema.columns[target].codes
         lines.append(PlanLine(how.depth, "classes of each leaf", "noisy_count", 2**how.depth * cells, how.leaves, noise_of(schema, how.leaves)))
@@ -251,7 +251,7 @@ class DPTopDown(TreeClassifier):
             if self.strategy == "noisy_counts":
                 lines.append(PlanLine(level, "tables of every attribute", "noisy_count", nodes, share, noise_of(schema, counting)))
             else:
-                lines.append(PlanLine(level, "best split, of each holder", "exp_mech", nodes, share / 2, *blur(schema, CRITERION[self.criterion], share / 2, "best")))
+                lines.append(PlanLine(level, "best split, of each holder", "exp_mech", nodes, share / 2, *blur(schema, CRITERION[self.criterion], share / 2, textbook=False)))
                 lines.append(PlanLine(level, f"classes below at most {many(holders, 'choice')}", "noisy_count", nodes * holders * 2 * cells, share / 2, noise_of(schema, counting)))
         leaves = exact(to_nano(self.epsilon)) - sum(how.shares, Fraction(0))
         lines.append(PlanLine(len(how.shares), "classes of each leaf, at least", "noisy_count", (self.max_nodes + 1) * cells, leaves, noise_of(schema, leaves)))
@@ -298,7 +298,7 @@ class DPTopDown(TreeClassifier):
     def _turns(self, schema: Schema, target: str, holders: int) -> Turns:
         names = attribute_names(schema, target, self.attributes)
         if self.splits is None:
-            candidates: list[Any] = [AnyCut(name) if isinstance(schema.columns[name], Numeric) else AnyGrouping(name) for name in names]
+            candidates: list[Any] = list(families(schema, names))
         else:
             candidates = [split for one in splitting_functions(schema, target, attributes=self.attributes, splits=self.splits) for split in one.splits]
         depth = levels_carried(schema, names, schema.max_rows, self.epsilon) if self.max_depth is None else self.max_depth

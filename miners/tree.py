@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from miners.tree_sketch import Sketch, sketch
 from miners.tree_view import MOST_LINES_OF_HTML, html, text
 from pinq.errors import QueryError
 from pinq.parts import Cuts, Groups, Values, bind
-from pinq.schema import Schema, Value
+from pinq.schema import Categorical, Schema, Value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,32 +38,38 @@ __all__ = ["Node", "Split", "Tree"]
 
 FORMAT = "pinq-tree"
 VERSION = 1
+KINDS = ("classification", "regression")
 ROWS_AT_ONCE = 2**16
+ENDS = 2  # of a numeric target
 
 
 class Tree:
-    """A decision tree for classification. Immutable; equal when all of its data are equal.
+    """A decision tree: for classification where its target is categorical, for regression where it is numeric. Immutable; equal when all of its data are equal.
 
     A row goes down from the root. Where the value that a node asks for is missing (and the column does not declare
     missing values), is not declared, or belongs to no branch, the row stops and the node that it has reached answers.
 
     Args:
         schema: The public schema under which the tree was grown.
-        target: The column that is predicted, categorical.
+        target: The column that is predicted.
         nodes: The nodes; the root first, each node before its children.
 
     Attributes:
-        classes: The declared values of the target, in the order of the counts.
+        classes: The declared values of the target, in the order of the counts; none of a numeric target, whose nodes count its two ends.
 
     Raises:
         QueryError: The nodes are not a tree under this schema.
     """
 
+    kept_as = "tree"  # under this name a miner keeps it
+
     def __init__(self, schema: Schema, target: str, nodes: Sequence[Node]) -> None:
         self.schema = schema
         self.target = target
-        self.classes: tuple[Value, ...] = schema.categorical(target).values
-        self.nodes = _summed(tuple(nodes), len(self.classes))
+        column = schema.column(target)
+        self.classes: tuple[Value, ...] = column.values if isinstance(column, Categorical) else ()
+        self.cells = len(self.classes) if self.classes else ENDS
+        self.nodes = _summed(tuple(nodes), self.cells)
         self.depths = _check(self)
 
     def __eq__(self, other: object) -> bool:
@@ -89,9 +95,14 @@ class Tree:
         """Number of splits above the deepest leaf."""
         return max(self.depths)
 
+    @property
+    def kind(self) -> str:
+        """``"classification"`` or ``"regression"``."""
+        return "classification" if self.classes else "regression"
+
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Each node's class probabilities, shape (nodes, classes); rows add up to 1.
+        """Each node's class probabilities, shape (nodes, classes); rows add up to 1. For a numeric target the weights of its two ends, which ``values`` averages.
 
         Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root like that uniformly; one whose noise is
         known leans on its parent's the more, the more noise there is for each of its rows (``miners.estimates.class_shares``).
@@ -101,13 +112,46 @@ class Tree:
         result.flags.writeable = False
         return result
 
+    @cached_property
+    def values(self) -> np.ndarray:
+        """Each node's mean of a numeric target, shape (nodes,)."""
+        low, high = self._bounds
+        result: np.ndarray = low + (high - low) * self.probabilities[:, 1]
+        result.flags.writeable = False
+        return result
+
+    def intervals(self, level: float = 0.95) -> np.ndarray:
+        """Bounds that hold the true mean of each node's rows with probability ``level`` or more, shape (nodes, 2); the declared bounds where the noise is not known.
+
+        A law of the noise alone, as in ``Node.interval``. ``values`` may lean a little on the parent's; then the bounds are widened to hold them.
+        """
+        low, high = self._bounds
+        shares = np.array([node.share_interval(level) or (0.0, 1.0) for node in self.nodes])
+        shares = np.column_stack([np.minimum(shares[:, 0], self.probabilities[:, 1]), np.maximum(shares[:, 1], self.probabilities[:, 1])])
+        return low + (high - low) * shares
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        """The ends of a numeric target, as rows are clamped to them."""
+        column = self.schema.numeric(self.target)
+        return column.number(0), column.number(column.cells - 1)
+
     def apply(self, frame: Any) -> np.ndarray:
         """The node that answers for each row of a pandas or Arrow table: positions in ``nodes``, shape (rows,)."""
-        length = _length(frame)
+        rows = length(frame)
+        return self.route({name: encode(self.schema, name, frame) for name in self.columns}, rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns by which nodes are split."""
+        return self._router.columns
+
+    def route(self, codes: Mapping[str, np.ndarray], length: int) -> np.ndarray:
+        """``apply`` for rows whose ``columns`` are encoded already; see ``miners.tree_route.encode``."""
         router = self._router
         places = np.zeros((len(router.columns) + 1, length), dtype=np.int32)
         for position, name in enumerate(router.columns):
-            places[position + 1] = router.places(name, encode(self.schema, name, frame))
+            places[position + 1] = router.places(name, codes[name])
         reached = np.empty(length, dtype=np.int64)
         for start in range(0, length, ROWS_AT_ONCE):
             reached[start : start + ROWS_AT_ONCE] = router.walk(places[:, start : start + ROWS_AT_ONCE], self.depth)
@@ -119,8 +163,9 @@ class Tree:
         return result
 
     def predict(self, frame: Any) -> np.ndarray:
-        """The likeliest class for each row, shape (rows,); the first declared one in a tie."""
-        result: np.ndarray = as_array(self.classes)[self.probabilities.argmax(axis=1)[self.apply(frame)]]
+        """The likeliest class for each row, the first declared one in a tie; or the mean; shape (rows,)."""
+        answers = as_array(self.classes)[self.probabilities.argmax(axis=1)] if self.classes else self.values
+        result: np.ndarray = answers[self.apply(frame)]
         return result
 
     def export_text(self, *, max_depth: int | None = None) -> str:
@@ -145,7 +190,7 @@ class Tree:
 
     def to_arrays(self) -> TreeArrays:
         """The tree as plain numpy arrays, enough to predict with a few lines of numpy; see ``miners.tree_arrays.TreeArrays``."""
-        return to_arrays(self.schema, self.target, self.nodes, self.probabilities)
+        return to_arrays(self.schema, self.target, self.classes, self.nodes, self.probabilities if self.classes else self.values[:, None])
 
     def to_json(self) -> str:
         """The tree as text that ``from_json`` reads back exactly."""
@@ -154,7 +199,7 @@ class Tree:
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain lists, dicts, texts and numbers."""
         schema = self.schema.model_dump(mode="json")
-        return {"format": FORMAT, "version": VERSION, "kind": "classification", "target": self.target, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
+        return {"format": FORMAT, "version": VERSION, "kind": self.kind, "target": self.target, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tree:
@@ -166,21 +211,32 @@ class Tree:
         """Reads what ``to_dict`` made. ``QueryError`` unless it is a whole and valid tree."""
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise QueryError(f"this is not a stored tree: its `format` must be {FORMAT!r}.")
-        if found.get("version") != VERSION or found.get("kind") != "classification":
-            raise QueryError(f"this tree is of version {found.get('version')!r}, kind {found.get('kind')!r}; this release reads version {VERSION}, kind 'classification'.")
-        nodes = found.get("nodes")
-        if not isinstance(nodes, list):
-            raise QueryError("the stored tree has no list of `nodes`.")
+        if found.get("version") != VERSION or found.get("kind") not in KINDS:
+            known = " or ".join(map(repr, KINDS))
+            raise QueryError(f"this tree is of version {found.get('version')!r}, kind {found.get('kind')!r}; this release reads version {VERSION}, kind {known}.")
         try:
             schema = Schema.model_validate(found.get("schema"))
         except ValueError as error:
             raise QueryError(f"the stored tree's schema is not valid: {error}") from None
-        return cls(schema, found.get("target"), [node_in(place, node) for place, node in enumerate(nodes)])  # type: ignore[arg-type]
+        tree = cls._read(schema, found.get("target"), found.get("nodes"))
+        if tree.kind != found["kind"]:
+            raise QueryError(f"the stored tree says that it is for {found['kind']}, and its target `{tree.target}` is for {tree.kind}.")
+        return tree
+
+    def with_nodes(self, nodes: Any) -> Tree:
+        """Another tree under the same schema for the same target, of nodes as ``to_dict`` writes them."""
+        return self._read(self.schema, self.target, nodes)
+
+    @classmethod
+    def _read(cls, schema: Schema, target: Any, nodes: Any) -> Tree:
+        if not isinstance(nodes, list):
+            raise QueryError("the stored tree has no list of `nodes`.")
+        return cls(schema, target, [node_in(place, node) for place, node in enumerate(nodes)])
 
     def __repr__(self) -> str:
         used = list(dict.fromkeys(node.split.column for node in self.nodes if node.split is not None))
         return (
-            f"Tree for `{self.target}` ({', '.join(str(c) for c in self.classes[:4])}{', ...' if len(self.classes) > 4 else ''}): depth {self.depth}, "
+            f"Tree for {said(self.schema, self.target)}: depth {self.depth}, "
             f"{self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}, about {self.nodes[0].rows:,.0f} rows"
             + (f", splits on {', '.join(used[:5])}{', ...' if len(used) > 5 else ''}" if used else "")
         )
@@ -189,7 +245,7 @@ class Tree:
         return html(self._sketch(None, most=MOST_LINES_OF_HTML), repr(self))
 
     def _sketch(self, max_depth: int | None, *, most: int | None = None) -> Sketch:
-        return sketch(self.schema, self.target, self.nodes, self.probabilities, max_depth=max_depth, most=most)
+        return sketch(self.schema, self.target, self.nodes, self.probabilities, None if self.classes else self.intervals(), max_depth=max_depth, most=most)
 
     @cached_property
     def _router(self) -> Router:
@@ -203,7 +259,16 @@ def as_array(classes: Sequence[Value]) -> np.ndarray:
     return np.array(classes) if fits else np.array(classes, dtype=object)
 
 
-def _length(frame: Any) -> int:
+def said(schema: Schema, target: str) -> str:
+    """A target for people: its name, its values or bounds."""
+    column = schema.column(target)
+    if isinstance(column, Categorical):
+        return f"`{target}` ({', '.join(str(value) for value in column.values[:4])}{', ...' if len(column.values) > 4 else ''})"
+    return f"`{target}` ({column.lower} to {column.upper})"
+
+
+def length(frame: Any) -> int:
+    """Rows of a pandas or Arrow table."""
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
         raise QueryError(f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; pandas.DataFrame(rows, columns=[...]) names them.")
     return int(frame.num_rows) if hasattr(frame, "num_rows") else len(frame)
@@ -231,8 +296,9 @@ def _check(tree: Tree) -> tuple[int, ...]:
     for place, node in enumerate(tree.nodes):
         if depths[place] < 0:
             raise QueryError(f"node {place} of the tree is nobody's child.")
-        if len(node.counts) != len(tree.classes):
-            raise QueryError(f"node {place} of the tree has {len(node.counts)} class counts; `{tree.target}` has {len(tree.classes)} classes.")
+        if len(node.counts) != tree.cells:
+            wanted = f"has {tree.cells} classes" if tree.classes else f"is numeric and has {ENDS} ends"
+            raise QueryError(f"node {place} of the tree has {len(node.counts)} counts; `{tree.target}` {wanted}.")
         numbers = [*node.counts, *(n for n in (node.size, node.size_scale, node.counts_scale, node.counts_deviation) if n is not None)]
         if not all(math.isfinite(number) for number in numbers):
             raise QueryError(f"node {place} of the tree holds a number that is not finite.")

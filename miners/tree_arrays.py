@@ -53,7 +53,7 @@ class TreeArrays:
     Attributes:
         features: Every column of the schema but the target.
         categories: For each feature its declared values; None for a numeric one.
-        classes: The declared values of the target.
+        classes: The declared values of the target; none for regression.
         kind: ``LEAF`` (0), ``NUMERIC`` (1) or ``CATEGORICAL`` (2), shape (n,).
         feature: Which of ``features`` a node is split by, shape (n,); -1 at a leaf.
         children_start: Where each node's children begin in ``children``, shape (n + 1,).
@@ -64,9 +64,9 @@ class TreeArrays:
         parts_start: Where each node's categories begin in ``parts``, shape (n + 1,).
         parts: Which part each category belongs to; -1 for none.
         missing: Which part a missing value belongs to, shape (n,); -1 where such a row stops.
-        value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that stop there.
+        value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that stop there; for regression means, shape (n, 1).
         n_node_samples: Estimated rows, shape (n,), not whole and at least 0.
-        impurity: Gini impurity of ``value``, shape (n,).
+        impurity: Gini impurity of ``value``, shape (n,); NaN for regression, where no spread was asked.
         binary: The same tree in the form of scikit-learn's; None unless all splits have two parts.
     """
 
@@ -88,7 +88,7 @@ class TreeArrays:
     binary: BinaryArrays | None
 
 
-def to_arrays(schema: Schema, target: str, nodes: Sequence[Node], shares: np.ndarray) -> TreeArrays:
+def to_arrays(schema: Schema, target: str, classes: tuple[Value, ...], nodes: Sequence[Node], value: np.ndarray) -> TreeArrays:
     """Lays a tree out as arrays; see ``Tree.to_arrays``."""
     features = tuple(name for name in schema.columns if name != target)
     columns = [schema.columns[name] for name in features]
@@ -113,7 +113,7 @@ def to_arrays(schema: Schema, target: str, nodes: Sequence[Node], shares: np.nda
     return TreeArrays(
         features=features,
         categories=tuple(column.values if isinstance(column, Categorical) else None for column in columns),
-        classes=schema.categorical(target).values,
+        classes=classes,
         kind=kind,
         feature=feature,
         children_start=children_start,
@@ -123,9 +123,9 @@ def to_arrays(schema: Schema, target: str, nodes: Sequence[Node], shares: np.nda
         parts_start=parts_start,
         parts=all_parts,
         missing=missing,
-        value=np.array(shares),
+        value=np.array(value),
         n_node_samples=np.array([node.rows for node in nodes]),
-        impurity=1 - np.square(shares).sum(axis=1),
+        impurity=1 - np.square(value).sum(axis=1) if classes else np.full(len(nodes), np.nan),
         binary=_binary(nodes, points, parts, missing) if all(len(node.children) in (0, 2) for node in nodes) else None,
     )
 

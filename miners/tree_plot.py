@@ -26,7 +26,7 @@ BAR, BAR_HIGH = 0.62, 0.14
 LINK = 0.5  # room for the links between two levels
 SPACE = 0.08
 MARGIN, HEADER = 0.2, 0.75
-INK, PALE, PATH = "#222222", "#777777", "#c9ced6"
+INK, PALE, PATH, TRACK = "#222222", "#777777", "#c9ced6", "#ececec"
 CLASSES = 12  # in the legend
 LABEL = 28  # characters
 
@@ -102,6 +102,7 @@ class _Pen:
         self.ax.add_patch(Rectangle((x, y), wide, high, facecolor=shade, edgecolor="none", zorder=3))
 
     def bar(self, x: float, y: float, card: Card) -> None:
+        self.box(x, y - BAR_HIGH / 2, BAR, BAR_HIGH, TRACK)
         for number, share in enumerate(card.shares):
             if share > 0:
                 self.box(x, y - BAR_HIGH / 2, BAR * share, BAR_HIGH, colour(number))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from miners.node import Node
 from pinq.errors import QueryError
 from pinq.parts import Groups, bind
-from pinq.schema import Schema, text_of
+from pinq.schema import Categorical, Numeric, Schema, text_of
 
 __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
 
@@ -32,10 +33,10 @@ class Card:
         branch: What leads to it: ``Female``, ``30 to < 45``, ``Wife, Husband``, ``others (4)``, ``missing``; ``all rows`` for the root.
         meaning: The same with the others named.
         question: The column by which the node is split; None at a leaf.
-        shares: Class probabilities.
+        shares: Class probabilities; of a numeric target how far its mean is from the lower bound on the way to the upper one.
         best: The likeliest class.
-        vote: That class and its share, a long name cut short: ``>50K 74%``.
-        mix: The same in full; the three likeliest where there are more than two classes.
+        vote: That class and its share, a long name cut short: ``>50K 74%``; or the mean.
+        mix: The same in full; the three likeliest where there are more than two classes; or the mean with its 95 % interval.
         rows: Estimated number of rows.
         size: The same as text, with the half-width of its 95 % interval where the noise is known: ``1,204 ±33``.
         children: Positions of the children that are shown.
@@ -63,7 +64,7 @@ class Sketch:
 
     Attributes:
         title: Target, depth and leaves of the whole tree, and how much of it is shown.
-        classes: The target's values as text.
+        classes: The target's values as text; of a numeric target what the bars show.
         cards: What is shown, by position in the tree; parents before their children.
     """
 
@@ -80,14 +81,17 @@ class Sketch:
         return order
 
 
-def sketch(schema: Schema, target: str, nodes: Sequence[Node], shares: np.ndarray, *, max_depth: int | None = None, most: int | None = None) -> Sketch:
+def sketch(
+    schema: Schema, target: str, nodes: Sequence[Node], shares: np.ndarray, means: np.ndarray | None = None, *, max_depth: int | None = None, most: int | None = None
+) -> Sketch:
     """Sketches a tree.
 
     Args:
         schema: The schema that the splits belong to.
         target: What is predicted.
         nodes: The nodes; the root first, each before its children.
-        shares: Class probabilities of each, shape (nodes, classes).
+        shares: Class probabilities of each, or the weights of the two ends of a numeric target, shape (nodes, classes).
+        means: Of a numeric target: where each node's mean lies, shape (nodes, 2).
         max_depth: Levels of splits to show; what lies below is folded into its node.
         most: Where ``max_depth`` is None: as many levels as have at most so many ends, at least one.
     """
@@ -99,7 +103,11 @@ def sketch(schema: Schema, target: str, nodes: Sequence[Node], shares: np.ndarra
     leaf = np.array([node.is_leaf for node in nodes])
     deepest = int(depths.max())
     limit = min(deepest, int(max_depth)) if max_depth is not None else _readable(depths, leaf, deepest, most)
-    classes = tuple(plain(text_of(value)) for value in schema.categorical(target).values)
+    column = schema.columns[target]
+    if isinstance(column, Categorical):
+        classes = tuple(plain(text_of(value)) for value in column.values)
+    else:
+        classes = (f"mean, from {column.lower} to {column.upper}",)
     ends = leaf.astype(np.int64)
     for place in range(len(nodes) - 1, 0, -1):
         ends[parents[place]] += ends[place]
@@ -108,14 +116,14 @@ def sketch(schema: Schema, target: str, nodes: Sequence[Node], shares: np.ndarra
     for place in np.flatnonzero(depths <= limit).tolist():
         node, depth = nodes[place], int(depths[place])
         names |= zip(node.children, part_names(node, schema), strict=True) if depth < limit else {}
-        best, vote, mix = _votes(classes, shares[place])
+        best, vote, mix = _votes(classes, shares[place]) if means is None else _mean(schema.numeric(target), shares[place, 1], means[place])
         cards[place] = Card(
             parent=int(parents[place]) if place else None,
             depth=depth,
             branch=names[place][0],
             meaning=names[place][1],
             question=None if node.split is None else plain(node.split.column),
-            shares=tuple(shares[place].tolist()),
+            shares=tuple(shares[place].tolist()) if means is None else (float(shares[place, 1]),),
             best=best,
             vote=vote,
             mix=mix,
@@ -175,6 +183,20 @@ def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[int, str, str]:
     said = [f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED]]
     seen = sum(shares[number] >= 0.005 for number in order[1:MIXED]) if len(classes) > 2 else 0
     return order[0], f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}", ", ".join(said[: 1 + seen])
+
+
+def _mean(column: Numeric, share: float, interval: np.ndarray) -> tuple[int, str, str]:
+    """A mean to as many digits as its noise leaves it, alone and with its interval."""
+    low, high = column.number(0), column.number(column.cells - 1)
+    digits = _digits(interval)
+    vote = f"{low + (high - low) * share:,.{digits}f}"
+    return 0, vote, f"mean {vote} ({interval[0]:,.{digits}f} to {interval[1]:,.{digits}f})"
+
+
+def _digits(interval: np.ndarray) -> int:
+    """Digits behind the point that tell numbers apart which differ by a tenth of an interval."""
+    wide = float(interval[1] - interval[0])
+    return min(6, max(0, math.ceil(1 - math.log10(wide)))) if wide > 0 else 3
 
 
 def _readable(depths: np.ndarray, leaf: np.ndarray, deepest: int, most: int | None) -> int:
