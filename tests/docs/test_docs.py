@@ -58,6 +58,18 @@ def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
     assert set(names["search"].best_params_) == {"estimator__max_depth", "estimator__epsilon"}
 
 
+def test_the_page_on_forests_runs(project: Path) -> None:
+    """Its example learns, and costs what it says."""
+    page = (ROOT / "docs" / "forests.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "forests.md", "exec"), names)
+    assert names["forest"].cost_ == names["hours"].cost_ == 1
+    assert names["forest"].score(names["public"]) > 0.76
+    assert names["hours"].score(names["public"]) > 0
+    assert repr(names["forest"].forest_).startswith("Forest for `income` (<=50K, >50K): depth 4, 3 trees, 48 leaves; splits by ")
+
+
 def test_the_page_on_distances_runs(project: Path) -> None:
     """Its example costs what it says and draws what it shows."""
     mpl.use("Agg")
