@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-topdown reproduce-secure wheel clean
+.PHONY: help setup demo test test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -78,6 +78,9 @@ reproduce-topdown: $(READY) ## figures 1 to 3 of the DP-TopDown paper, four hold
 
 reproduce-secure: $(READY) ## secure ID3: Table 6.1 of its paper beside MPyC's demo (MPYC_DEMOS=...), bytes, accuracy with noise inside (results in benchmarks/results/secure)
 	$(BIN)/python -m benchmarks.secure $(ARGS)
+
+reproduce-diprime: $(READY) ## tables and figures of the DiPriMe paper on our miners; goes on where it stopped (ARGS=--quick: minutes; results in benchmarks/results/diprime)
+	$(BIN)/python -m benchmarks.diprime $(ARGS)
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .

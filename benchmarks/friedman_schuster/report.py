@@ -18,7 +18,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-__all__ = ["corrected_t", "summary", "write"]
+__all__ = ["corrected_t", "into_readme", "summary", "write"]
 
 TABLE1 = (500, 1000, 1500, 2000, 5000)
 STYLES: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def write(figures: Iterable[Any], cells: pd.DataFrame, folder: Path) -> list[str
             found.to_csv(folder / "fig8_tests.csv", index=False, float_format="%.4g")
             written.append("fig8_tests.csv")
             tables.append(f"### Significance on Adult\n\nCorrected paired t-tests (Nadeau & Bengio 2003) on the same folds, two-sided, 0.05.\n\n{_tests(found)}")
-    _into_readme(folder / "README.md", "\n\n".join(tables))
+    into_readme(folder / "README.md", "\n\n".join(tables), heading="Friedman & Schuster 2010 again", made_by="make reproduce-fs")
     return [*written, "README.md"]
 
 
@@ -168,9 +168,9 @@ def _test(row: Any) -> str:
     return f"**{text}**" if row.p < 0.05 else text
 
 
-def _into_readme(path: Path, tables: str) -> None:
+def into_readme(path: Path, tables: str, *, heading: str, made_by: str) -> None:
     """Replaces what stands between the markers; the words around it are written by people."""
-    start, end = "<!-- tables: written by make reproduce-fs -->", "<!-- end of tables -->"
-    text = path.read_text(encoding="utf-8") if path.exists() else f"# Friedman & Schuster 2010 again\n\n{start}\n{end}\n"
+    start, end = f"<!-- tables: written by {made_by} -->", "<!-- end of tables -->"
+    text = path.read_text(encoding="utf-8") if path.exists() else f"# {heading}\n\n{start}\n{end}\n"
     before, rest = text.split(start, 1)
     path.write_text(f"{before}{start}\n\n{tables}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")

@@ -13,11 +13,14 @@ from scipy import stats
 
 from benchmarks.cells import Cell, Store
 from benchmarks.datasets import stratified_folds, why_missing
+from benchmarks.diprime.experiments import EXPERIMENTS as FORESTS
+from benchmarks.diprime.report import write as write_forests
 from benchmarks.friedman_schuster.report import corrected_t, write
 from benchmarks.friedman_schuster.synthetic import FIGURES
 from benchmarks.learners import Rows, exact_tree
 from benchmarks.measure import measure, missing
 from benchmarks.publish import RESULTS, publish, shortfall
+from pinq.schema import Categorical, Numeric, Schema
 
 CELL = Cell("fig3", "Max", 100.0, 0, 0.5)
 
@@ -55,6 +58,24 @@ def test_a_figure_is_measured_once_and_drawn(tmp_path):
     readme.write_text(readme.read_text().replace("again\n", "again\n\nWords of people.\n") + "\nMore of them.\n")
     write([small], store.frame(), tmp_path / "results")
     assert readme.read_text().count("Words of people.") == readme.read_text().count("More of them.") == readme.read_text().count("### Figure 3.") == 1
+
+
+def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
+    """On made-up rows: errors of classes and of numbers, tables and pictures, what others reached beside them."""
+    schema = Schema(columns={"x": Numeric(lower=0, upper=9, integer=True), "y": Numeric(lower=0, upper=9, integer=True), "c": Categorical(values=("n", "p"))}, max_rows=500)
+    x = np.random.default_rng(1).integers(0, 10, 400)
+    rows = pd.DataFrame({"x": x, "y": x, "c": np.where(x < 4, "n", "p")})
+    for key, target, names in (("banknote", "c", ("DiPriMe, best", "DP-ERT", "majority class")), ("appliances_energy", "y", ("DiPriMe, best", "extra trees, not private", "mean"))):
+        monkeypatch.setattr("benchmarks.diprime.experiments.table", lambda name, target=target: (schema, target, rows))
+        whole = FORESTS[key]
+        one = replace(whole, xs=(4.0,), learners={name: whole.learners[name] for name in names})
+        measured = one.measure(4.0, 0, names)
+        assert measured[names[0]] > measured[names[2]]
+        assert one.measure(4.0, 0, names[2:]) == {names[2]: measured[names[2]]}
+        cells = pd.DataFrame([Cell(key, name, 4.0, run, value) for run in (0, 1) for name, value in measured.items()])
+        assert write_forests([one], cells, tmp_path) == [f"{key}.csv", f"{key}.png", "README.md"]
+        assert pd.read_csv(tmp_path / f"{key}.csv")["error"].tolist() == pytest.approx([1 - value for value in measured.values()], rel=1e-3)
+        assert f"| {names[0]} |" in (tmp_path / "README.md").read_text()
 
 
 def test_the_same_run_meets_the_same_rows():
