@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,12 @@ from miners.schedule import Schedule
 from miners.tree import Split
 from pinq.epsilon import Loss, exact, to_nano
 from pinq.errors import QueryError
+from pinq.parts import MAX_GROUPINGS
 from pinq.schema import Categorical
 from pinq.scores import ABSOLUTE_ERROR_LEVELS, Balance
+
+if TYPE_CHECKING:
+    from pinq.queryable import Parts
 
 __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
 
@@ -73,10 +77,10 @@ class DiPriMe(ForestMiner):
         return schedules(self.epsilon, trees, self.rows, depth, dict.fromkeys(node, splits), leaves)
 
     def _carried(self, facts: Recipe) -> int:
-        """How many levels the budget carries: as for ``DiffPC45``, whose splits are chosen alike; some fewer for regression (docs/defaults.md)."""
+        """How many levels the budget carries, at least one: as for ``DiffPC45``, whose splits are chosen alike; some fewer for regression (docs/defaults.md)."""
         rows = facts.schema.max_rows / (facts.trees if self.rows == "shards" else 1)
         epsilon = exact(to_nano(self.epsilon) // (facts.trees if self.rows == "all" else 1))
-        return levels_carried(facts.schema, facts.names[: facts.features], rows, epsilon, fewer=REGRESSION_FEWER if self._numeric_target else 0.0)
+        return max(1, levels_carried(facts.schema, facts.names[: facts.features], rows, epsilon, fewer=REGRESSION_FEWER if self._numeric_target else 0.0))
 
     @property
     def _criteria(self) -> Sequence[str]:
@@ -91,18 +95,19 @@ class DiPriMe(ForestMiner):
         return "gini"
 
     def _choose(self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator) -> Sequence[Split | None]:
-        asks = schedule.levels[level.number]
+        asks, measure = schedule.levels[level.number], self._measure(recipe)
         candidates: list[list[Any]] = [list(families(recipe.schema, names)) for names in drawn(recipe, [recipe.names] * len(level.sprouts), random)]
         score = score_of(self._criterion, recipe.target)
         if self.variant == "best":
-            return _in_pieces(recipe, level, candidates, self._measure(recipe), lambda parts, some: parts.exp_mech(some, score=score, epsilon=asks["split"].epsilon))
-        medians = _in_pieces(recipe, level, candidates, 1, lambda parts, some: parts.exp_mech(some, score=Balance(), epsilon=asks["median"].epsilon, each=True))
+            return _in_pieces(recipe, level.parts, candidates, measure, lambda parts, some: parts.exp_mech(some, score=score, epsilon=asks["split"].epsilon))
+        medians = _in_pieces(recipe, level.parts, candidates, 1, lambda parts, some: parts.exp_mech(some, score=Balance(), epsilon=asks["median"].epsilon, each=True))
         able = [place for place, some in enumerate(medians) if any(some)]
         offered = [[median for median in medians[place] if median is not None] for place in able]
+        epsilon = asks["split"].epsilon
+        found = _in_pieces(recipe, level.parts[able], offered, measure, lambda parts, some: parts.exp_mech(some, score=score, epsilon=epsilon, textbook=True))
         chosen: list[Split | None] = [None] * len(medians)
-        if able:
-            for place, split in zip(able, level.parts[able].exp_mech(offered, score=score, epsilon=asks["split"].epsilon, textbook=True), strict=True):
-                chosen[place] = split
+        for place, split in zip(able, found, strict=True):
+            chosen[place] = split
         return chosen
 
     def _measure(self, recipe: Recipe) -> int:
@@ -111,6 +116,12 @@ class DiPriMe(ForestMiner):
 
     def _nodes(self, recipe: Recipe, sprouts: Sequence[Sprout]) -> list[Node]:
         return released_nodes(sprouts, recipe.classes) if self.variant == "paper" else super()._nodes(recipe, sprouts)
+
+    def _notes(self, recipe: Recipe) -> tuple[str, ...]:
+        found = super()._notes(recipe)
+        if self.max_depth is not None or self.variant == "paper":
+            return found
+        return (*found, f"max_depth is not given; {recipe.depth} is what epsilon, max_rows and the attributes let expect to be of use.")
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         asks = recipe.schedules[0].levels[level]
@@ -126,23 +137,24 @@ class DiPriMe(ForestMiner):
         ]
 
 
-def _in_pieces(recipe: Recipe, level: Level, candidates: list[list[Any]], measure: int, ask: Callable[[Any, list[list[Any]]], list[Any]]) -> list[Any]:
-    """Asks the parts of a level, nearly always at once: in as few requests as keep the tables behind each at a size that the layer bears.
+def _in_pieces(recipe: Recipe, parts: Parts, candidates: list[list[Any]], measure: int, ask: Callable[[Parts, list[list[Any]]], list[Any]]) -> list[Any]:
+    """Asks many parts, nearly always at once: in as few requests as keep the tables behind each at a size that the layer bears.
 
     Args:
-        recipe: For the columns whose tables are dense.
-        level: The nodes that are asked.
-        candidates: For each node its candidates.
+        recipe: For the columns, which say how large tables are.
+        parts: Who is asked.
+        candidates: For each part its candidates.
         measure: Numbers in each cell of a table.
         ask: One request.
     """
     columns = [recipe.schema.columns[name] for name in recipe.names]
     dense = sum(column.codes + 1 for column in columns if isinstance(column, Categorical) or column.codes <= DENSE_CODES)
-    step = max(1, MOST_CELLS // max(1, dense * (measure + 1)) - 1)
+    groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in columns if isinstance(column, Categorical)), default=0)
+    step = max(1, MOST_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
     found: list[Any] = []
     for start in range(0, len(candidates), step):
         some = slice(start, start + step)
-        found += ask(level.parts[some], candidates[some])
+        found += ask(parts[some], candidates[some])
     return found
 
 

@@ -22,7 +22,7 @@ from pinq.crosses import AnyCross, member_scores
 from pinq.engine import Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import QueryError
 from pinq.mechanisms import Weighted, choose, choose_weighted
-from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Axis, Cuts, Groups, Part, Partition, PartSet, Spec, Values, bind
+from pinq.parts import MAX_GROUPINGS, MAX_PARTS, AnyCut, AnyGrouping, Axis, Cuts, Groups, Part, Partition, PartSet, Spec, Values, bind
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.scores import Balance, ClassCount, Score, SquaredError
 
@@ -81,6 +81,8 @@ class Selection:
             return
         if not self.lists or not all(self.lists):
             raise QueryError("`candidates` is empty; name at least one spec or family for each part. Nothing was spent.")
+        if len(parts) * self.choices > MAX_PARTS:
+            raise QueryError(f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible. Nothing was spent.")
         # By their text: Python takes the value 1 for True, and a column can have both.
         distinct = {repr(one): one for candidates in self.lists for one in candidates}
         splits = Counter(one.column for one in distinct.values() if isinstance(one, (Cuts, Groups)))

@@ -117,6 +117,8 @@ def test_a_member_of_each_candidate_is_chosen_on_demand(in_memory: Callable[...,
     assert "exp_mech from each by balance" in handle.history().asked[0]
     alone, shared = (handle.preview("exp_mech", [AnyCut("age"), AnyGrouping("job")], score=Balance(), epsilon=1, each=each).error for each in (False, True))
     assert alone != shared
+    with pytest.raises(QueryError, match=r"makes 2,400,000 choices; at most 1,048,576"):
+        handle.partition(Shards(40_000)).exp_mech([AnyGrouping("job", seed=seed) for seed in range(60)], score=Balance(), epsilon=1, each=True)
     with pytest.raises(QueryError, match="nothing to choose from each"):
         handle.exp_mech(score=ClassCount("income"), epsilon=1, each=True)
 

@@ -321,10 +321,11 @@ def test_a_level_of_a_forest_is_one_request_or_two(variant, requests):
 
 def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
     monkeypatch.setattr("miners.diprime.MOST_CELLS", 1500)
-    h = handle(rows=5000, epsilon=100)
-    one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, random_state=0).fit(h, "income")
-    assert one.cost_ == 100
-    assert len(h.history()) > 4
+    for variant in ("best", "paper"):
+        h = handle(rows=5000, epsilon=100)
+        one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, variant=variant, random_state=0).fit(h, "income")
+        assert one.cost_ == 100
+        assert len(h.history()) > 6
 
 
 def test_public_randomness_is_steered_and_noise_is_not():
@@ -358,6 +359,7 @@ def test_the_default_depth_follows_public_facts(form):
     depths = [depth(1000, epsilon=0.1), depth(10**5, epsilon=0.1), depth(10**5, epsilon=10), depth(10**8, epsilon=10)]
     assert depths == sorted(depths)
     assert depths[0] < depths[-1]
+    assert any("max_depth is not given" in note for note in built(form, max_depth=None).plan(SCHEMA, target_of(built(form))).notes)
     assert depth(10**5, n_estimators=1) > depth(10**5, n_estimators=16) == depth(10**5, n_estimators=16, rows="all")
 
 
