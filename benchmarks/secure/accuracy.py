@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What noise inside the computation costs: accuracy on Car and Adult split among four holders, beside noise that each holder adds alone.
+"""What noise inside the computation costs: accuracy on Car and Adult split among four holders, beside noise that each holder adds alone, and DP-TopDown.
 
-Every method sees the same training rows dealt to four holders and is scored on the same test rows. Results of other distributed miners
-(``topdown``) can be put into the same table: a line for each (data, method, epsilon, run) in the file of runs.
+Every method sees the same training rows dealt to four holders and is scored on the same test rows.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.datasets import load, stratified_folds
+from miners import DPTopDown, Federation
 from miners.secure import SecureID3
 from miners.secure.plain import plain_id3
 from miners.secure.rules import Budget
 from miners.secure.task import Branch, Holding, Task, hold, to_tree
 from pinq.schema import Categorical, Schema
+from pinq.simulation import simulate
 
 HOLDERS = 4
 EPSILONS = ("0.25", "0.5", "1", "2", "4")
@@ -38,6 +39,16 @@ def secure(epsilon: str, depth: int, colluding: int) -> Callable[[Sequence[pd.Da
 def alone(epsilon: str, depth: int) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
     """The same rules where each holder sends its own counts with noise of its own: every sum has four noises, and every candidate's histogram needs a share of the loss."""
     return lambda tables, target, schema: _from_noisy_counts(tables, target, schema, Budget.spread(Fraction(epsilon), depth))
+
+
+def topdown(epsilon: str, strategy: str) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
+    """DP-TopDown, whose holders answer a coordinator's questions with noise of their own, at its defaults."""
+
+    def fit(tables: Sequence[pd.DataFrame], target: str, schema: Schema) -> Any:
+        with Federation([simulate(schema, data=table, epsilon=1000) for table in tables]) as federation:
+            return DPTopDown(epsilon=epsilon, strategy=strategy).fit(federation, target).tree_
+
+    return fit
 
 
 def exact(depth: int) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
@@ -66,6 +77,8 @@ def measure(runs: int, kept: Path) -> list[dict[str, Any]]:
                 methods["noise inside, none collude", epsilon] = secure(epsilon, depth, 0)
                 methods["noise inside, one colludes", epsilon] = secure(epsilon, depth, 1)
                 methods["each holder its own noise", epsilon] = alone(epsilon, depth)
+                for strategy in ("turns", "local_rnm", "noisy_counts"):
+                    methods[f"DPTopDown, {strategy}", epsilon] = topdown(epsilon, strategy)
             for (method, epsilon), fit in methods.items():
                 if (name, method, epsilon, run) in done:
                     continue
