@@ -13,6 +13,7 @@ import matplotlib as mpl
 import pytest
 
 import pinq
+from miners.secure import Member, Session
 from pinq import errors
 from pinq.local import open_ledger
 from pinq.policy import DatabaseTable, Policy
@@ -138,6 +139,14 @@ def test_every_policy_key_is_documented(model: type) -> None:
     for name, field in model.model_fields.items():
         if name != "folder":
             assert re.search(rf"\b{field.alias or name}\b", REFERENCE), name
+
+
+@pytest.mark.parametrize("model", [Session, Member])
+def test_every_key_of_a_session_is_documented(model: type) -> None:
+    """The page on secure computation names every key that a session may have."""
+    page = (ROOT / "docs" / "secure.md").read_text(encoding="utf-8")
+    for name in model.model_fields:
+        assert f"`{name}`" in page, name
 
 
 def test_every_promise_names_a_test() -> None:
