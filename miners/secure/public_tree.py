@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from miners.secure.arithmetic import Arithmetic
 from miners.secure.rules import Rule
 from miners.secure.sources import Path, Source
 from miners.secure.task import Branch, Task
+from pinq.errors import InternalError
 
 __all__ = ["Progress", "grow_public"]
 
@@ -30,26 +32,23 @@ async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: 
     paths: list[Path] = [()]
     remaining = np.arange(len(task.sizes))[None]
     counts = await source.classes()
-    level = 0
-    while paths:
+    for level in count():
         labels = await rule.judge(arithmetic, counts, level)
         going = np.flatnonzero(labels < 0)
         progress(f"level {level}: {len(paths):,} nodes, {len(going):,} of them split")
         if not len(going):
-            tree += [Branch(label=int(label)) for label in labels]
-            break
+            return tree + [Branch(label=int(label)) for label in labels]
         paths, remaining = [paths[one] for one in going], remaining[going]
         tables = await source.tables(paths, remaining)
         picked = await rule.choose(arithmetic, tables, remaining, level)
         chosen = remaining[np.arange(len(picked)), picked]
         tree += _branches(task, labels, chosen, len(tree) + len(labels))
-        ends = np.cumsum([sum(task.sizes[one] for one in row) for row in remaining])
-        starts = [end - sum(task.sizes[one] for one in row[place:]) for end, row, place in zip(ends, remaining, picked, strict=True)]
+        sizes = np.array(task.sizes)[remaining]
+        starts = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)[np.arange(len(picked)), picked]
         counts = np.concatenate([tables[start : start + task.sizes[one]] for start, one in zip(starts, chosen, strict=True)])
         remaining = np.concatenate([np.tile(row[row != one], (task.sizes[one], 1)) for row, one in zip(remaining, chosen, strict=True)])
         paths = [(*path, (int(one), value)) for path, one in zip(paths, chosen, strict=True) for value in range(task.sizes[one])]
-        level += 1
-    return tree
+    raise InternalError("a tree grew without end")
 
 
 def _branches(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Branch]:

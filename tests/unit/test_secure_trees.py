@@ -186,6 +186,16 @@ def test_budgets_add_up() -> None:
         assert Budget.spread(Fraction(7, 10), depth).total == Fraction(7, 10)
 
 
+@pytest.mark.parametrize(("fields", "share"), [({}, 1), ({"adjacency": "substitute"}, 2), ({"privacy_unit": {"column": "person", "max_rows": 3}}, 3)])
+def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], share: int) -> None:
+    """A row that is replaced, or a person with several rows, gets a part of the loss for each row; what is charged stays epsilon."""
+    session = _session("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
+    rule = session.rule()
+    assert isinstance(rule, Noisy)
+    assert rule.budget.total * share == Fraction(3, 5)
+    assert session.nano == 600_000_000
+
+
 def test_noise_fits_its_field_at_the_extreme() -> None:
     """The largest noise that a share can have, from every party, on a full table, still compares rightly."""
     session = _session("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.5", depth=1)
