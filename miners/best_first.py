@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -90,25 +90,33 @@ class LocalChoice:
         candidates = [split for one in self.functions for split in one.splits]
         chosen = nodes.exp_mech(candidates, score=self.score, epsilon=choosing, reuse=task.reuse)
         proposed = [list(dict.fromkeys(own)) for own in zip(*chosen.values(), strict=True)]
-        asked: list[tuple[Question, list[int], int]] = []
-        for many in sorted({len(own) for own in proposed}):
-            here = [place for place, own in enumerate(proposed) if len(own) == many]
-            counting = exact((nano - nano // 2) // many)
-            for rank in range(many):
-                histograms = nodes[here].partition([(proposed[place][rank], Values(task.target)) for place in here])
-                asked.append((histograms.question("noisy_count", epsilon=counting, reuse=task.reuse), here, rank))
-        answers = task.federation.tally([question for question, _, _ in asked])
+        asked = _histograms(task, nodes, proposed, nano - nano // 2)
         found: dict[int, list[Judged]] = defaultdict(list)
-        for (question, here, rank), answer in zip(asked, answers, strict=True):
-            tables = {name: (tally.counts.reshape(-1, task.cells), tally.variance) for name, tally in answer.items()}
-            start = 0
-            for place in here:
-                split = proposed[place][rank]
-                end = start + bind(split, task.schema).size
-                below = [{name: Tally(table[row], variance) for name, (table, variance) in tables.items()} for row in range(start, end)]
+        for (question, splits), answer in zip(asked, task.federation.tally([question for question, _ in asked]), strict=True):
+            for (place, split), below in zip(splits.items(), _children(task, splits.values(), answer), strict=True):
                 found[place].append(Judged(split, below, {name: choosing + len(proposed[place]) * loss for name, loss in question.epsilon.items()}))
-                start = end
         return [max(found[place], key=lambda one: one.promise(task, self.criterion)) for place in range(len(nodes))]
+
+
+def _histograms(task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], nano: int) -> list[tuple[Question, dict[int, Split]]]:
+    """The questions for the classes below every proposal, each with the split of every node that it is about; ``nano`` for all proposals of a node."""
+    questions = []
+    for many in sorted({len(own) for own in proposed}):
+        here = [place for place, own in enumerate(proposed) if len(own) == many]
+        for rank in range(many):
+            splits = {place: proposed[place][rank] for place in here}
+            cells = nodes[here].partition([(split, Values(task.target)) for split in splits.values()])
+            questions.append((cells.question("noisy_count", epsilon=exact(nano // many), reuse=task.reuse), splits))
+    return questions
+
+
+def _children(task: Task, splits: Iterable[Split], answer: Seen) -> Iterator[list[Seen]]:
+    """For each node what the answer says of each child that its split makes."""
+    tables = {name: (tally.counts.reshape(-1, task.cells), tally.variance) for name, tally in answer.items()}
+    end = 0
+    for split in splits:
+        start, end = end, end + bind(split, task.schema).size
+        yield [{name: Tally(table[row], variance) for name, (table, variance) in tables.items()} for row in range(start, end)]
 
 
 @dataclass(frozen=True)
@@ -221,12 +229,12 @@ def _large_enough(task: Task, judge: Judge, how: BestFirst, buds: list[Bud], bud
     """Whether judging a node can be of use: noise must not drown its histogram, and it must not be a trifle of the whole."""
     if bud.depth >= len(how.shares):
         return False
-    if not bud.seen:
-        return True
     holders = task.federation.holders
     each = judge.counting(how.shares[bud.depth], len(holders))
     if each * NANO < 1:
         return False
+    if not bud.seen:
+        return True
     noise = math.sqrt(sum(task.federation.variance(name, each) for name in holders) * 2 * task.classes)
     whole = sum(_rows(task, buds[place]) for place in buds[0].children)
     return _rows(task, bud) >= max(noise, LEAST_SHARE / how.max_nodes * whole)

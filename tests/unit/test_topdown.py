@@ -90,7 +90,7 @@ SETTINGS = {
     target=st.builds(lambda k, nullable: Categorical(values=tuple("stuv"[:k]), nullable=nullable), st.integers(2, 4), st.booleans()),
     sizes=st.lists(st.integers(0, 80), min_size=1, max_size=3),
     adjacencies=st.lists(st.sampled_from(["add-remove", "substitute"]), min_size=3, max_size=3),
-    nano=st.integers(10**6, 50 * 10**9),
+    nano=st.integers(10**3, 50 * 10**9),
     params=st.fixed_dictionaries(SETTINGS),
 )
 def test_every_ledger_equals_the_claim(columns: Any, target: Any, sizes: Any, adjacencies: Any, nano: int, params: Any) -> None:
