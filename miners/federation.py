@@ -12,6 +12,7 @@ Privacy:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -116,7 +117,7 @@ class Federation:
 
     Attributes:
         schema: The public columns that all of them declare; ``max_rows`` is the sum, adjacency and privacy unit are the first holder's.
-        dropped: Who was left behind, when and why.
+        dropped: Who was left behind, when and why; they stay so in this federation.
         rounds: How often the coordinator has waited for answers.
         requests: How many requests each holder was sent.
 
@@ -255,7 +256,8 @@ class Federation:
 
     def _together(self, calls: Sequence[tuple[str, Callable[[bool], Any]]]) -> list[Any]:
         """Makes all calls at once; the answers in order, errors among them where their holders are dropped."""
-        answers = _at_once([partial(self._persist, name, call) for name, call in calls], AT_ONCE * len(self._handles))
+        stop = threading.Event()
+        answers = _at_once([partial(self._persist, name, call, stop) for name, call in calls], AT_ONCE * len(self._handles), stop)
         causes = {name: answer for (name, _), answer in zip(calls, answers, strict=True) if isinstance(answer, PinqError)}
         if causes:
             if set(causes) == {name for name, _ in calls} and all(isinstance(cause, QueryError) for cause in causes.values()):
@@ -263,19 +265,19 @@ class Federation:
             self._give_up(causes)
         return answers
 
-    def _persist(self, name: str, call: Callable[[bool], Any]) -> Any:
+    def _persist(self, name: str, call: Callable[[bool], Any], stop: threading.Event) -> Any:
         """One holder's answer or its error, after waiting where the rule says so."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
             try:
                 return call(again)
             except (Unavailable, TooManyRequests) as error:
-                if self.on_failure != "wait" or time.monotonic() + pause > end:
+                if self.on_failure != "wait" or time.monotonic() + pause > end or stop.is_set():
                     return error
                 # What did not come back may have been charged: the same question is not paid for twice.
                 again = True
                 self._say(f"waiting for {name}, {end - time.monotonic():.0f} s more at most: {error}")
-                time.sleep(pause)
+                stop.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except PinqError as error:
                 return error
@@ -415,12 +417,19 @@ def _ignoring(act: Callable[[PrivateQueryable], T], handle: PrivateQueryable, _:
     return act(handle)
 
 
-def _at_once(calls: Sequence[Callable[[], T]], width: int = 32) -> list[T]:
-    """The results of all calls, made in threads at the same time."""
+def _at_once(calls: Sequence[Callable[[], T]], width: int = 32, stop: threading.Event | None = None) -> list[T]:
+    """The results of all calls, made in threads at the same time; where that is broken off, ``stop`` tells those that are waiting."""
     if len(calls) < 2:
         return [call() for call in calls]
     with ThreadPoolExecutor(min(width, len(calls)), thread_name_prefix="holder") as pool:
-        return list(pool.map(lambda call: call(), calls))
+        futures = [pool.submit(call) for call in calls]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            if stop is not None:
+                stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _sum_text(amount: Fraction | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import doctest
 import threading
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -221,6 +222,19 @@ def test_waiting_ends_when_patience_does() -> None:
     with pytest.raises(HolderFailed, match="'holder 2' failed: No answer"):
         both.parts().noisy_count(epsilon=0.25)
     assert set(both.spent().values()) == {Fraction(1, 4)}
+
+
+def test_who_breaks_off_need_not_wait_for_those_who_do() -> None:
+    """Control-C ends the waiting for all holders, not only for one."""
+
+    def broken_off(_: str) -> None:
+        raise KeyboardInterrupt
+
+    both = Federation([through(lost(10**9)), through(lost(10**9))], on_failure="wait", say=broken_off)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        both.parts().noisy_count(epsilon=0.25)
+    assert time.monotonic() - began < 60 < both.patience
 
 
 def test_a_holder_that_does_not_say_what_it_charged_is_shown_so() -> None:
