@@ -31,7 +31,7 @@ def draw(lines: Sequence[Line], folder: Path) -> None:
         names = [name for name in ("adult", "mushroom", "soybean", "cmc") if any(line["dataset"] == name for line in mine)]
         if mine:
             panels = [(one, [line for line in mine if line["dataset"] == one]) for one in names]
-            _page(panels, 1, title, "epsilon", lambda line: float(line["epsilon"])).savefig(folder / f"{name}.png", dpi=80)
+            _page(panels, 1, title, "epsilon", lambda line: float(line["epsilon"]), alike=figure != "5").savefig(folder / f"{name}.png", dpi=80)
     synthetic = [line for line in lines if line["figure"] == "6"]
     if synthetic:
         panels = [
@@ -50,10 +50,10 @@ def draw(lines: Sequence[Line], folder: Path) -> None:
     plt.close("all")
 
 
-def _page(panels: Sequence[tuple[str, Sequence[Line]]], rows: int, title: str, across: str, at: Callable[[Line], float]) -> Any:
-    """Panels that share their axes, and one legend for all."""
+def _page(panels: Sequence[tuple[str, Sequence[Line]]], rows: int, title: str, across: str, at: Callable[[Line], float], *, alike: bool = True) -> Any:
+    """Panels and one legend for all; ``alike`` ones share the scale of what was measured."""
     columns = len(panels) // rows
-    figure, axes = plt.subplots(rows, columns, figsize=(3.1 * columns, 0.9 + 2.5 * rows), sharey=True, sharex=True, squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(rows, columns, figsize=(3.1 * columns, 0.9 + 2.5 * rows), sharey=alike, sharex=True, squeeze=False, layout="constrained")
     for ax, (name, mine) in zip(axes.ravel(), panels, strict=True):
         for method, colour in COLOURS.items():
             for who, style in STYLES.items():
