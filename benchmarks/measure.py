@@ -18,12 +18,13 @@ __all__ = ["Experiment", "Task", "measure", "missing"]
 
 
 class Experiment(Protocol):
-    """What is measured: learners, at each abscissa, so many times."""
+    """What is measured: learners, at each abscissa, so many times, on a data set; ``data`` is empty where rows are made up."""
 
     key: str
     title: str
     xlabel: str
     runs: int
+    data: str
 
     @property
     def xs(self) -> Sequence[float]:

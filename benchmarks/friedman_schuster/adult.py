@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,11 +19,12 @@ import pinq
 from benchmarks.cells import Cell, Store
 from benchmarks.datasets import load, stratified_folds
 from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
+from benchmarks.measure import Experiment
 from miners import DiffPC45
 from miners.tree_route import encode
 from pinq.schema import Schema
 
-__all__ = ["ADULT", "PEERS", "Adult", "measure_peers", "missing_of_peers", "peers_python"]
+__all__ = ["ADULT", "PEERS", "Adult", "measure_peers"]
 
 FOLDS = 10
 DEAR = 10**5
@@ -38,6 +40,7 @@ class Adult:
     xs: Sequence[float] = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
     runs: int = 100
     xlabel: str = "privacy budget B"
+    data: str = "adult"
 
     @property
     def learners(self) -> Mapping[str, Learner]:
@@ -73,26 +76,25 @@ def fold_of(repeat: int) -> np.ndarray:
     return stratified_folds(encode(schema, target, rows), FOLDS, seed=repeat)
 
 
-def peers_python() -> str | None:
-    """The interpreter that has the peers (``PEERS_PYTHON``), if there is one."""
-    return os.environ.get("PEERS_PYTHON") or None
-
-
-def missing_of_peers(store: Store, runs: int | None) -> list[tuple[str, float, int]]:
+def _missing(store: Store, runs: int | None) -> list[tuple[str, float, int]]:
     """What the peers' interpreter is to measure: (algorithm, epsilon, run)."""
     wanted = ((name, x, run) for run in range(min(ADULT.runs, runs or ADULT.runs)) for x in ADULT.xs for name in PEERS)
     return [(name, x, run) for name, x, run in wanted if (ADULT.key, name, float(x), run) not in store.done]
 
 
-def measure_peers(missing: Iterable[tuple[str, float, int]], folder: Path, keep: Callable[[Iterable[Cell]], None], late: Callable[[], bool]) -> None:
-    """Has the peers' interpreter measure (algorithm, epsilon, run); keeps each cell as it comes, until it is late."""
-    python, wanted = peers_python(), sorted(missing, key=lambda one: one[2])
-    if python is None or not wanted:
+def measure_peers(store: Store, experiments: Sequence[Experiment], runs: int | None, keep: Callable[[Iterable[Cell]], None], late: Callable[[], bool]) -> None:
+    """Has the peers' interpreter, if there is one (``PEERS_PYTHON``), measure what is missing on Adult; keeps each cell as it comes, until it is late."""
+    wanted = _missing(store, runs) if ADULT in experiments else []
+    if not wanted:
+        return
+    python = os.environ.get("PEERS_PYTHON")
+    if not python:
+        print("diffprivlib is left out: PEERS_PYTHON does not name an interpreter that has it (pip install -r benchmarks/peers.txt).", file=sys.stderr)
         return
     schema, target, rows = complete_rows()
     names = [name for name in schema.columns if name != target]
     folds = np.array([fold_of(repeat) for repeat in range(1 + max(run for *_, run in wanted) // FOLDS)])
-    file = folder / "adult.npz"
+    file = store.path.with_name("adult.npz")
     np.savez(
         file,
         features=np.column_stack([encode(schema, name, rows) for name in names]).astype(float),

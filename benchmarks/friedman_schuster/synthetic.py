@@ -50,6 +50,7 @@ class Synthetic:
     trees: int | None = None
     runs: int = 200
     xlabel: str = "training rows"
+    data: str = ""
 
     @property
     def xs(self) -> Sequence[float]:

@@ -20,6 +20,7 @@ from benchmarks.friedman_schuster.synthetic import FIGURES
 from benchmarks.learners import Rows, exact_tree
 from benchmarks.measure import measure, missing
 from benchmarks.publish import RESULTS, publish, shortfall
+from benchmarks.reproduce import options, reproduce
 from pinq.schema import Categorical, Numeric, Schema
 
 CELL = Cell("fig3", "Max", 100.0, 0, 0.5)
@@ -157,3 +158,15 @@ def test_every_figure_says_how_many_runs_it_is_of(path):
     """`publish` reads it; a table replaces its like."""
     assert "n" in pd.read_csv(path).columns
     assert shortfall(path.parent, path.parent) == []
+
+
+def test_what_cannot_be_measured_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that no experiment has, and data that are not there, end the program before anything is measured or published."""
+    monkeypatch.setattr("benchmarks.reproduce.ROOT", tmp_path)
+    monkeypatch.setenv("PINQ_DATA", str(tmp_path))
+    parser = options("diprime", "About.", runs="20", quick=2)
+    with pytest.raises(SystemExit, match=r"begins with fig9; there are .*banknote"):
+        reproduce("diprime", parser.parse_args(["--figures", "fig9"]), FORESTS, write_forests)
+    with pytest.raises(SystemExit):
+        reproduce("diprime", parser.parse_args(["--figures", "banknote"]), FORESTS, write_forests)
+    assert "banknote is left out. The data set 'banknote' is not in" in capsys.readouterr().err
