@@ -35,20 +35,25 @@ def mpyc() -> Any:
     root.addHandler(quiet)  # so that MPyC finds logging configured
     sys.argv = [arguments[0], "--no-log"]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            policy = asyncio.get_event_loop_policy()
-            import mpyc.runtime as module
-
-            module.mpc._loop.close()
-            asyncio.set_event_loop_policy(policy)
-            asyncio.set_event_loop(None)
+        with ThreadPoolExecutor(1) as other:  # MPyC takes the event loop of its thread for its own: a notebook's, here
+            module = other.submit(_import_runtime).result()
     except ImportError:
         raise QueryError("secure computation needs MPyC: pip install 'pinq-miners[secure]'.") from None
     finally:
         sys.argv = arguments
         root.removeHandler(quiet)
     module.pickle = _Codec
+    return module
+
+
+def _import_runtime() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        policy = asyncio.get_event_loop_policy()
+        import mpyc.runtime as module
+
+        module.mpc._loop.close()
+        asyncio.set_event_loop_policy(policy)
     return module
 
 
