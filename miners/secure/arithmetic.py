@@ -10,8 +10,10 @@ Privacy:
     were asked for, and nothing else.
     Why: any t < m/2 shares of a secret are uniformly random; ``product`` sends each party fresh shares of a share (Gennaro, Rabin & Rabin 1998);
     ``is_negative`` opens the number plus a random mask that is 2^security times as large (Damgaard et al. 2006), so its law is within 2^-security of one
-    that does not depend on the secret; ``is_zero`` opens the number times a random one. All from MPyC.
-    Held by: tests/unit/test_secure_trees.py, which sees every opened value and every opening.
+    that does not depend on the secret; ``is_zero`` opens the number times a random one, on a polynomial that is random but for its value at 0
+    (MPyC's own does not see to that, see ``mpyc_runtime``; a number that is not 0 seems so with probability 1/p). The rest is MPyC's. Common
+    randomness is pseudorandom (SHAKE128), by keys of 128 bits, each unknown to as many parties as may pool what they see.
+    Held by: tests/unit/test_secure_trees.py, which sees every opened value and every opening; tests/unit/test_secure_runtime.py.
 
 References:
     Schoenmakers, MPyC; Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006 (comparison); Shamir 1979.
