@@ -109,7 +109,7 @@ def join(
     lookups: Annotated[Path | None, option("--lookup", metavar="FILE", help="sid3t, sid3s: rows to classify, Parquet or CSV.")] = None,
     output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="Where the result goes, JSON; by default it is printed.")] = None,
     wait: Annotated[float, typer.Option("--wait", metavar="SECONDS", min=1, help="How long to wait for the others.")] = 600,
-    listen: Annotated[str | None, option("--listen", metavar="ADDRESS", help="Where to listen; by default everywhere.")] = None,
+    listen: Annotated[str | None, option("--listen", metavar="ADDRESS", help="Where to listen; by default everywhere, without certificates on this machine only.")] = None,
 ) -> None:
     """Take part in a session: exit status 0 with the result, or 1 with a reason and nothing opened that the progress did not show."""
     from miners.secure.network import Identity

@@ -9,7 +9,8 @@
 Privacy:
     With noise, what a session opens is epsilon-DP for the rows of every party together (miners/secure/rules.py) in the session's adjacency and privacy unit, which must be
     the policy's; it is charged to the grant of ``analyst`` before anything leaves, by the rule that charges queries. Without noise the exact result leaks, which no epsilon
-    describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge. Refusals follow from session, policy and ledger, never from rows.
+    describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge. Refusals follow from session, policy and ledger, never from rows that the
+    policy admits: a table of more than its ``max_rows``, for which no claim is made and no field is sized, never takes part.
     Held by: tests/e2e/test_secure_session.py, tests/unit/test_secure_provider.py.
 """
 
@@ -27,7 +28,7 @@ import numpy as np
 
 from miners.secure.network import Identity, Traffic, run_party
 from miners.secure.protocols import Part
-from miners.secure.session import Session, load_session
+from miners.secure.session import Member, Session, first_certificate, load_session
 from miners.secure.task import Holding, Task, to_tree
 from pinq.composition import Demand
 from pinq.engine import ListRequest, open_engine
@@ -96,7 +97,7 @@ def join(
         lookups: SID3T and SID3S: a table of rows to classify.
         data: An Arrow table or pandas frame in place of the policy's source.
         wait: Seconds until all parties must have joined.
-        listen: The address to listen on; by default all.
+        listen: The address to listen on; by default all, or without certificates the one of this machine that the session names.
         progress: Told what happens.
 
     Raises:
@@ -112,6 +113,8 @@ def join(
     if (agreed_to.parties[number].certificate is None) != (identity is None):
         asked = "names certificates: give this party's certificate and key" if identity is None else "names no certificates, so TLS cannot be used"
         raise SessionError(f"the session {asked}.")
+    if identity is not None:
+        _require_own(identity, agreed_to.parties[number])
     mine = None if lookups is None else agreed_to.task.places(lookups)
     if mine is not None and len(mine) > agreed_to.parties[number].lookups:
         raise QueryError(f"{len(mine)} rows are to be looked up; the session allows this party {agreed_to.parties[number].lookups}.")
@@ -152,6 +155,19 @@ def require_fit(session: Session, party: int, policy: Policy) -> None:
         problems.append("the session opens exact results, which leak; the policy does not permit that (`secure: exact`). Or use `noise: discrete-laplace`")
     if problems:
         raise PolicyError(f"The policy of {policy.dataset!r} and the session do not fit: {'; '.join(problems)}. Nothing left this party.")
+
+
+def _require_own(identity: Identity, member: Member) -> None:
+    """``SessionError`` where the others would turn this party away."""
+    try:
+        shown = first_certificate(Path(identity.certificate).read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise SessionError(f"the certificate {identity.certificate} cannot be read: {error}.") from None
+    if shown != member.certificate_der:
+        raise SessionError(
+            f"the certificate {identity.certificate} is not the one that the session names for {member.name}, so the others would turn it away. "
+            "Name your party and its certificate, or agree on a session with the new one."
+        )
 
 
 class _Booking:

@@ -204,7 +204,8 @@ class _Network:
         server_tls, peers_below = self._context(server=True), [n for n in self.others if n < self.party]
         if peers_below:
             try:
-                self._server = await self.loop.create_server(lambda: _Peer(self, None), listen, own.port, ssl=server_tls)
+                where = own.host if listen is None and server_tls is None else listen  # without certificates, nobody from elsewhere
+                self._server = await self.loop.create_server(lambda: _Peer(self, None), where, own.port, ssl=server_tls)
             except OSError as error:
                 raise SessionError(f"port {own.port} cannot be listened on: {error.strerror}.") from None
         progress(f"waiting for {len(self.others)} parties, at most {wait:g} s")
@@ -237,8 +238,10 @@ class _Network:
                 context = self._context(server=False, peer=number)
                 await self.loop.create_connection(lambda: _Peer(self, number), other.host, other.port, ssl=context, server_hostname="" if context else None)
                 return
-            except ssl.SSLCertVerificationError:
-                self.fail(SessionError(f"who answers at {other.host}:{other.port} does not have the certificate that the session names for {self.name(number)}."))
+            except ssl.SSLCertVerificationError as error:
+                self.fail(SessionError(
+                    f"who answers at {other.host}:{other.port} does not have the certificate that the session names for {self.name(number)}, or no longer ({error.verify_message})."
+                ))
                 return
             except (OSError, ssl.SSLError) as error:
                 self._last_error = f" At {other.host}:{other.port}: {type(error).__name__}."
@@ -337,7 +340,7 @@ def run_party(
         bits: The largest bit length that is compared.
         agreed: Called with the name of this run when all parties have the same session, and before anything leaves: the moment to charge.
         wait: Seconds until all parties must have joined.
-        listen: The address to listen on; by default all.
+        listen: The address to listen on; by default all, or without certificates the one of this machine that the session names.
         progress: Told what happens.
 
     Returns:

@@ -24,7 +24,7 @@ from pinq.epsilon import exact, to_nano
 from pinq.errors import QueryError, SessionError
 from pinq.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
 
-__all__ = ["Member", "Protocol", "Session", "load_session", "make_rule"]
+__all__ = ["Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
 
 Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p"]
 MOST_ROWS = 2**33
@@ -223,11 +223,15 @@ def _with_certificate(member: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(named, str):
         try:
             text = named if "-----BEGIN" in named else (folder / named).read_text(encoding="ascii")
-            first = text[text.index(ssl.PEM_HEADER) : text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)]
-            member["certificate"] = ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(first))
+            member["certificate"] = ssl.DER_cert_to_PEM_cert(first_certificate(text))
         except (OSError, ValueError) as error:
             raise SessionError(f"the certificate {named[:80]!r} of {member.get('name')!r} cannot be read: {error}.") from None
     return member
+
+
+def first_certificate(text: str) -> bytes:
+    """The first certificate of a PEM file, DER. ``ValueError`` where there is none."""
+    return ssl.PEM_cert_to_DER_cert(text[text.index(ssl.PEM_HEADER) : text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)])
 
 
 def _problems(error: Exception) -> str:

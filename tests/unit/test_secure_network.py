@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -86,3 +87,19 @@ def test_waiting_ends(parties: Consortium) -> None:
     """Who does not come is named after the time one was ready to wait."""
     with pytest.raises(SessionError, match=r"party 1 \(hospital\), party 2 \(registry\) did not join within 1 s"):
         run_party(parties.session, 0, identities(parties)[0], None, bits=8, wait=1, listen="127.0.0.1")  # type: ignore[arg-type]
+
+
+def test_without_certificates_nobody_from_elsewhere_is_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session on one machine has no TLS, so a party's port is open to that machine alone."""
+    local, asked = Consortium(tmp_path, tls=False), []
+
+    async def create_server(loop: asyncio.AbstractEventLoop, factory: object, host: str | None, *rest: object, **options: object) -> None:
+        asked.append(host)
+        raise OSError(0, "not in this test")
+
+    monkeypatch.setattr("miners.secure.mpyc_runtime._fast_loop", asyncio.new_event_loop)
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "create_server", create_server)
+    for listen in (None, "::1"):
+        with pytest.raises(SessionError, match="cannot be listened on"):
+            run_party(local.session, 1, None, None, bits=8, wait=1, listen=listen)  # type: ignore[arg-type]
+    assert asked == ["127.0.0.1", "::1"]

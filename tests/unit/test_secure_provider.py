@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from miners.secure import SecureID3, Session, load_session
+from miners.secure.network import Identity
 from miners.secure.session import Member
 from pinq.cli import app
 from pinq.errors import NotAuthorised, PolicyError, QueryError, SessionError
@@ -71,6 +72,14 @@ def test_with_noise_somebody_must_pay(tmp_path: Path) -> None:
         join(noisy.session, "0", noisy.policies[0], agree=noisy.session.digest)
     with pytest.raises(NotAuthorised):
         join(noisy.session, "0", noisy.policies[0], agree=noisy.session.digest, analyst="nobody")
+
+
+def test_the_certificate_must_be_this_partys(tmp_path: Path) -> None:
+    """Another party's certificate, or a file that has none, is told at once, not by all others after a while."""
+    tls = Consortium(tmp_path, policy={"secure": "exact"})
+    for file, message in ((tmp_path / "registry.crt", "is not the one that the session names for clinic"), (tmp_path / "clinic.key", "cannot be read")):
+        with pytest.raises(SessionError, match=message):
+            join(tls.session, "clinic", tls.policies[0], agree=tls.session.digest, identity=Identity(str(file), str(tmp_path / "clinic.key")))
 
 
 def test_a_session_survives_its_file(parties: Consortium) -> None:
