@@ -18,6 +18,7 @@ __all__ = ["MOST_BITS", "count_bits", "gini_bits", "noise_bound", "require_bits"
 
 MOST_BITS = 2048
 NEGLIGIBLE_BITS = 100
+LEAST_EPSILON = Fraction(1, 100_000)
 
 
 def signed_bits(largest: int) -> int:
@@ -55,8 +56,19 @@ def stop_bits(rows: int, share: Fraction) -> int:
 
 
 def noise_bound(epsilon: Fraction) -> int:
-    """A number that one party's share of noise reaches with probability at most 2^-100: the geometric law that dominates it has P[X >= b] = exp(-epsilon b)."""
-    return math.ceil(Fraction(7 * NEGLIGIBLE_BITS, 10) / epsilon)  # ln 2 < 0.7
+    """A number that one party's share of noise reaches in size with probability at most 2^-100.
+
+    The share is X - Y, and both are dominated by a geometric variable with P[X >= b] = exp(-epsilon b), so it is at most twice that.
+
+    Raises:
+        QueryError: Noise of more than 100,000 rows, which would also take long to draw.
+    """
+    if epsilon < LEAST_EPSILON:
+        raise QueryError(
+            f"a single question would have an epsilon of {float(epsilon):.2g}; it must be at least {float(LEAST_EPSILON):.5f}, the noise of about {int(1 / LEAST_EPSILON):,} rows. "
+            "Ask for more epsilon, or for less depth. Nothing left any party."
+        )
+    return math.ceil(Fraction(7 * (NEGLIGIBLE_BITS + 1), 10) / epsilon)  # ln 2 < 0.7
 
 
 def require_bits(bits: int) -> int:

@@ -57,6 +57,10 @@ def simulate_noisy_sum(histograms: Sequence[np.ndarray], epsilon: Fraction, *, r
     """
     if not histograms or not 0 <= colluding < len(histograms):
         raise QueryError(f"`colluding` is {colluding}; it must be at least 0 and below the {len(histograms)} histograms.")
+    if len({np.shape(one) for one in histograms}) > 1:
+        raise QueryError(f"the histograms have the shapes {', '.join(str(np.shape(one)) for one in histograms)}; they must be the same.")
+    if np.abs(np.sum(histograms, axis=0)).max(initial=0) > rows:
+        raise QueryError(f"a cell of the histograms' sum is beyond `rows`, {rows:,}. Declare as many as all parties together may have.")
     bits, parties = noisy_sum_bits(rows, len(histograms), epsilon), len(histograms)
 
     async def work(runtime: Any) -> np.ndarray:

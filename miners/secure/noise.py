@@ -18,6 +18,7 @@ References:
 
 from __future__ import annotations
 
+import asyncio
 import math
 import secrets
 from collections.abc import Callable
@@ -37,7 +38,10 @@ async def noise_shares(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: 
     """Shares of independent noise, at least DLap(1/epsilon) to any ``colluding`` parties; each party draws and keeps its own part."""
     honest = arithmetic.parties - colluding
     bound = noise_bound(epsilon)
-    mine = [sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)) for _ in range(math.prod(shape))]
+    mine = []
+    for _ in range(math.prod(shape)):
+        mine.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
+        await asyncio.sleep(0)  # drawing much noise takes a while, in which the others should hear that this party lives
     return await arithmetic.sum_of_inputs(np.array(mine, dtype=object).reshape(shape))
 
 

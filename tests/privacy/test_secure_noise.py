@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -87,6 +88,39 @@ def test_colluders_are_fewer_than_holders() -> None:
     """Noise that all holders know is none."""
     with pytest.raises(QueryError, match="below the 2 histograms"):
         simulate_noisy_sum([np.zeros(1), np.zeros(1)], Fraction(1), rows=10, colluding=2)
+
+
+def test_sums_need_histograms_that_fit() -> None:
+    """Of one shape, and of no more rows than were declared: larger sums would wrap around."""
+    with pytest.raises(QueryError, match=r"the shapes \(1,\), \(2,\); they must be the same"):
+        simulate_noisy_sum([np.zeros(1), np.zeros(2)], Fraction(1), rows=10)
+    with pytest.raises(QueryError, match="beyond `rows`, 10"):
+        simulate_noisy_sum([np.full(1, 6), np.full(1, 6)], Fraction(1), rows=10)
+
+
+@pytest.mark.parametrize(("ask", "wins"), [
+    ("stop", lambda a: 1 - a ** (1 + 3) / (1 + a)),  # a node of 7 rows, 10 allowed: DLap <= 3
+    ("vote", lambda a: second_wins(-math.log(a), 2)),  # 5 votes against 7
+], ids=["stop", "vote"])
+def test_stops_and_votes_have_the_noise_that_is_charged(ask: str, wins: Callable[[float], float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many nodes at once: how many stop, or vote for the smaller class, follows the law at the loss that the budget has for it, and not that of noise 30 % smaller."""
+    nodes, epsilon = 4000, Fraction(1, 2)
+    values = Categorical(values=(0, 1))
+    task = Task.of(Schema(columns={"a": values, "y": values}, max_rows=100), "y", (20, 20, 20))
+    budget = Budget(epsilon, Fraction(1), Fraction(1), 1) if ask == "stop" else Budget(Fraction(1), Fraction(1), epsilon, 1)
+    rule = Noisy(task, Fraction(1, 2), budget, 0)
+    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(17)))
+
+    async def work(runtime: Any) -> int:
+        arithmetic = Arithmetic(runtime, rule.bits, plays=3)
+        if ask == "stop":
+            rule._stop, rule.deepest = 10, 2
+            return int((await rule._stops(arithmetic, np.full(nodes, 7).astype(object), 1)).sum())
+        return int((await rule.judge(arithmetic, np.tile([7, 5], (nodes, 1)).astype(object), 1)).sum())
+
+    count = simulate(work, rule.bits)
+    assert stats.binomtest(count, nodes, wins(math.exp(-0.5))).pvalue > LEVEL
+    assert stats.binomtest(count, nodes, wins(math.exp(-0.5 / 0.7))).pvalue < LEVEL
 
 
 def second_wins(epsilon: float, behind: int) -> float:

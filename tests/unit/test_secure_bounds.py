@@ -71,7 +71,7 @@ def test_other_numbers_fit_too() -> None:
     share = Fraction(1, 20)
     assert 2 ** (stop_bits(1000, share) - 1) > max(share.denominator * 1000, share.numerator * 1000)
     for epsilon in (Fraction(1, 1000), Fraction(3)):
-        assert np.exp(-float(epsilon) * noise_bound(epsilon)) <= 2.0**-100
+        assert 2 * np.exp(-float(epsilon) * noise_bound(epsilon)) <= 2.0**-100
 
 
 def test_a_field_that_would_be_too_large_is_refused() -> None:
@@ -79,6 +79,13 @@ def test_a_field_that_would_be_too_large_is_refused() -> None:
     schema = Schema(columns={"a": Categorical(values=tuple(range(200))), "y": Categorical(values=(0, 1))}, max_rows=10**6)
     with pytest.raises(QueryError, match=r"numbers of [\d,]+ bits would be compared; at most 2,048 .* Nothing left any party"):
         require_bits(Exact(Task.of(schema, "y", (10**6,)), Fraction(1, 20), 8).bits)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(1, 10**9)])
+def test_noise_that_could_not_be_drawn_is_refused(epsilon: Fraction) -> None:
+    """A loss so small that the noise would take minutes a number; before any session begins."""
+    with pytest.raises(QueryError, match=r"it must be at least 0.00001, the noise of about 100,000 rows. Ask for more epsilon"):
+        noise_bound(epsilon)
 
 
 def test_rounds_reduce_lists_of_any_lengths() -> None:
