@@ -15,7 +15,7 @@ from miners.base import TreeClassifier, whole_number
 from miners.secure.local import free_ports, run_processes, run_simulation
 from miners.secure.mpyc_runtime import field_bits
 from miners.secure.protocols import Outcome
-from miners.secure.session import Member, Session
+from miners.secure.session import MOST_ROWS, Member, Session
 from miners.secure.task import hold, to_tree
 from miners.tree import as_array
 from pinq.epsilon import exact, show, to_nano
@@ -96,13 +96,20 @@ class SecureID3(TreeClassifier):
         self.processes = processes
 
     @property
+    def _model(self) -> Any:
+        if hasattr(self, "cost_") and not hasattr(self, "tree_"):
+            raise QueryError(f"the tree of {self.protocol} stays secret; give `fit` the rows to look up, `lookups=[...]`, and find their classes in `looked_up_`.")
+        return super()._model
+
+    @property
     def unspent_(self) -> Fraction:
         """Nothing: epsilon is charged as a whole before anything is shared."""
         return Fraction(0)
 
     def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
         """What a session would open, and how large its numbers are, for ``rows`` rows of each party (by default the schema's)."""
-        session = self._session(schema, target, [rows or self.rows or schema.max_rows] * parties)
+        most = schema.max_rows if rows is None and self.rows is None else whole_number("rows", self.rows if rows is None else rows, 1, MOST_ROWS)
+        session = self._session(schema, target, [most] * parties)
         bits = session.rule().bits
         return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), None if not session.nano else exact(session.nano))
 
@@ -120,14 +127,20 @@ class SecureID3(TreeClassifier):
         """
         if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
             raise QueryError("`fit` takes a list of at least three tables, one for each party; two parties of which one may be curious cannot share a secret.")
+        for number, table in enumerate(tables):
+            if not hasattr(table, "columns"):
+                raise QueryError(f"the table of party {number} is {type(table).__name__}; it must be a pandas or Arrow table.")
+        most = None if self.rows is None else whole_number("rows", self.rows, 1, MOST_ROWS)
         if lookups and len(lookups) != len(tables):
             raise QueryError(f"`lookups` has {len(lookups)} tables for {len(tables)} parties; pass None for a party that looks up nothing.")
-        session = self._session(schema, target, [self.rows or max(1, len(table)) for table in tables], [0 if one is None else len(one) for one in lookups])
+        session = self._session(schema, target, [most or max(1, len(table)) for table in tables], [0 if one is None else len(one) for one in lookups])
         holdings = [hold(session.task, table) for table in tables]
         for member, holding in zip(session.parties, holdings, strict=True):
             if holding.rows > member.rows:
                 raise QueryError(f"`rows` is {member.rows}; the table of party {member.name} has more. Declare as many as any party may have.")
         mine = [None if one is None else session.task.places(one) for one in lookups]
+        for name in ("tree_", "classes_", "traffic_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         if self.processes:
             ended = run_processes(session, holdings, mine)
             outcomes, self.traffic_ = [one for one, _ in ended], [traffic for _, traffic in ended]
@@ -148,6 +161,8 @@ class SecureID3(TreeClassifier):
             to_nano(self.epsilon)
             if self.depth is None:
                 raise QueryError("`depth` is needed with `epsilon`: the levels of splits over which it is spread.")
+        elif self.depth is not None or self.colluding is not None:
+            raise QueryError("`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop, see `stop_share`.")
         whole_number("alpha", self.alpha, 1, 2**16)
         ports = free_ports(len(rows)) if self.processes else range(1, len(rows) + 1)
         asked = list(lookups) or [0] * len(rows)
@@ -158,8 +173,9 @@ class SecureID3(TreeClassifier):
                 Member(name=f"party{number}", host="127.0.0.1", port=port, rows=most, lookups=look)
                 for number, (port, most, look) in enumerate(zip(ports, rows, asked, strict=True))
             ],
-            "attributes": None if self.attributes is None else tuple(self.attributes), "cuts": self.cuts, "stop_share": Decimal(str(self.stop_share)), "alpha": self.alpha,
+            "attributes": self.attributes if self.attributes is None or isinstance(self.attributes, str) else tuple(self.attributes),
+            "cuts": self.cuts, "stop_share": str(self.stop_share), "alpha": self.alpha,
             "noise": "none" if self.epsilon is None else "discrete-laplace", "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
-            "depth": self.depth if self.epsilon is not None else None, "colluding": self.colluding if self.epsilon is not None else None,
+            "depth": self.depth, "colluding": self.colluding,
         }
         return Session.drafted(draft)

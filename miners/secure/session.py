@@ -24,7 +24,7 @@ from pinq.epsilon import exact, to_nano
 from pinq.errors import QueryError, SessionError
 from pinq.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
 
-__all__ = ["Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
+__all__ = ["MOST_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
 
 Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p"]
 MOST_ROWS = 2**33

@@ -156,9 +156,35 @@ def test_the_estimator(tmp_path: Path) -> None:
     for wrong, message in ((tables[:2], "at least three tables"), (tables[0], "at least three tables")):
         with pytest.raises(QueryError, match=message):
             SecureID3().fit(wrong, "ill", schema=SCHEMA)
-    with pytest.raises(QueryError, match="`depth` is needed with `epsilon`"):
-        SecureID3(epsilon=1).fit(tables, "ill", schema=SCHEMA)
-    with pytest.raises(QueryError, match=r"`rows` is 5; the table of party party0 has more"):
-        SecureID3(rows=5).fit(tables, "ill", schema=SCHEMA)
+    with pytest.raises(QueryError, match="the tree of sid3t stays secret; give `fit` the rows to look up"):
+        secret.predict(tables[0])
+    with pytest.raises(QueryError, match="the table of party 1 is dict"):
+        SecureID3().fit([tables[0], {}, tables[2]], "ill", schema=SCHEMA)
+    again = miner.set_params(protocol="sid3s").fit(tables, "ill", schema=SCHEMA)
+    assert not hasattr(again, "tree_")
+
+
+@pytest.mark.parametrize(("params", "message"), [
+    ({"epsilon": 1}, "`depth` is needed with `epsilon`"),
+    ({"depth": 3}, "`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop"),
+    ({"colluding": 1}, "`depth` and `colluding` go with `epsilon`"),
+    ({"epsilon": 1e-6, "depth": 2}, "Ask for more epsilon, or for less depth"),
+    ({"rows": 5}, "`rows` is 5; the table of party party0 has more"),
+    ({"rows": 0}, "`rows` is 0; it must be a whole number from 1"),
+    ({"stop_share": "few"}, "stop_share: Input should be a valid decimal"),
+    ({"attributes": "ward"}, "attributes: Input should be a valid tuple"),
+    ({"alpha": 0}, "`alpha` is 0; it must be a whole number from 1 to 65536"),
+    ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t' or 'sid3p'"),
+])
+def test_wrong_parameters(params: dict[str, Any], message: str) -> None:
+    """Each is named with what is right, before anything is computed."""
+    tables = [patients(20, number) for number in range(3)]
+    with pytest.raises(QueryError, match=message):
+        SecureID3(**params).fit(tables, "ill", schema=SCHEMA)
+
+
+def test_rows_to_look_up_must_be_declared() -> None:
+    """A value that no row could have had is named, not guessed at."""
+    tables = [patients(20, number) for number in range(3)]
     with pytest.raises(QueryError, match="a value of `ward` that is missing or not declared"):
         SecureID3(protocol="sid3t").fit(tables, "ill", schema=SCHEMA, lookups=[None, tables[0].head(2).assign(ward="z"), None])
