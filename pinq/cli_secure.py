@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,6 +119,8 @@ def join(
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
+    if output is not None and not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise QueryError(f"the result could not be written to {output}; name a file in a folder that exists. Nothing left this party.")
     loaded = load_session(session)
     result = take_part(
         loaded, party, policy, agree=agree if agree is not None else _agreed(loaded), analyst=analyst, wait=wait, listen=listen,
@@ -146,14 +149,20 @@ def try_(
     loaded = load_session(session)
     if len(tables) != len(loaded.parties):
         raise typer.BadParameter(f"{len(tables)} tables were given for {len(loaded.parties)} parties")
-    holdings = [hold(loaded.task, _table(file)) for file in tables]
-    for member, holding in zip(loaded.parties, holdings, strict=True):
+    frames = [_table(file) for file in tables]
+    holdings = [hold(loaded.task, frame) for frame in frames]
+    for member, frame, holding in zip(loaded.parties, frames, holdings, strict=True):
+        left_out = f", {len(frame) - holding.rows:,} left out for values that are missing or not declared" if holding.rows < len(frame) else ""
+        typer.echo(printable(f"{member.name}: {holding.rows:,} rows{left_out}"), err=True)
         if holding.rows > member.rows:
             raise QueryError(f"the table of {member.name} has {holding.rows:,} rows; the session says at most {member.rows:,}.")
     outcome = run_simulation(loaded, holdings)[0]
     for one in outcome.opened:
         typer.echo(printable(f"opened: {one.what} {' '.join(map(str, one.values))}"), err=True)
-    typer.echo(to_tree(loaded.task, outcome.branches).export_text() if outcome.branches is not None else f"The tree is secret; lengths of its paths: {outcome.depths}")
+    if outcome.branches is not None:
+        typer.echo(to_tree(loaded.task, outcome.branches).export_text())
+    else:
+        typer.echo("The tree is secret" + (f"; lengths of its paths: {' '.join(map(str, outcome.depths))}" if outcome.depths is not None else "."))
 
 
 def _member(text: str, rows: int) -> dict[str, Any]:
@@ -180,4 +189,6 @@ def _agreed(session: Session) -> str:
 def _table(file: Path) -> Any:
     import pandas as pd
 
-    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
+    if file.suffix == ".parquet":
+        return pd.read_parquet(file)
+    return pd.read_csv(file, keep_default_na=False, na_values=[""])  # NA may be a category

@@ -135,8 +135,12 @@ def test_the_commands(parties: Consortium) -> None:
     tried = shell.invoke(app, ["secure", "try", str(file), *tables])
     assert tried.exit_code == 0, tried.output
     assert "opened: noisy rows" in tried.output
+    assert "clinic: 50 rows\n" in tried.output
     refused = shell.invoke(app, ["secure", "join", str(file), "--party", "9", "--policy", str(parties.policies[0]), "--agree", "0" * 16])
     assert refused.exit_code == 1
+    nowhere = ["-o", str(parties.folder / "none" / "tree.json")]
+    unwritten = shell.invoke(app, ["secure", "join", str(file), "--party", "0", "--policy", str(parties.policies[0]), "--agree", "0" * 16, *nowhere])
+    assert (unwritten.exit_code, "name a file in a folder that exists" in unwritten.output) == (1, True)
     assert "there is no party '9'; the parties are 0 (clinic), 1 (hospital), 2 (registry)" in refused.output
 
 
@@ -162,6 +166,17 @@ def test_the_estimator(tmp_path: Path) -> None:
         SecureID3().fit([tables[0], {}, tables[2]], "ill", schema=SCHEMA)
     again = miner.set_params(protocol="sid3s").fit(tables, "ill", schema=SCHEMA)
     assert not hasattr(again, "tree_")
+
+
+def test_trying_a_secret_tree(parties: Consortium) -> None:
+    """What is known of it is printed, and how many rows took part: rows that no policy admits do not."""
+    shell, file, table = CliRunner(), parties.folder / "secret.yaml", parties.folder / "rows.csv"
+    patients(20, 1).assign(ward=["a", "z"] * 10).to_csv(table, index=False)
+    for protocol, known in (("sid3t", "The tree is secret; lengths of its paths: 1 "), ("sid3s", "The tree is secret.")):
+        file.write_text(changed(parties.session, protocol=protocol).text, encoding="utf-8")
+        tried = shell.invoke(app, ["secure", "try", str(file), str(table), str(table), str(table)])
+        assert known in tried.output
+        assert "registry: 10 rows, 10 left out for values that are missing or not declared" in tried.output
 
 
 @pytest.mark.parametrize(("params", "message"), [
