@@ -105,10 +105,10 @@ class Consortium:
         for policy in self.policies:
             grant(policy, "consortium", epsilon)
 
-    def join(self, party: int, *options: str, agree: str | None = None) -> subprocess.Popen[str]:
+    def join(self, party: int, *options: str, agree: str | None = None, run: tuple[str, str] = ("-m", "pinq.cli")) -> subprocess.Popen[str]:
         """Starts a party's process; its result goes to ``result.json`` in its folder."""
         name = NAMES[party]
-        command = [sys.executable, "-m", "pinq.cli", "secure", "join", str(self.files[party]), "--party", name, "--policy", str(self.policies[party])]
+        command = [sys.executable, *run, "secure", "join", str(self.files[party]), "--party", name, "--policy", str(self.policies[party])]
         command += ["--agree", agree or self.session.digest, "--listen", "127.0.0.1", "--wait", "60", "-o", str(self.folder / name / "result.json"), *options]
         if self.tls and "--cert" not in options:
             command += ["--cert", str(self.folder / f"{name}.crt"), "--key", str(self.folder / f"{name}.key")]
