@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees that stay secret: SID3T, of which only the lengths of paths are known, and SID3S, of which nothing is; and Class, the secret lookup in one."""
+"""Trees that stay secret: SID3T, of which the shape alone is known, and SID3S, of which nothing is; and Class, the secret lookup in one."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Session(_Agreed):
 
     def _require_noise(self) -> None:
         if self.protocol not in ("sid3", "sid3p"):
-            raise ValueError("noise makes a public tree private: use sid3p or sid3. A secret tree opens lengths of paths only, and would need noise for those")
+            raise ValueError("noise makes a public tree private: use sid3p or sid3. What a secret tree opens, its shape or nothing, has no noise")
         if self.epsilon is None or self.depth is None:
             raise ValueError("`noise: discrete-laplace` needs `epsilon` and `depth`")
         to_nano(self.epsilon)
@@ -123,7 +123,7 @@ class Session(_Agreed):
             return ("to all: the noisy number of all rows", "to all: the noisy tree, its attributes and its classes")
         if self.protocol in ("sid3", "sid3p"):
             return ("to all: the exact tree, its attributes and its classes",)
-        paths = ("to all: the lengths of the tree's paths",) if self.protocol == "sid3t" else ()
+        paths = ("to all: which nodes of the tree are leaves, and so the lengths of its paths",) if self.protocol == "sid3t" else ()
         return paths + tuple(f"to {member.name}: the classes of the {member.lookups} rows that it looks up" for member in self.parties if member.lookups)
 
     @cached_property
