@@ -19,6 +19,7 @@ from miners.secure.bounds import require_bits
 from miners.secure.mpyc_runtime import threshold_of
 from miners.secure.rules import Budget, Exact, Noisy, Rule
 from miners.secure.secret_tree import require_paths
+from miners.secure.sources import require_records
 from miners.secure.task import Task
 from pinq.epsilon import exact, to_nano
 from pinq.errors import QueryError, SessionError
@@ -144,6 +145,8 @@ class Session(_Agreed):
 
     def rule(self) -> Rule:
         """When nodes stop and how they split; sized so that nothing wraps around. ``QueryError`` where that cannot be."""
+        if self.protocol != "sid3p":
+            require_records(self.task)
         if self.protocol == "sid3s":
             require_paths(self.task)
         return make_rule(self.task, Fraction(self.stop_share), self.alpha, self.nano, self.depth or 0, self.trusted_noise)

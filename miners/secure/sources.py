@@ -10,8 +10,11 @@ import numpy as np
 
 from miners.secure.arithmetic import Arithmetic, Shares
 from miners.secure.task import Holding, Task
+from pinq.errors import QueryError
 
-__all__ = ["LocalTables", "Path", "Records", "Source"]
+__all__ = ["MOST_BITS_SHARED", "LocalTables", "Path", "Records", "Source", "require_records"]
+
+MOST_BITS_SHARED = 2**25
 
 Path = tuple[tuple[int, int], ...]
 """A public node: the attribute and value of each step from the root."""
@@ -120,6 +123,15 @@ class Records:
             masks = await self._arithmetic.product(lambda t, s: t * s[columns], above, self.values)
             self._masks = {(): self.present} | dict(zip(paths, masks, strict=True))
         return np.stack([self._masks[path] for path in paths])
+
+
+def require_records(task: Task) -> None:
+    """``QueryError`` where more would be shared than fits into memory: a number for each value of each attribute of each row."""
+    if (shared := task.most * (sum(task.sizes) + task.classes)) > MOST_BITS_SHARED:
+        raise QueryError(
+            f"the records of {task.most:,} rows would be {shared:,} secret bits at every party; at most {MOST_BITS_SHARED:,} are possible. Declare no more rows than there can be, "
+            "coarser cuts or fewer attributes, or use SID3P, which shares counts only. Nothing left any party."
+        )
 
 
 async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shares) -> Shares:

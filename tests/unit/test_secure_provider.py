@@ -99,6 +99,7 @@ def test_a_session_survives_its_file(parties: Consortium) -> None:
     ({"noise": "discrete-laplace"}, "needs `epsilon` and `depth`"),
     ({"noise": "discrete-laplace", "epsilon": "1", "depth": 1, "protocol": "sid3t"}, "noise makes a public tree private"),
     ({"noise": "discrete-laplace", "epsilon": "1", "depth": 1, "colluding": 3}, "must be below the number of parties"),
+    ({"protocol": "sid3", "parties": [Member(name=f"p{i}", host="localhost", port=1, rows=2 * 10**6) for i in range(3)]}, "records of 6,000,000 rows .* or use SID3P"),
     ({"target": "age"}, "`age` is numeric; a categorical column is needed"),
     ({"target": "ilness"}, "no column 'ilness'"),
     ({"stop_share": "2"}, "stop_share: .*less than or equal to 1"),
