@@ -24,12 +24,18 @@ from pinq.errors import QueryError
 __all__ = ["collecting_less", "field_bits", "install", "mpyc", "run_to_end", "simulate", "threshold_of"]
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
+_LOADING = threading.Lock()  # two threads that exchange sys.argv would not put it back
 _ONE_AT_A_TIME = threading.Lock()  # MPyC knows one runtime for each process
 
 
-@cache
 def mpyc() -> Any:
     """The module ``mpyc.runtime``, imported without its side effects. ``QueryError`` where it is not installed."""
+    with _LOADING:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Any:
     arguments, root = sys.argv, logging.getLogger()
     quiet = logging.NullHandler()
     root.addHandler(quiet)  # so that MPyC finds logging configured

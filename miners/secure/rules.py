@@ -144,7 +144,7 @@ class Noisy:
         A stop test is a function of one count with DLap(1/e). Class counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the place of the
         noisy maximum alone costs e: given the other noises, a candidate wins when its noise reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most
         exp(e) (ties by a fixed order do not matter). Nodes of one level are disjoint, so a row meets each level once: Budget.total in all.
-        Up to 2^-security for the comparisons' masks and 2^-100 for each noise that would not fit the field (its bound moves it).
+        Up to 2^-security for the comparisons' masks and 2^-100 for each share of noise that would not fit the field (its bound moves it).
         Held by: tests/privacy/test_secure_noise.py.
 
     Args:
