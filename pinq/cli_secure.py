@@ -119,7 +119,7 @@ def join(
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
-    if output is not None and not os.access(output if output.exists() else output.parent, os.W_OK):
+    if output is not None and (output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK)):
         raise QueryError(f"the result could not be written to {output}; name a file in a folder that exists. Nothing left this party.")
     loaded = load_session(session)
     result = take_part(

@@ -139,9 +139,9 @@ def test_the_commands(parties: Consortium) -> None:
     assert "clinic: 50 rows\n" in tried.output
     refused = shell.invoke(app, ["secure", "join", str(file), "--party", "9", "--policy", str(parties.policies[0]), "--agree", "0" * 16])
     assert refused.exit_code == 1
-    nowhere = ["-o", str(parties.folder / "none" / "tree.json")]
-    unwritten = shell.invoke(app, ["secure", "join", str(file), "--party", "0", "--policy", str(parties.policies[0]), "--agree", "0" * 16, *nowhere])
-    assert (unwritten.exit_code, "name a file in a folder that exists" in unwritten.output) == (1, True)
+    for nowhere in (parties.folder / "none" / "tree.json", parties.folder):
+        unwritten = shell.invoke(app, ["secure", "join", str(file), "--party", "0", "--policy", str(parties.policies[0]), "--agree", "0" * 16, "-o", str(nowhere)])
+        assert (unwritten.exit_code, "name a file in a folder that exists" in unwritten.output) == (1, True)
     assert "there is no party '9'; the parties are 0 (clinic), 1 (hospital), 2 (registry)" in refused.output
 
 
