@@ -6,8 +6,8 @@ nothing here is trusted with anything.
 
 Privacy:
     Claim: at each holder, what that holder's own policy says and its own ledger enforces.
-    Why: a question to the federation is the same question to each handle. Whether to wait for a holder, to go on without it or to give up depends
-    on its errors, which never depend on rows. Held by: tests/unit/test_federation.py.
+    Why: a question to the federation is the same question to each handle, and all that is done here follows from what the handles let out: answers,
+    errors, and how long they took. Time is outside the layer's guarantee (docs/known-limits.md), and so is which holder was too slow. Held by: tests/unit/test_federation.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -167,7 +168,9 @@ class Federation:
         return self._handles[holder]
 
     def parts(self) -> FederatedParts:
-        """The whole of each table, as a collection of one part."""
+        """The whole of each table, as a collection of one part. ``QueryError`` where all holders were dropped."""
+        if not self.holders:
+            raise QueryError("all holders of this federation were dropped; make a new one with handles that answer. Nothing was spent.")
         return FederatedParts(self, {name: self._handles[name].parts() for name in self.holders})
 
     def budgets(self) -> dict[str, Budget | None]:
@@ -179,7 +182,7 @@ class Federation:
             except PinqError:
                 return None
 
-        return dict(zip(self._handles, _at_once([partial(look, handle) for handle in self._handles.values()]), strict=True))
+        return dict(zip(self._handles, _at_once([(name, partial(look, handle)) for name, handle in self._handles.items()]), strict=True))
 
     def spent(self) -> dict[str, Fraction | None]:
         """What each holder's ledger has charged since the federation was made; None where the holder does not say."""
@@ -257,11 +260,11 @@ class Federation:
     def _together(self, calls: Sequence[tuple[str, Callable[[bool], Any]]]) -> list[Any]:
         """Makes all calls at once; the answers in order, errors among them where their holders are dropped."""
         stop = threading.Event()
-        answers = _at_once([partial(self._persist, name, call, stop) for name, call in calls], AT_ONCE * len(self._handles), stop)
+        answers = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
         causes = {name: answer for (name, _), answer in zip(calls, answers, strict=True) if isinstance(answer, PinqError)}
         if causes:
-            if set(causes) == {name for name, _ in calls} and all(isinstance(cause, QueryError) for cause in causes.values()):
-                raise next(iter(causes.values()))  # nobody could answer that, and nobody charged it
+            if all(isinstance(answer, QueryError) for answer in answers):
+                raise next(iter(causes.values()))  # nobody could answer any of that, and nobody charged it
             self._give_up(causes)
         return answers
 
@@ -417,18 +420,25 @@ def _ignoring(act: Callable[[PrivateQueryable], T], handle: PrivateQueryable, _:
     return act(handle)
 
 
-def _at_once(calls: Sequence[Callable[[], T]], width: int = 32, stop: threading.Event | None = None) -> list[T]:
-    """The results of all calls, made in threads at the same time; where that is broken off, ``stop`` tells those that are waiting."""
+def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event | None = None) -> list[T]:
+    """The results of all calls, made in threads at the same time, so that a slow holder keeps no other one waiting.
+
+    Args:
+        calls: Each with the holder that it goes to.
+        stop: Set where all is broken off, for those that are waiting.
+    """
     if len(calls) < 2:
-        return [call() for call in calls]
-    with ThreadPoolExecutor(min(width, len(calls)), thread_name_prefix="holder") as pool:
-        futures = [pool.submit(call) for call in calls]
+        return [call() for _, call in calls]
+    with ExitStack() as stack:
+        lanes = {name: stack.enter_context(ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name)) for name in dict(calls)}
+        futures = [lanes[name].submit(call) for name, call in calls]
         try:
             return [future.result() for future in futures]
         except BaseException:
             if stop is not None:
                 stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            for lane in lanes.values():
+                lane.shutdown(wait=False, cancel_futures=True)
             raise
 
 

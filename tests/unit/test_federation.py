@@ -142,6 +142,34 @@ def test_all_holders_are_asked_at_once() -> None:
     assert set(three.requests.values()) == {1}
 
 
+def test_a_slow_holder_keeps_no_other_waiting() -> None:
+    """It answers nothing until the other has answered everything; neither is sent more at once than a server works on."""
+    questions, fast, busy, most = 20, [0], [0], [0]
+    done, lock = threading.Event(), threading.Lock()
+
+    def slow_way(answer: Any) -> Any:
+        with lock:
+            busy[0] += 1
+            most[0] = max(most[0], busy[0])
+        assert done.wait(30)
+        with lock:
+            busy[0] -= 1
+        return answer()
+
+    def fast_way(answer: Any) -> Any:
+        with lock:
+            fast[0] += 1
+            if fast[0] == questions:
+                done.set()
+        return answer()
+
+    both = Federation([through(slow_way), through(fast_way)])
+    parts = both.parts()
+    both.ask([parts.question("noisy_count", epsilon=f"0.01{place:02}") for place in range(questions)])
+    assert both.requests == {"holder 1": questions, "holder 2": questions}
+    assert most[0] <= miners.federation.AT_ONCE
+
+
 def test_parts_are_the_same_at_every_holder() -> None:
     both = Federation([handle(rows=300, epsilon=10**5), handle(rows=500, epsilon=10**5, seed=1)])
     parts = both.parts().partition(Values("job"))
@@ -196,6 +224,17 @@ def test_a_federation_of_nobody_fails() -> None:
     both = Federation([exhausted(), exhausted()], on_failure="drop")
     with pytest.raises(HolderFailed):
         both.parts().noisy_count(epsilon=0.25)
+    with pytest.raises(QueryError, match="all holders of this federation were dropped"):
+        both.parts()
+
+
+def test_a_round_that_was_paid_for_in_part_says_so() -> None:
+    """One of two questions is malformed: the other has been charged, so the error is not one that says that nothing was."""
+    both = Federation([handle(), handle()])
+    parts = both.parts()
+    good, bad = parts.question("noisy_count", epsilon=0.25), parts.question("exp_mech", candidates=[Values("job")], score=Gini("nobody"), epsilon=0.25)
+    with pytest.raises(HolderFailed, match=r"no column 'nobody'.*holder 1: 0.25; holder 2: 0.25"):
+        both.ask([good, bad])
 
 
 @pytest.mark.parametrize("rule", ["fail", "drop", "wait"])
