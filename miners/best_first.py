@@ -20,14 +20,14 @@ from typing import Protocol
 
 import numpy as np
 
-from miners.buds import Bud, Seen, Task, ask_leaves, branch, gather, pooled
+from miners.buds import Bud, Seen, Task, Wanted, ask_choices, ask_counts, ask_leaves, branch, gather, pooled
 from miners.criteria import promise
-from miners.federation import FederatedParts, Question, Tally
+from miners.federation import FederatedParts, Tally
 from miners.node import Split
 from miners.schedule import spread
 from miners.splitting import SplitSet
 from pinq.epsilon import NANO, exact
-from pinq.parts import Values, bind
+from pinq.parts import bind
 from pinq.scores import Score
 
 __all__ = ["BestFirst", "Judged", "LocalChoice", "NoisyCounts", "grow_best_first"]
@@ -88,35 +88,34 @@ class LocalChoice:
         nano = int(epsilon * NANO)
         choosing = exact(nano // 2)
         candidates = [split for one in self.functions for split in one.splits]
-        chosen = nodes.exp_mech(candidates, score=self.score, epsilon=choosing, reuse=task.reuse)
+        chosen = ask_choices(task, nodes, candidates, score=self.score, epsilon=dict.fromkeys(task.federation.holders, choosing))
         proposed = [list(dict.fromkeys(own)) for own in zip(*chosen.values(), strict=True)]
         asked = _histograms(task, nodes, proposed, nano - nano // 2)
         found: dict[int, list[Judged]] = defaultdict(list)
-        for (question, splits), answer in zip(asked, task.federation.tally([question for question, _ in asked]), strict=True):
+        for (wanted, splits), answer in zip(asked, ask_counts(task, [wanted for wanted, _ in asked]), strict=True):
             for (place, split), below in zip(splits.items(), _children(task, splits.values(), answer), strict=True):
-                found[place].append(Judged(split, below, {name: choosing + len(proposed[place]) * loss for name, loss in question.epsilon.items()}))
+                found[place].append(Judged(split, below, {name: choosing + len(proposed[place]) * loss for name, loss in wanted.epsilon.items()}))
         return [max(found[place], key=lambda one: one.promise(task, self.criterion)) for place in range(len(nodes))]
 
 
-def _histograms(task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], nano: int) -> list[tuple[Question, dict[int, Split]]]:
+def _histograms(task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], nano: int) -> list[tuple[Wanted, dict[int, Split]]]:
     """The questions for the classes below every proposal, each with the split of every node that it is about; ``nano`` for all proposals of a node."""
-    questions = []
+    asked = []
     for many in sorted({len(own) for own in proposed}):
         here = [place for place, own in enumerate(proposed) if len(own) == many]
         for rank in range(many):
             splits = {place: proposed[place][rank] for place in here}
-            cells = nodes[here].partition([(split, Values(task.target)) for split in splits.values()])
-            questions.append((cells.question("noisy_count", epsilon=exact(nano // many), reuse=task.reuse), splits))
-    return questions
+            losses = dict.fromkeys(task.federation.holders, exact(nano // many))
+            asked.append((Wanted(nodes[here], losses, list(splits.values()), max(bind(split, task.schema).size for split in splits.values())), splits))
+    return asked
 
 
 def _children(task: Task, splits: Iterable[Split], answer: Seen) -> Iterator[list[Seen]]:
     """For each node what the answer says of each child that its split makes."""
-    tables = {name: (tally.counts.reshape(-1, task.cells), tally.variance) for name, tally in answer.items()}
     end = 0
     for split in splits:
         start, end = end, end + bind(split, task.schema).size
-        yield [{name: Tally(table[row], variance) for name, (table, variance) in tables.items()} for row in range(start, end)]
+        yield [{name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()} for row in range(start, end)]
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,12 @@ class NoisyCounts:
 
     def __call__(self, task: Task, nodes: FederatedParts, epsilon: Fraction) -> list[Judged]:
         counting = exact(int(epsilon * NANO) // len(self.functions))
-        questions = [nodes.partition(one.base, Values(task.target)).question("noisy_count", epsilon=counting, reuse=task.reuse) for one in self.functions]
-        answers = task.federation.tally(questions)
+        losses = dict.fromkeys(task.federation.holders, counting)
+        asked = [Wanted(nodes, losses, one.base, bind(one.base, task.schema).size) for one in self.functions]
+        answers = [
+            {name: Tally(tally.counts.reshape(len(nodes), one.width, task.cells), tally.variance) for name, tally in answer.items()}
+            for one, answer in zip(asked, ask_counts(task, asked), strict=True)
+        ]
         promises = [
             promise(self.criterion, one.tables(pooled(task.federation.living(answer)).counts)[..., : task.classes])
             for one, answer in zip(self.functions, answers, strict=True)
@@ -148,7 +151,7 @@ class NoisyCounts:
         owner = np.repeat(np.arange(len(self.functions)), [len(one.splits) for one in self.functions])
         within = np.concatenate([np.arange(len(one.splits)) for one in self.functions])
         best = np.concatenate(promises, axis=1).argmax(axis=1)
-        paid = dict.fromkeys(questions[0].epsilon, counting * len(questions))
+        paid = dict.fromkeys(losses, counting * len(asked))
         return [self._judged(owner[which], within[which], place, answers[owner[which]], paid) for place, which in enumerate(best)]
 
     def _judged(self, column: int, split: int, place: int, answer: Seen, paid: dict[str, Fraction]) -> Judged:

@@ -14,16 +14,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from miners.federation import FederatedParts, Federation, Tally
+from miners.candidates import parts_at_once
+from miners.federation import FederatedParts, Federation, Question, Tally
 from miners.growth import Sprout
 from miners.node import Split
-from pinq.parts import Values, bind
+from pinq.parts import MAX_PARTS, Values, bind
 from pinq.schema import Schema
+from pinq.scores import Score
 
-__all__ = ["Bud", "Seen", "Task", "ask_leaves", "branch", "gather", "pooled", "sprouts_of"]
+__all__ = ["Bud", "Seen", "Task", "Wanted", "ask_choices", "ask_counts", "ask_leaves", "branch", "gather", "pooled", "sprouts_of"]
+
+MOST_NAMED = 2**14  # parts that one request names one by one; the layer takes more, a server's limit on bytes perhaps not
 
 Seen = Mapping[str, Tally]
 
@@ -93,6 +98,64 @@ def pooled(tallies: Sequence[Tally]) -> Tally:
     return Tally(np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A question for the classes of parts, or of what a split of each makes of it.
+
+    Attributes:
+        parts: Of which parts.
+        epsilon: At which loss, by holder.
+        below: For each part its split; or one for all; None for the parts themselves.
+        width: The most parts that a split makes.
+    """
+
+    parts: FederatedParts
+    epsilon: Mapping[str, Fraction]
+    below: Split | Sequence[Split] | None = None
+    width: int = 1
+
+    def questions(self, task: Task) -> list[Question]:
+        """In nearly every case one; several where one request could not name so many parts. They are disjoint, so they cost what one costs."""
+        cut = _pieces(self.parts, MAX_PARTS // (self.width * task.cells))
+        return [self._cells(parts, Values(task.target), here).question("noisy_count", epsilon=self.epsilon, reuse=task.reuse) for parts, here in cut]
+
+    def _cells(self, parts: FederatedParts, classes: Values, here: slice) -> FederatedParts:
+        if self.below is None:
+            return parts.partition(classes)
+        if isinstance(self.below, Sequence):
+            return parts.partition([(split, classes) for split in self.below[here]])
+        return parts.partition(self.below, classes)
+
+
+def ask_counts(task: Task, wanted: Sequence[Wanted]) -> list[Seen]:
+    """The answers to several questions, all asked in one round: counts of shape (rows, cells), a row for each part, or each part of its split."""
+    asked = [one.questions(task) for one in wanted]
+    answers = iter(task.federation.tally([question for questions in asked for question in questions]))
+    return [_joined(task, [next(answers) for _ in questions]) for questions in asked]
+
+
+def _joined(task: Task, pieces: Sequence[Seen]) -> Seen:
+    """The pieces of one answer, one after the other."""
+    return {name: Tally(np.concatenate([piece[name].counts.reshape(-1, task.cells) for piece in pieces]), tally.variance) for name, tally in pieces[0].items()}
+
+
+def ask_choices(task: Task, parts: FederatedParts, candidates: Sequence[Any], *, score: Score, epsilon: Mapping[str, Fraction]) -> dict[str, list[Split | None]]:
+    """What each of the holders that are asked chooses for each part, in one round; very many parts are asked in several requests."""
+    step = parts_at_once(task.schema, candidates, task.cells)
+    questions = [piece.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=task.reuse) for piece, _ in _pieces(parts, step)]
+    answers = task.federation.ask(questions)
+    return {name: [split for answer in answers for split in answer[name]] for name in answers[0]}
+
+
+def _pieces(parts: FederatedParts, step: int) -> list[tuple[FederatedParts, slice]]:
+    """A collection in pieces of at most so many parts, and which ones they are."""
+    step = max(1, min(step, MOST_NAMED))
+    if len(parts) <= step:
+        return [(parts, slice(None))]
+    cuts = [slice(start, start + step) for start in range(0, len(parts), step)]
+    return [(parts[cut], cut) for cut in cuts]
+
+
 def gather(buds: Sequence[Bud]) -> tuple[FederatedParts, list[Bud]]:
     """Buds as one collection, and in its order."""
     by_parts: dict[int, list[Bud]] = defaultdict(list)
@@ -125,11 +188,8 @@ def ask_leaves(task: Task, leaves: Sequence[Bud]) -> None:
     for leaf in leaves:
         alike[tuple(task.epsilon - leaf.paid.get(name, Fraction(0)) for name in holders)].append(leaf)
     gathered = [gather(some) for some in alike.values()]
-    questions = [
-        parts.partition(Values(task.target)).question("noisy_count", epsilon=dict(zip(holders, left, strict=True)), reuse=task.reuse)
-        for left, (parts, _) in zip(alike, gathered, strict=True)
-    ]
-    for answer, (_, some) in zip(task.federation.tally(questions), gathered, strict=True):
+    answers = ask_counts(task, [Wanted(parts, dict(zip(holders, left, strict=True))) for left, (parts, _) in zip(alike, gathered, strict=True)])
+    for answer, (_, some) in zip(answers, gathered, strict=True):
         for place, leaf in enumerate(some):
             leaf.seen.append({name: Tally(tally.counts[place], tally.variance) for name, tally in answer.items()})
 

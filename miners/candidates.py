@@ -16,11 +16,13 @@ from pinq.errors import QueryError
 from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Part, Values
 from pinq.schema import Categorical, Numeric, Schema
 
-__all__ = ["BINS", "MOST_LEVELS", "Ways", "attribute_names", "equal_width", "families", "levels_carried", "multiway_splits", "random_split"]
+__all__ = ["BINS", "MOST_LEVELS", "Ways", "attribute_names", "equal_width", "families", "levels_carried", "multiway_splits", "parts_at_once", "random_split"]
 
 BINS = 10
 MAX_BINS = 4096
 MOST_LEVELS = 12  # unless the caller asks for more
+MOST_CELLS = 2**25  # of the tables behind one request
+DENSE_CODES = 1024  # finer columns come as lists of what is there
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
 Ways = Literal["values", "groups"]
 
@@ -111,6 +113,23 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: L
     candidates = sum(_candidates(schema, name) for name in names)
     levels = math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4 - fewer
     return min(max(0, round(levels)), MOST_LEVELS)
+
+
+def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | Groups], measure: int) -> int:
+    """How many parts may be asked to choose among these in one request: as many as keep the tables behind it at a size that the layer bears.
+
+    Args:
+        schema: The public schema.
+        candidates: Splits and families of splits.
+        measure: Numbers in each cell of a table: classes, say.
+    """
+    listed = list(candidates)
+    columns = [schema.columns[name] for name in dict.fromkeys(str(one.column) for one in listed)]
+    dense = sum(column.codes + 1 for column in columns if isinstance(column, Categorical) or column.codes <= DENSE_CODES)
+    dense += sum(len(one.points) + 3 if isinstance(one, Cuts) else len(one.groups) + 1 for one in listed if isinstance(one, (Cuts, Groups)))
+    grouped = [schema.columns[one.column] for one in listed if isinstance(one, AnyGrouping)]
+    groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in grouped), default=0)
+    return max(1, MOST_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
 
 
 def _candidates(schema: Schema, name: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from miners.base import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
-from miners.candidates import families, levels_carried
+from miners.candidates import families, levels_carried, parts_at_once
 from miners.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
 from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules
 from miners.greedy import MAX_DEPTH, Variant, many
@@ -23,8 +23,6 @@ from miners.schedule import Schedule
 from miners.tree import Split
 from pinq.epsilon import Loss, exact, to_nano
 from pinq.errors import QueryError
-from pinq.parts import MAX_GROUPINGS
-from pinq.schema import Categorical
 from pinq.scores import ABSOLUTE_ERROR_LEVELS, Balance
 
 if TYPE_CHECKING:
@@ -35,8 +33,6 @@ __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClas
 PAPER_TREES, PAPER_DEPTH, PAPER_FEATURES, PAPER_RHO = 10, 5, 5, 0.5
 BEST_RHO = 0.8
 REGRESSION_FEWER = 3.5
-MOST_CELLS = 2**25  # of the tables behind one request
-DENSE_CODES = 1024  # finer columns come as lists of what is there
 
 
 class DiPriMe(ForestMiner):
@@ -147,10 +143,7 @@ def _in_pieces(recipe: Recipe, parts: Parts, candidates: list[list[Any]], measur
         measure: Numbers in each cell of a table.
         ask: One request.
     """
-    columns = [recipe.schema.columns[name] for name in recipe.names]
-    dense = sum(column.codes + 1 for column in columns if isinstance(column, Categorical) or column.codes <= DENSE_CODES)
-    groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in columns if isinstance(column, Categorical)), default=0)
-    step = max(1, MOST_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
+    step = parts_at_once(recipe.schema, families(recipe.schema, recipe.names), measure)
     found: list[Any] = []
     for start in range(0, len(candidates), step):
         some = slice(start, start + step)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from miners.buds import Bud, Task, ask_leaves, branch, gather
+from miners.buds import Bud, Task, ask_choices, ask_leaves, branch, gather
 from miners.schedule import spread
 from pinq.epsilon import NANO, exact
 from pinq.scores import Score
@@ -69,7 +69,7 @@ def grow_in_turns(task: Task, how: Turns) -> list[Bud]:
     while turns and frontier:
         chooser, epsilon = turns[0]
         parts, frontier = gather(frontier)
-        chosen = parts.exp_mech(how.candidates, score=how.score, epsilon={chooser: epsilon}, reuse=task.reuse)
+        chosen = ask_choices(task, parts, how.candidates, score=how.score, epsilon={chooser: epsilon})
         if chooser not in chosen:  # it was dropped: whoever is left takes its turns
             turns = _turns(task, how, sizes, len(turns), frontier[0])
             continue

@@ -221,6 +221,23 @@ def test_round_trips_are_few(strategy: Any, at_once: int) -> None:
     assert all(count <= most for count in fitted.card_.requests.values())
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_is_too_much_for_one_request_is_asked_in_pieces(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same round, and at no further cost: no limit of the layer on one request ends a fit after it has been paid for in part."""
+    found = []
+    for most in (2**14, 2):
+        monkeypatch.setattr("miners.buds.MOST_NAMED", most)
+        with federation(800, 700, epsilon=10**5) as holders:
+            fitted = DPTopDown(epsilon=10**5, strategy=strategy, max_depth=3).fit(holders, "y")
+            assert set(fitted.card_.spent.values()) == {10**5}
+            assert fitted.tree_.nodes[0].rows == pytest.approx(1500, abs=1)
+            found.append((fitted.score(rows(1000, 99)), fitted.card_.rounds, sum(fitted.card_.requests.values())))
+    (whole, rounds, requests), (pieced, same, more) = found
+    assert min(whole, pieced) > 0.95
+    assert same <= 7 >= rounds
+    assert more > requests
+
+
 def test_turns_are_dealt_by_size() -> None:
     assert Counter(deal({"a": 1000.0, "b": 1000.0, "c": 1000.0, "d": 1000.0}, 8)) == dict.fromkeys("abcd", 2)
     assert deal({"a": 600.0, "b": 300.0, "c": 5.0}, 6) == ["a", "a", "b", "a", "a", "b"]
