@@ -32,7 +32,7 @@ from pinq.schema import Categorical, Numeric, Schema, closest
 if TYPE_CHECKING:
     from pinq.queryable import Budget, Parts, PrivateQueryable
 
-__all__ = ["Dropped", "FederatedParts", "Federation", "HolderFailed", "Question", "Rule", "Tally"]
+__all__ = ["Dropped", "FederatedParts", "Federation", "HolderFailed", "Question", "Rule", "Tally", "spent_text"]
 
 Rule = Literal["fail", "wait", "drop"]
 AT_ONCE = 4  # requests in flight at one holder: as many as a server works on for one token
@@ -210,7 +210,7 @@ class Federation:
             self.requests[name] += 1
         answers = self._together([(name, partial(questions[place].ask, name)) for place, name in jobs])
         self.rounds += 1
-        self._say(f"round {self.rounds}: {len(jobs):,} requests answered in {time.monotonic() - began:.1f} s")
+        self._say(f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in {time.monotonic() - began:.1f} s")
         found: list[dict[str, Any]] = [{} for _ in questions]
         for (place, name), answer in zip(jobs, answers, strict=True):
             if name in self.holders:
@@ -297,9 +297,8 @@ class Federation:
             if self.holders:
                 return
         spent = self.spent()
-        said = "; ".join(f"{name}: {_sum_text(amount)}" for name, amount in spent.items())
         why = " ".join(f"{name!r} failed: {cause}" for name, cause in causes.items())
-        raise HolderFailed(f"{why} Spent since the federation was made: {said}.", causes, spent)
+        raise HolderFailed(f"{why} Spent since the federation was made: {spent_text(spent)}.", causes, spent)
 
 
 class FederatedParts:
@@ -442,5 +441,6 @@ def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event
             raise
 
 
-def _sum_text(amount: Fraction | None) -> str:
-    return "unknown, it does not answer" if amount is None else show(int(amount * NANO))
+def spent_text(spent: Mapping[str, Fraction | None]) -> str:
+    """``north: 0.25; south: 0``."""
+    return "; ".join(f"{name}: {'unknown, it does not answer' if amount is None else show(int(amount * NANO))}" for name, amount in spent.items())

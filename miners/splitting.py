@@ -19,6 +19,7 @@ __all__ = ["THRESHOLDS", "SplitSet", "splitting_functions"]
 
 THRESHOLDS = 10
 MOST_THRESHOLDS = 4096
+MOST_VALUES = 1024  # that are each put against the rest unasked: as many splits, each of which names all values
 Binary = Cuts | Groups
 
 
@@ -60,7 +61,7 @@ def splitting_functions(
             a list of values or lists of values, each against the rest. By default ``THRESHOLDS`` evenly spaced thresholds from the lower bound up, and each value.
 
     Raises:
-        QueryError: An unknown column or value, a threshold out of bounds, no split for a column.
+        QueryError: An unknown column or value, a threshold out of bounds, no split for a column, too many values to put each against the rest.
     """
     if splits is not None and not isinstance(splits, Mapping):
         raise QueryError(f"`splits` is {splits!r}; it must map names of columns to thresholds or groups of values. Nothing was spent.")
@@ -114,6 +115,11 @@ def _of_values(schema: Schema, name: str, column: Categorical, wanted: Any) -> S
     labels = column.labels
     if wanted is not None and (isinstance(wanted, (str, bytes)) or not isinstance(wanted, Iterable)):
         raise QueryError(f"`splits` of `{name}` is {wanted!r}; it must be a list of values, or of lists of values. Nothing was spent.")
+    if wanted is None and len(labels) > MOST_VALUES:
+        raise QueryError(
+            f"`{name}` has {len(labels):,} values; at most {MOST_VALUES:,} are each put against the rest. Say in `splits` which groups of them to try, "
+            "leave the column out of `attributes`, or use strategy 'turns'. Nothing was spent."
+        )
     groups = [tuple(one) if isinstance(one, (list, tuple)) else (one,) for one in (labels if wanted is None else wanted)]
     made: dict[frozenset[Any], Groups] = {}
     for group in groups:

@@ -9,22 +9,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from miners.base import TreeClassifier, require_budget, whole_number
+from miners.base import TreeClassifier, public_schema, require_budget, whole_number
 from miners.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
 from miners.buds import Bud, Task, sprouts_of
 from miners.candidates import attribute_names, families, levels_carried
 from miners.criteria import CRITERIA, blur, require_criterion
 from miners.diffp_c45 import LEAF_SHARE
-from miners.federation import Dropped, Federation
+from miners.federation import Dropped, Federation, HolderFailed, spent_text
 from miners.greedy import many, noise_of
 from miners.harvest import estimated_nodes
 from miners.plan import Plan, PlanLine
-from miners.schedule import spread
 from miners.splitting import splitting_functions
 from miners.tree import Tree
-from miners.turns import Turns, grow_in_turns
+from miners.turns import Turns, dealt_losses, grow_in_turns
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
-from pinq.errors import QueryError
+from pinq.errors import PinqError, QueryError
 from pinq.schema import Schema, closest
 from pinq.scores import Score
 
@@ -62,9 +61,10 @@ class Card:
     requests: Mapping[str, int]
 
     def __repr__(self) -> str:
-        lines = [f"Tree of {len(self.spent)} holder{'s' if len(self.spent) > 1 else ''}, strategy {self.strategy!r}, {self.rounds} rounds"]
+        lines = [f"Tree of {many(len(self.spent), 'holder')}, strategy {self.strategy!r}, {many(self.rounds, 'round')}"]
         for name, spent in self.spent.items():
-            lines.append(f"  {name}: {'does not say what it charged' if spent is None else f'spent {show(int(spent * NANO))}'}, {self.requests[name]} requests")
+            said = "does not say what it charged" if spent is None else f"spent {show(int(spent * NANO))}"
+            lines.append(f"  {name}: {said}, {many(self.requests[name], 'request')}")
         return "\n".join([*lines, *(f"  {one}" for one in self.dropped)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class DPTopDown(TreeClassifier):
         classes_: The declared values of the target, shape (classes,).
         schema_: The public columns under which the tree was grown.
         card_: Who took part, what it cost there, who was dropped; a ``Card``.
-        cost_: The largest of what the holders charged, exact; ``epsilon`` unless some of it had been paid for before.
+        cost_: The largest of what the holders charged, exact: ``epsilon`` unless some of it had been paid for before. Who does not say counts as ``epsilon``.
 
     Privacy:
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in its own policy's terms, whatever the coordinator and
@@ -182,7 +182,7 @@ class DPTopDown(TreeClassifier):
             QueryError: A parameter or the target is wrong; nothing was spent.
             HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation does not go on without it; says what was spent where.
         """
-        federation = handle if isinstance(handle, Federation) else Federation([handle])
+        federation = handle if isinstance(handle, Federation) else Federation({"holder 1": _one_handle(handle)})
         schema = federation.schema
         grow = self._grower(schema, target, len(federation.holders))
         total = exact(to_nano(self.epsilon))
@@ -190,11 +190,16 @@ class DPTopDown(TreeClassifier):
             federation.each(lambda one: require_budget(one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"))
         before, rounds, requests = federation.spent(), federation.rounds, dict(federation.requests)
         task = Task(federation, schema, target, total, bool(self.resume))
-        nodes = estimated_nodes(sprouts_of(task, grow(task)), task.cells, task.classes, CERTAINTY)
-        spent = {name: None if now is None or then is None else now - then for (name, now), then in zip(federation.spent().items(), before.values(), strict=True)}
+        try:
+            nodes = estimated_nodes(sprouts_of(task, grow(task)), task.cells, task.classes, CERTAINTY)
+        except PinqError as error:
+            if not isinstance(error, HolderFailed):  # which says so itself
+                error.add_note(f"Spent by the whole fit until then: {spent_text(_since(before, federation))}.")
+            raise
+        spent = _since(before, federation)
         asked = {name: count - requests[name] for name, count in federation.requests.items()}
         self.card_ = Card(self.strategy, spent, tuple(federation.dropped), federation.rounds - rounds, asked)
-        return self._fitted(Tree(schema, target, nodes), max((one for one in spent.values() if one is not None), default=Fraction(0)))
+        return self._fitted(Tree(schema, target, nodes), max(total if one is None else one for name, one in spent.items() if asked[name] or one))
 
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree, its card."""
@@ -219,27 +224,30 @@ class DPTopDown(TreeClassifier):
         lines, depth = self._lines_of_turns(schema, target, holders) if self.strategy == "turns" else self._lines_of_best_first(schema, target, holders)
         notes = ["holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."]
         if self.strategy == "turns" and holders > 1:
+            notes.append("each level is chosen by one holder, which pays for that one; who has paid for fewer levels has more left for the leaves.")
             notes.append("the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size would be asked.")
         if self.strategy != "turns":
             notes.append(f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that its way has left.")
+        if self.max_depth is not None and depth < self.max_depth:
+            notes.append(f"no more than {many(depth, 'level')} of splits are planned: with more a full tree splits more than max_nodes, or epsilon is too thin.")
         if self.max_depth is None:
             notes.append(f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use.")
         title = f"DPTopDown for `{target}`: {many(holders, 'holder')}, strategy {self.strategy!r}, {many(depth, 'level')} of splits, criterion {self.criterion}"
         return Plan(title, tuple(lines), exact(to_nano(self.epsilon)), tuple(notes))
 
     def _lines_of_turns(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
-        how = self._turns(schema, target, holders)
+        how, cells = self._turns(schema, target, holders), schema.columns[target].codes
+        rest = exact(to_nano(self.epsilon)) - (how.size if how.depth else 0)
         lines = [PlanLine(0, "size of each holder", "noisy_count", 1, how.size, noise_of(schema, how.size))] if how.size and how.depth else []
-        left = int((exact(to_nano(self.epsilon)) - how.leaves - how.size) * NANO)
-        mine = -(-how.depth // holders)
-        shares = spread(left, [2 ** (mine - 1 - turn) if how.decay else 1 for turn in range(mine)]) if mine else ()
-        for level in range(how.depth):
-            loss = exact(shares[level // holders])
+        # Of equal holders no more than there are levels get a turn.
+        left = dict.fromkeys([f"holder {number}" for number in range(1, min(holders, max(1, how.depth)) + 1)], int((rest - how.leaves) * NANO))
+        turns = dealt_losses(left, dict.fromkeys(left, 1.0), how.depth, decay=how.decay)
+        for level, (name, loss) in enumerate(turns):
             noise, unit = blur(schema, CRITERION[self.criterion], loss, textbook=False)
-            lines.append(PlanLine(level, f"best split by {many(len(how.attributes), 'attribute')}, of one holder", "exp_mech", 2**level, loss, noise, unit))
-        cells = schema.columns[target].codes
-        lines.append(PlanLine(how.depth, "classes of each leaf", "noisy_count", 2**how.depth * cells, how.leaves, noise_of(schema, how.leaves)))
-        return lines, how.depth
+            lines.append(PlanLine(level, f"best split by {many(len(how.attributes), 'attribute')}, of {name}", "exp_mech", 2**level, loss, noise, unit))
+        leaves = how.leaves if turns else rest
+        lines.append(PlanLine(len(turns), "classes of each leaf, at least", "noisy_count", 2 ** len(turns) * cells, leaves, noise_of(schema, leaves)))
+        return lines, len(turns)
 
     def _lines_of_best_first(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
         judge, how = self._judge(schema, target), self._best_first(schema, target)
@@ -254,7 +262,8 @@ class DPTopDown(TreeClassifier):
                 lines.append(PlanLine(level, "best split, of each holder", "exp_mech", nodes, share / 2, *blur(schema, CRITERION[self.criterion], share / 2, textbook=False)))
                 lines.append(PlanLine(level, f"classes below at most {many(holders, 'choice')}", "noisy_count", nodes * holders * 2 * cells, share / 2, noise_of(schema, counting)))
         leaves = exact(to_nano(self.epsilon)) - sum(how.shares, Fraction(0))
-        lines.append(PlanLine(len(how.shares), "classes of each leaf, at least", "noisy_count", (self.max_nodes + 1) * cells, leaves, noise_of(schema, leaves)))
+        ends = min(self.max_nodes, 2 ** len(how.shares) - 1) + 1
+        lines.append(PlanLine(len(how.shares), "classes of each leaf, at least", "noisy_count", ends * cells, leaves, noise_of(schema, leaves)))
         return lines, len(how.shares)
 
     # Checks
@@ -318,3 +327,16 @@ class DPTopDown(TreeClassifier):
         leaves = self._leaves(Fraction(1, 4))
         decay = depth <= MOST_DECAYS if self.budget is None else self.budget == "decay"
         return BestFirst.spread(exact(to_nano(self.epsilon)), leaves, depth, decay=decay, max_nodes=self.max_nodes, at_once=self.at_once)
+
+
+def _one_handle(handle: Any) -> Any:
+    """What was passed in place of a federation, unless it is several handles."""
+    if isinstance(handle, (Mapping, list, tuple)):
+        raise QueryError(f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several handles: Federation([...]). Nothing was spent.")
+    public_schema(handle)
+    return handle
+
+
+def _since(before: Mapping[str, Fraction | None], federation: Federation) -> dict[str, Fraction | None]:
+    """What each holder has charged since then; None where it did not say."""
+    return {name: None if now is None or then is None else now - then for (name, now), then in zip(federation.spent().items(), before.values(), strict=True)}

@@ -23,7 +23,7 @@ from miners.schedule import spread
 from pinq.epsilon import NANO, exact
 from pinq.scores import Score
 
-__all__ = ["Turns", "deal", "grow_in_turns"]
+__all__ = ["Turns", "deal", "dealt_losses", "grow_in_turns"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,22 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
     return turns
 
 
+def dealt_losses(left: Mapping[str, int], rows: Mapping[str, float], levels: int, *, decay: bool) -> list[tuple[str, Fraction]]:
+    """Who chooses at each level, and at which loss; nobody where nobody has anything left for it.
+
+    Args:
+        left: Nano-epsilons that each holder has for choices.
+        rows: How much a holder's choice sees for each of them.
+        levels: How many there are.
+        decay: Whether each of a holder's levels gets half of the one before.
+    """
+    able = {name: rows[name] * nano for name, nano in left.items() if nano >= 2**levels}
+    turns = deal(able, levels) if able else []
+    weights = {name: [2 ** (mine - 1 - turn) if decay else 1 for turn in range(mine)] for name in able if (mine := turns.count(name))}
+    losses = {name: iter(spread(left[name], some)) for name, some in weights.items()}
+    return [(name, exact(next(losses[name]))) for name in turns]
+
+
 def grow_in_turns(task: Task, how: Turns) -> list[Bud]:
     """Grows a tree level by level; the root first, each node before its children."""
     root = Bud(task.federation.parts(), 0)
@@ -83,20 +99,16 @@ def grow_in_turns(task: Task, how: Turns) -> list[Bud]:
 
 
 def _sizes(task: Task, how: Turns, root: Bud) -> dict[str, float]:
-    """Each holder's noisy number of rows, where it matters."""
+    """Each holder's noisy number of rows, where it matters; over the distance of its neighbours, by which its choices are blurred."""
     if not how.size or not how.depth:
         return dict.fromkeys(task.federation.holders, 1.0)
     found = root.parts.noisy_count(epsilon=how.size, reuse=task.reuse)
     for name in found:
         root.pay(name, how.size)
-    return {name: float(count[0]) for name, count in found.items()}
+    return {name: float(count[0]) / task.federation.handle(name).schema.distance for name, count in found.items()}
 
 
 def _turns(task: Task, how: Turns, sizes: Mapping[str, float], levels: int, bud: Bud) -> list[tuple[str, Fraction]]:
-    """Who chooses at each of the levels that are left, and at which loss; nobody where nobody has anything left for it."""
+    """Who chooses at each of the levels that are left, and at which loss."""
     left = {name: int((task.epsilon - how.leaves - bud.paid.get(name, Fraction(0))) * NANO) for name in task.federation.holders}
-    able = {name: sizes[name] * nano for name, nano in left.items() if nano >= 2**levels}
-    turns = deal(able, levels) if able else []
-    weights = {name: [2 ** (mine - 1 - turn) if how.decay else 1 for turn in range(mine)] for name in able if (mine := turns.count(name))}
-    losses = {name: iter(spread(left[name], some)) for name, some in weights.items()}
-    return [(name, exact(next(losses[name]))) for name in turns]
+    return dealt_losses(left, sizes, levels, decay=how.decay)

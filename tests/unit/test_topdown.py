@@ -63,6 +63,18 @@ class Interrupted(Federation):
         return super().ask(questions)
 
 
+class Noted(Federation):
+    """Keeps who was asked to choose, and at which loss."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.chosen: list[tuple[str, Fraction]] = []
+
+    def ask(self, questions: Any) -> Any:
+        self.chosen += [(name, loss) for question in questions if question.verb == "exp_mech" for name, loss in question.epsilon.items()]
+        return super().ask(questions)
+
+
 def test_the_docstrings_example_holds() -> None:
     assert doctest.testmod(miners.topdown).failed == 0
 
@@ -177,8 +189,52 @@ def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
     fitted = miner.fit(holders, "y")
     assert set(fitted.card_.spent.values()) == {plan.total}
     assert fitted.tree_.depth <= max(line.level for line in plan.lines)
-    if strategy != "turns" or count == 1:  # else the levels are different holders'
-        assert sum(line.epsilon for line in plan.lines) == plan.total
+    for number in range(1, count + 1):  # what a holder is asked adds up; in turns each level is one holder's
+        assert sum(line.epsilon for line in plan.lines if f"of holder {number}" in line.asked or "of holder" not in line.asked) == plan.total
+
+
+def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
+    """Level by level: whose it is, and at which loss. (At this epsilon their noisy sizes are equal.)"""
+    miner = DPTopDown(epsilon=10**5, max_depth=5, budget="decay")
+    with Noted([simulate(SCHEMA, data=rows(300, 1), epsilon=10**5) for _ in range(3)]) as holders:
+        plan = miner.plan(holders.schema, "y", holders=3)
+        miner.fit(holders, "y")
+        assert holders.chosen == [(line.asked.split(", of ")[1], line.epsilon) for line in plan.lines if line.verb == "exp_mech"]
+        assert len(holders.chosen) == 5
+
+
+def test_a_plan_says_where_it_stops_short() -> None:
+    for strategy, ends in (("turns", 8), ("local_rnm", 8), ("noisy_counts", 8)):
+        plan = DPTopDown(strategy=strategy, max_nodes=7, max_depth=9).plan(SCHEMA, "y")
+        assert plan.lines[-1].parts == 2 * ends
+        assert ("no more than 3 levels" in repr(plan)) == (strategy == "turns")
+    assert DPTopDown(strategy="single", max_depth=0).plan(SCHEMA, "y").lines[-1].parts == 2
+    assert DPTopDown(epsilon="0.000000001").plan(SCHEMA, "y", holders=4).total == Fraction(1, 10**9)
+
+
+def test_a_fit_that_ends_early_says_what_it_spent() -> None:
+    """Also with one holder, whose own error speaks of one question only."""
+    handle = simulate(SCHEMA, data=rows(300), epsilon=20)
+
+    def use_up(_: Federation) -> None:
+        handle.noisy_count(epsilon=handle.budget.remaining)
+
+    with pytest.raises(BudgetExceeded) as error:
+        DPTopDown(epsilon=20, strategy="single", budget="uniform", max_depth=4, leaf_fraction=0.5).fit(Interrupted([handle], before=1, happens=use_up), "y")
+    assert error.value.__notes__ == ["Spent by the whole fit until then: holder 1: 20."]
+
+
+def test_who_does_not_say_what_it_charged_counts_as_the_claim() -> None:
+    """``cost_`` is never less than what was spent."""
+
+    class Forgetful(Federation):
+        def spent(self) -> Any:
+            return dict.fromkeys(super().spent())
+
+    fitted = DPTopDown(epsilon=1, max_depth=1).fit(Forgetful([simulate(SCHEMA, data=rows(30), epsilon=1)]), "y")
+    assert fitted.card_.spent == {"holder 1": None}
+    assert fitted.cost_ == 1
+    assert "holder 1: does not say what it charged, 2 requests" in repr(fitted.card_)
 
 
 # Coming back
@@ -236,6 +292,14 @@ def test_what_is_too_much_for_one_request_is_asked_in_pieces(strategy: Any, monk
     assert min(whole, pieced) > 0.95
     assert same <= 7 >= rounds
     assert more > requests
+
+
+def test_turns_are_dealt_by_what_a_choice_sees() -> None:
+    """Of two tables of one size the one whose neighbours differ by two rows has noise of twice the size, and gets half as many turns."""
+    schemas = (SCHEMA, SCHEMA.model_copy(update={"adjacency": "substitute"}))
+    with Noted([simulate(one, data=rows(600, 1), epsilon=10**4) for one in schemas]) as holders:
+        DPTopDown(epsilon=10**4, max_depth=3).fit(holders, "y")
+        assert [name for name, _ in holders.chosen] == ["holder 1", "holder 1", "holder 2"]
 
 
 def test_turns_are_dealt_by_size() -> None:
@@ -357,6 +421,21 @@ def test_what_is_wrong_is_said_and_nothing_spent(strategy: Any, params: Any, sai
     with pytest.raises(QueryError, match=said):
         DPTopDown(**{"strategy": strategy, **params}).fit(both, "y")
     assert set(both.spent().values()) == {0}
+
+
+def test_a_column_of_very_many_values_needs_declared_groups() -> None:
+    wide = Schema(columns={"zip": Categorical(values=tuple(range(2000))), "y": SCHEMA.columns["y"]}, max_rows=100)
+    with pytest.raises(QueryError, match="`zip` has 2,000 values; at most 1,024"):
+        splitting_functions(wide, "y")
+    assert len(splitting_functions(wide, "y", splits={"zip": [list(range(1000))]})[0].splits) == 1
+
+
+@pytest.mark.parametrize("several", [[], {}, ()], ids=["list", "dict", "tuple"])
+def test_several_handles_are_to_be_a_federation(several: Any) -> None:
+    with pytest.raises(QueryError, match=r"wrap several handles: Federation\(\[...\]\)"):
+        DPTopDown().fit(several, "y")
+    with pytest.raises(QueryError, match=r"not from DataFrame; open one with pinq\.open"):
+        DPTopDown().fit(rows(3), "y")
 
 
 @pytest.mark.parametrize(("target", "said"), [("x", "numeric"), ("z", "no column")])
