@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
@@ -21,11 +20,18 @@ from miners.federation import HolderFailed
 from pinq.local import open_ledger
 
 COORDINATOR = """
-import sys, pinq
+import sys, time, pinq
 from miners import DPTopDown, Federation
-handles = [pinq.connect(url, token=token, insecure_http=True) for url, token in zip(sys.argv[2::2], sys.argv[3::2])]
-fitted = DPTopDown(epsilon=1, strategy="local_rnm", max_nodes=7, at_once=1, resume=True).fit(Federation(handles), "income")
-open(sys.argv[1], "w").write(fitted.to_json())
+
+def say(line):
+    if line.startswith("round 2") and stops == "stops":
+        print(line, flush=True)
+        time.sleep(600)
+
+place, stops, *others = sys.argv[1:]
+handles = [pinq.connect(url, token=token, insecure_http=True) for url, token in zip(others[::2], others[1::2])]
+fitted = DPTopDown(epsilon=1, strategy="local_rnm", max_nodes=7, at_once=1, resume=True).fit(Federation(handles, say=say), "income")
+open(place, "w").write(fitted.to_json())
 """
 
 
@@ -78,12 +84,15 @@ def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) 
     """Killed while it fits, and run again: in the end every holder's ledger says what one fit costs."""
     (north, token), (south, other) = (holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400)))
     with serving(north, south, folder=tmp_path) as server:
-        words = [sys.executable, "-W", "ignore", "-c", COORDINATOR, str(tmp_path / "tree.json"), server.url("north"), token, server.url("south"), other]
-        with subprocess.Popen(words) as process:
-            while not spent(south) and process.poll() is None:
-                time.sleep(0.005)
+        words = [sys.executable, "-W", "ignore", "-c", COORDINATOR, str(tmp_path / "tree.json")]
+        others = [server.url("north"), token, server.url("south"), other]
+        with subprocess.Popen([*words, "stops", *others], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("round 2")  # the root is judged, the leaves are not asked; empty where it has ended
             process.kill()
-        assert 0 < spent(south) < 10**9
-        subprocess.run(words, check=True, timeout=120)
+        paid = [spent(policy) for policy in (north, south)]
+        assert all(0 < one < 10**9 for one in paid)
+        subprocess.run([*words, "goes on", *others], check=True, timeout=120)
     assert [spent(policy) for policy in (north, south)] == [10**9] * 2
-    assert DPTopDown.from_json((tmp_path / "tree.json").read_text()).card_.rounds > 0
+    card = DPTopDown.from_json((tmp_path / "tree.json").read_text()).card_
+    assert [int(one * 10**9) for one in card.spent.values()] == [10**9 - one for one in paid]
