@@ -25,6 +25,7 @@ EXACT = 10_000.0  # so large a loss that noise is next to nothing
 PLENTY = 10**6
 POOLED = " (all rows in one place)"
 SIZES = (0.01, 0.05, 0.25)
+SHARED = (0.125, 1.0, 8.0)  # the losses of Figure 1
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,6 @@ class Figure:
     Attributes:
         learners: By name. Those whose name ends with ``POOLED`` learn from all rows behind one handle, the others from a federation.
         fraction: What share of the training rows is used.
-        alpha: The privacy loss, where something else is varied.
     """
 
     key: str
@@ -64,8 +64,10 @@ def figures(data: Sequence[str]) -> dict[str, Figure]:
     """The experiments on some data sets, by key."""
     made = []
     for name in data:
+        for alpha in SHARED:
+            key = f"fig1-{name}" if alpha == 1 else f"fig1-{name}-{alpha:g}"
+            made.append(Figure(key, f"share of alpha for the leaves, alpha = {alpha:g}", name, (0.1, 0.3, 0.5, 0.7, 0.9), _by_share(alpha), xlabel="leaf_fraction"))
         made += [
-            Figure(f"fig1-{name}", "share of alpha for the leaves, alpha = 1", name, (0.1, 0.3, 0.5, 0.7, 0.9), _by_share(), xlabel="leaf_fraction"),
             Figure(f"fig2-{name}", f"test accuracy, {HOLDERS} holders", name, ALPHAS, _strategies()),
             Figure(f"exact-{name}", "hardly any noise", name, (EXACT,), {"no noise" + POOLED: _paper("single")}, runs=2),
         ]
@@ -92,9 +94,9 @@ def _few() -> dict[str, Learner]:
     return {"turns": _paper("turns"), "LocalRNM": _paper("local_rnm")}
 
 
-def _by_share() -> dict[str, Learner]:
+def _by_share(alpha: float) -> dict[str, Learner]:
     return {
-        f"{name}, {budget}": _Share(strategy, budget)
+        f"{name}, {budget}": _Share(strategy, budget, alpha)
         for name, strategy in (("turns", "turns"), ("LocalRNM", "local_rnm"))
         for budget in ("decay", "uniform")
     }
@@ -106,9 +108,10 @@ class _Share:
 
     strategy: str
     budget: str
+    alpha: float
 
     def __call__(self, rows: Rows, fraction: float) -> float:
-        miner = DPTopDown(epsilon=1, strategy=self.strategy, budget=self.budget, leaf_fraction=fraction)
+        miner = DPTopDown(epsilon=self.alpha, strategy=self.strategy, budget=self.budget, leaf_fraction=fraction)
         return miner.fit(rows.handle, rows.target).score(rows.test)
 
 

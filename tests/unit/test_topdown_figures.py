@@ -29,7 +29,7 @@ def test_a_picture_is_drawn_of_each_figure(tmp_path: Path) -> None:
     made = figures(["adult"])
     cells = pd.DataFrame([Cell(key, name, x, run, 0.8) for key, figure in made.items() for name in figure.learners for x in figure.xs for run in range(2)])
     written = write(made.values(), cells, tmp_path)
-    assert {name for name in written if name.endswith("png")} == {"fig1-adult.png", "fig2-adult.png", "fig3-adult.png"}
+    assert {name for name in written if name.endswith("png")} == {"fig1-adult-0.125.png", "fig1-adult.png", "fig1-adult-8.png", "fig2-adult.png", "fig3-adult.png"}
     assert {name for name in written if name.endswith("csv")} == {f"{key}.csv" for key in made}
     table = pd.read_csv(tmp_path / "fig2-adult.csv")
     assert list(table.columns) == ["algorithm", "x", "n", "mean", "sd", "se"]
