@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several real servers behind one federation: TLS, a server that is killed, a coordinator that is killed."""
+"""Several real servers behind one federation: TLS, a server that is killed or hangs, a coordinator that is killed."""
 
 from __future__ import annotations
 
@@ -46,31 +46,32 @@ def holder(folder: Path, name: str, rows: int) -> tuple[Path, str]:
     return policy, token_of(policy, epsilon=1)
 
 
-class KillsBefore(Federation):
-    """Kills a server before a round of questions."""
+class StopsBefore(Federation):
+    """Sends a server a signal before a round of questions."""
 
-    def __init__(self, handles: Any, round_: int, server: Server, **named: Any) -> None:
+    def __init__(self, handles: Any, round_: int, server: Server, sign: signal.Signals, **named: Any) -> None:
         super().__init__(handles, **named)
-        self._round, self._server = round_, server
+        self._round, self._server, self._sign = round_, server, sign
 
     def ask(self, questions: Any) -> Any:
-        if self.rounds == self._round and self._server.process.poll() is None:
-            self._server.stop(signal.SIGKILL)
+        if self.rounds == self._round:
+            self._server.process.send_signal(self._sign)
         return super().ask(questions)
 
 
-def test_a_server_that_is_killed_is_dropped_and_nobody_pays_more(tmp_path: Path) -> None:
-    """The others' ledgers say what was claimed, the dead one's no more than that; under "fail" the error says what was spent where."""
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["gone", "too slow"])
+def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path: Path, sign: signal.Signals) -> None:
+    """The others' ledgers say what was claimed, its own no more than that; under "fail" the error says what was spent where."""
     (north, token), (south, other), (west, third) = (holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400), ("west", 500)))
     words = {"certificate": Certificate.make(tmp_path), "folder": tmp_path}
     with ExitStack() as stack:
         steady, shaky = (stack.enter_context(serving(*policies, **words)) for policies in ((north, south), (west,)))
         asked = (("north", steady, token), ("south", steady, other), ("west", shaky, third))
-        # Who is killed is not waited for long; the others have time on a busy machine.
+        # Who does not answer is not waited for long; the others have time on a busy machine.
         handles = {
             name: stack.enter_context(pinq.connect(server.url(name), token=secret, timeout=2 if server is shaky else 60, **server.words())) for name, server, secret in asked
         }
-        federation = KillsBefore(handles, 2, shaky, on_failure="drop")
+        federation = StopsBefore(handles, 2, shaky, sign, on_failure="drop")
         fitted = DPTopDown(epsilon="0.5").fit(federation, "income")
         assert federation.holders == ["north", "south"]
         assert [one.holder for one in fitted.card_.dropped] == ["west"]
