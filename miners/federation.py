@@ -148,6 +148,8 @@ class Federation:
             raise QueryError(f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'. Nothing was spent.")
         if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
             raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0. Nothing was spent.")
+        if say is not None and not callable(say):
+            raise QueryError(f"`say` is {say!r}; it must be a function of one line of text, print for example, or None. Nothing was spent.")
         self._handles = _named(handles)
         self.schema = agreed_schema({name: handle.schema for name, handle in self._handles.items()})
         self.on_failure, self.patience = on_failure, float(patience)
@@ -164,7 +166,10 @@ class Federation:
         return [name for name in self._handles if name not in gone]
 
     def handle(self, holder: str) -> PrivateQueryable:
-        """One holder's handle."""
+        """One holder's handle, also of one that was dropped. ``QueryError`` where there is none of this name."""
+        if holder not in self._handles:
+            names = list(self._handles)
+            raise QueryError(f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}. Nothing was spent.")
         return self._handles[holder]
 
     def parts(self) -> FederatedParts:
@@ -331,6 +336,8 @@ class FederatedParts:
     def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: Any) -> Question:
         """A question for ``Federation.ask``."""
         losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._federation.holders, epsilon)
+        for name in losses:
+            self._federation.handle(name)
         return Question(self, verb, {name: exact(to_nano(loss)) for name, loss in losses.items()}, named)
 
     @staticmethod

@@ -48,7 +48,7 @@ class Card:
 
     Attributes:
         strategy: How splits were found.
-        spent: What the fit has cost at each holder by its own ledger; None where it did not say.
+        spent: What each holder's own ledger has charged while the fit went on, for something else under the same grant too; None where it did not say.
         dropped: Who was left behind, after how many rounds, and why. The counts of the tree are those of the others.
         rounds: How often the coordinator waited for answers.
         requests: How many requests each holder was sent.

@@ -119,8 +119,9 @@ def test_it_says_where_schemas_differ(other: Schema, said: str) -> None:
         ((lambda: [handle()] * 2, {}), "the same handle"),
         ((lambda: [handle()], {"on_failure": "dropp"}), "did you mean 'drop'"),
         ((lambda: [handle()], {"patience": -1}), "`patience` is -1"),
+        ((lambda: [handle()], {"say": True}), "`say` is True"),
     ],
-    ids=["none", "number", "text", "no-handle", "name", "twice", "rule", "patience"],
+    ids=["none", "number", "text", "no-handle", "name", "twice", "rule", "patience", "say"],
 )
 def test_what_is_no_federation_is_an_error(arguments: Any, said: str) -> None:
     make, named = arguments
@@ -191,6 +192,8 @@ def test_holders_choose_by_their_own_rows_and_may_be_asked_alone() -> None:
     assert chosen["south"][0] in candidates
     assert both.spent() == {"north": 0, "south": Fraction(1, 4)}
     assert both.requests == {"north": 0, "south": 1}
+    with pytest.raises(QueryError, match=r"no holder 'suoth' .did you mean 'south'"):
+        both.parts().noisy_count(epsilon={"suoth": 0.25})
 
 
 def test_a_failure_says_what_was_spent_where() -> None:
