@@ -24,7 +24,7 @@ from miners.tree import Tree
 from miners.turns import Turns, dealt_losses, grow_in_turns
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import PinqError, QueryError
-from pinq.schema import Schema, closest
+from pinq.schema import Numeric, Schema, closest
 from pinq.scores import Score
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class DPTopDown(TreeClassifier):
         spent = _since(before, federation)
         asked = {name: count - requests[name] for name, count in federation.requests.items()}
         self.card_ = Card(self.strategy, spent, tuple(federation.dropped), federation.rounds - rounds, asked)
-        return self._fitted(Tree(schema, target, nodes), max(total if one is None else one for name, one in spent.items() if asked[name] or one))
+        return self._fitted(Tree(schema, target, nodes), max((total if one is None else one for name, one in spent.items() if asked[name] or one), default=Fraction(0)))
 
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree, its card."""
@@ -237,6 +237,7 @@ class DPTopDown(TreeClassifier):
 
     def _lines_of_turns(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
         how, cells = self._turns(schema, target, holders), schema.columns[target].codes
+        wide = _widest(schema, how.attributes)
         rest = exact(to_nano(self.epsilon)) - (how.size if how.depth else 0)
         lines = [PlanLine(0, "size of each holder", "noisy_count", 1, how.size, noise_of(schema, how.size))] if how.size and how.depth else []
         # Of equal holders no more than there are levels get a turn.
@@ -244,25 +245,26 @@ class DPTopDown(TreeClassifier):
         turns = dealt_losses(left, dict.fromkeys(left, 1.0), how.depth, decay=how.decay)
         for level, (name, loss) in enumerate(turns):
             noise, unit = blur(schema, CRITERION[self.criterion], loss, textbook=False)
-            lines.append(PlanLine(level, f"best split by {many(len(how.attributes), 'attribute')}, of {name}", "exp_mech", 2**level, loss, noise, unit))
-        leaves = how.leaves if turns else rest
-        lines.append(PlanLine(len(turns), "classes of each leaf, at least", "noisy_count", 2 ** len(turns) * cells, leaves, noise_of(schema, leaves)))
+            lines.append(PlanLine(level, f"best split by {many(len(how.attributes), 'attribute')}, of {name}", "exp_mech", min(wide**level, self.max_nodes), loss, noise, unit))
+        leaves, ends = how.leaves if turns else rest, min(wide ** len(turns), self.max_nodes * (wide - 1) + 1)
+        lines.append(PlanLine(len(turns), "classes of each leaf, at least", "noisy_count", ends * cells, leaves, noise_of(schema, leaves)))
         return lines, len(turns)
 
     def _lines_of_best_first(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
         judge, how = self._judge(schema, target), self._best_first(schema, target)
-        cells = schema.columns[target].codes
+        cells, wide = schema.columns[target].codes, _widest(schema, attribute_names(schema, target, self.attributes))
         lines = []
         for level, share in enumerate(how.shares):
-            nodes = min(2**level, self.max_nodes)
+            nodes = min(wide**level, self.max_nodes)
             counting = judge.counting(share, holders)
             if self.strategy == "noisy_counts":
                 lines.append(PlanLine(level, "tables of every attribute", "noisy_count", nodes, share, noise_of(schema, counting)))
             else:
                 lines.append(PlanLine(level, "best split, of each holder", "exp_mech", nodes, share / 2, *blur(schema, CRITERION[self.criterion], share / 2, textbook=False)))
-                lines.append(PlanLine(level, f"classes below at most {many(holders, 'choice')}", "noisy_count", nodes * holders * 2 * cells, share / 2, noise_of(schema, counting)))
+                below = f"classes below at most {many(holders, 'choice')}"
+                lines.append(PlanLine(level, below, "noisy_count", nodes * holders * wide * cells, share / 2, noise_of(schema, counting)))
         leaves = exact(to_nano(self.epsilon)) - sum(how.shares, Fraction(0))
-        ends = min(self.max_nodes, 2 ** len(how.shares) - 1) + 1
+        ends = min(wide ** len(how.shares), self.max_nodes * (wide - 1) + 1)
         lines.append(PlanLine(len(how.shares), "classes of each leaf, at least", "noisy_count", ends * cells, leaves, noise_of(schema, leaves)))
         return lines, len(how.shares)
 
@@ -311,10 +313,10 @@ class DPTopDown(TreeClassifier):
         else:
             candidates = [split for one in splitting_functions(schema, target, attributes=self.attributes, splits=self.splits) for split in one.splits]
         depth = levels_carried(schema, names, schema.max_rows, self.epsilon) if self.max_depth is None else self.max_depth
-        # A full tree of d levels splits 2^d - 1 nodes.
+        # A full tree of d levels splits 2^d - 1 nodes; more where missing numbers are a third part, which growth looks to.
         depth = min(depth, int(self.max_nodes + 1).bit_length() - 1)
         size = exact(to_nano(self.epsilon) // SIZE_SHARE) if holders > 1 else Fraction(0)
-        return Turns(names, candidates, self._score(target), depth, size, self._leaves(Fraction(1, LEAF_SHARE)), self.budget == "decay")
+        return Turns(names, candidates, self._score(target), depth, self.max_nodes, size, self._leaves(Fraction(1, LEAF_SHARE)), self.budget == "decay")
 
     def _judge(self, schema: Schema, target: str) -> Judge:
         functions = splitting_functions(schema, target, attributes=self.attributes, splits=self.splits)
@@ -327,6 +329,11 @@ class DPTopDown(TreeClassifier):
         leaves = self._leaves(Fraction(1, 4))
         decay = depth <= MOST_DECAYS if self.budget is None else self.budget == "decay"
         return BestFirst.spread(exact(to_nano(self.epsilon)), leaves, depth, decay=decay, max_nodes=self.max_nodes, at_once=self.at_once)
+
+
+def _widest(schema: Schema, names: Sequence[str]) -> int:
+    """The most parts that a split of one of these columns makes: missing numbers are a part of their own."""
+    return 2 + any(isinstance(schema.columns[name], Numeric) and schema.columns[name].nullable for name in names)
 
 
 def _one_handle(handle: Any) -> Any:

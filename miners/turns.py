@@ -35,6 +35,7 @@ class Turns:
         candidates: What each node may be split by.
         score: By what holders choose.
         depth: Levels of splits.
+        max_nodes: How many nodes may be split. A level that would pass it is not begun; what it would have cost goes to the leaves.
         size: The loss of each holder's size; 0 where there is one holder, who has all turns.
         leaves: What the leaves' histograms get at least.
         decay: Whether each of a holder's levels gets half of the one before, instead of as much.
@@ -44,6 +45,7 @@ class Turns:
     candidates: Sequence[Any]
     score: Score
     depth: int
+    max_nodes: int
     size: Fraction
     leaves: Fraction
     decay: bool = False
@@ -82,7 +84,8 @@ def grow_in_turns(task: Task, how: Turns) -> list[Bud]:
     sizes = _sizes(task, how, root)
     buds, frontier = [root], [root]
     turns = _turns(task, how, sizes, how.depth, root)
-    while turns and frontier:
+    splits = 0
+    while turns and frontier and splits + len(frontier) <= how.max_nodes:
         chooser, epsilon = turns[0]
         parts, frontier = gather(frontier)
         chosen = ask_choices(task, parts, how.candidates, score=how.score, epsilon={chooser: epsilon})
@@ -93,6 +96,7 @@ def grow_in_turns(task: Task, how: Turns) -> list[Bud]:
             bud.pay(chooser, epsilon)
         grows = [(bud, split) for bud, split in zip(frontier, chosen[chooser], strict=True) if split is not None]
         frontier = branch(task, buds, [bud for bud, _ in grows], [split for _, split in grows]) if grows else []
+        splits += len(grows)
         turns = turns[1:]
     ask_leaves(task, [bud for bud in buds if bud.split is None])
     return buds

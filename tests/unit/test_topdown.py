@@ -203,6 +203,20 @@ def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
         assert len(holders.chosen) == 5
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_more_nodes_are_split_than_may_be(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where missing numbers make a split one of three parts; the plan allows for those."""
+    monkeypatch.setattr("miners.topdown.CERTAINTY", None)  # nothing is pruned
+    schema = Schema(columns={"x": Numeric(lower=0, upper=99, integer=True, nullable=True), "y": SCHEMA.columns["y"]}, max_rows=4000)
+    table = rows(900).assign(x=lambda frame: frame["x"].where(frame["x"] % 5 > 0)).drop(columns="job")
+    with Federation([simulate(schema, data=table, epsilon=1000)]) as holders:
+        miner = DPTopDown(epsilon=1000, strategy=strategy, max_nodes=7, max_depth=3, at_once=1)
+        nodes = miner.fit(holders, "y").tree_.nodes
+        assert miner.cost_ == 1000
+        assert 3 <= sum(node.split is not None for node in nodes) <= 7
+        assert sum(node.split is None for node in nodes) * 2 <= miner.plan(schema, "y").lines[-1].parts == 2 * (7 * 2 + 1)
+
+
 def test_a_plan_says_where_it_stops_short() -> None:
     for strategy, ends in (("turns", 8), ("local_rnm", 8), ("noisy_counts", 8)):
         plan = DPTopDown(strategy=strategy, max_nodes=7, max_depth=9).plan(SCHEMA, "y")
