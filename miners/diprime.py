@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from miners.base import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
 from miners.candidates import families, levels_carried, parts_at_once
 from miners.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
-from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules
+from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules, share
 from miners.greedy import MAX_DEPTH, Variant, many
 from miners.growth import Level, Sprout
 from miners.harvest import released_nodes
@@ -22,7 +21,6 @@ from miners.plan import PlanLine
 from miners.schedule import Schedule
 from miners.tree import Split
 from pinq.epsilon import Loss, exact, to_nano
-from pinq.errors import QueryError
 from pinq.scores import ABSOLUTE_ERROR_LEVELS, Balance
 
 if TYPE_CHECKING:
@@ -66,11 +64,9 @@ class DiPriMe(ForestMiner):
     def _schedules(self, trees: int, depth: int, node: dict[str, int]) -> tuple[Schedule, ...]:
         """``rho`` of the budget for the splits, the rest for the leaves; all for the leaves of a tree without splits."""
         rho = (PAPER_RHO if self.variant == "paper" else BEST_RHO) if self.rho is None else self.rho
-        if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0 < rho < 1:
-            raise QueryError(f"`rho` is {self.rho!r}; it must be a number between 0 and 1, both excluded. Nothing was spent.")
-        share = Fraction(rho).limit_denominator(1000)
-        splits, leaves = share.numerator, max(1, depth) * len(node) * (share.denominator - share.numerator)
-        return schedules(self.epsilon, trees, self.rows, depth, dict.fromkeys(node, splits), leaves)
+        splits = share("rho", rho)
+        leaves = max(1, depth) * len(node) * (splits.denominator - splits.numerator)
+        return schedules(self.epsilon, trees, self.rows, depth, dict.fromkeys(node, splits.numerator), leaves, self.stopping)
 
     def _carried(self, facts: Recipe) -> int:
         """How many levels the budget carries, at least one: as for ``DiffPC45``, whose splits are chosen alike; some fewer for regression (docs/defaults.md)."""
@@ -163,6 +159,7 @@ class DiPriMeTree(DiPriMe):
         rho: float | None = None,
         criterion: str | None = None,
         variant: Variant = "best",
+        stopping: float | None = None,
         attributes: Sequence[str] | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -172,6 +169,7 @@ class DiPriMeTree(DiPriMe):
         self.rho = rho
         self.criterion = criterion
         self.variant = variant
+        self.stopping = stopping
         self.attributes = attributes
         self.random_state = random_state
 
@@ -190,6 +188,7 @@ class DiPriMeForest(DiPriMe):
         criterion: str | None = None,
         rows: Rows = "shards",
         variant: Variant = "best",
+        stopping: float | None = None,
         attributes: Sequence[str] | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -201,6 +200,7 @@ class DiPriMeForest(DiPriMe):
         self.criterion = criterion
         self.rows = rows
         self.variant = variant
+        self.stopping = stopping
         self.attributes = attributes
         self.random_state = random_state
 
@@ -247,6 +247,8 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
         criterion: ``"gini"`` (None) or ``"max"`` (rows that a vote gets right).
         rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are in every tree, and the trees share epsilon.
         variant: ``"best"``, or ``"paper"`` for the published mechanism, where it is private, or what it was meant to be, where it is not.
+        stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of all grown trees: which nodes have too few rows
+            to stay split. It costs the same at any depth. None to keep all splits.
         attributes: Columns to split by; None for all but the target.
         random_state: Steers which attributes a node looks at, which is public; never the noise.
 
@@ -259,9 +261,10 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: in a tree of d levels each node is asked at rho epsilon / d: one choice, or half of that for K medians together (each at rho epsilon / 2dK) and half for
-        the choice among them; each leaf is asked for its classes at (1 - rho) epsilon, and one that is reached early at all that its way has left. Nodes
-        of a level are disjoint, so each way from the root down costs epsilon. Shards are disjoint, by a keyed coin for each row that no other row moves, so all trees cost
-        what one costs; trees on the same rows have epsilon / T each. Which attributes a node looks at is drawn without a look at rows; so is the depth.
+        the choice among them; each leaf is asked for its classes at (1 - rho) epsilon, and one that is reached early at all that its way has left.
+        ``stopping`` is one more question of each whole tree, at its share of the leaves' epsilon (privacy.md 3.4). Nodes of a level are disjoint, so each way
+        from the root down costs epsilon. Shards are disjoint, by a keyed coin for each row that no other row moves, so all trees cost what one costs;
+        trees on the same rows have epsilon / T each. Which attributes a node looks at is drawn without a look at rows; so is the depth.
         Exact: nano-epsilons. Held by: tests/unit/test_forests.py, tests/privacy/test_diprime.py.
 
     Notes:
@@ -296,6 +299,7 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
             smaller share of what good splits gain, the more so the fewer rows have extreme values.
         rows: As there.
         variant: As there.
+        stopping: As there.
         attributes: As there.
         random_state: As there.
 

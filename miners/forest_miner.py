@@ -10,6 +10,7 @@ Privacy:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +25,7 @@ from miners.greedy import many, noise_of
 from miners.growth import Level, Rules, Sprout, ask_classes, ask_ends, grow
 from miners.harvest import estimated_nodes
 from miners.node import Node
+from miners.noise import count_scale
 from miners.plan import Plan, PlanLine, rows_text
 from miners.schedule import Schedule, spread
 from miners.tree import ENDS, Split, Tree
@@ -31,11 +33,12 @@ from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import QueryError
 from pinq.parts import MAX_PARTS
 from pinq.schema import Categorical, Numeric, Schema, closest
+from pinq.scores import WAY
 
 if TYPE_CHECKING:
     from pinq.queryable import PrivateQueryable
 
-__all__ = ["MAX_TREES", "ForestMiner", "Recipe", "Rows", "drawn", "require_word", "schedules"]
+__all__ = ["MAX_TREES", "ForestMiner", "Recipe", "Rows", "drawn", "require_word", "schedules", "share"]
 
 MAX_TREES = 1000
 Rows = Literal["shards", "all"]
@@ -92,6 +95,7 @@ class ForestMiner(Fitted):
     epsilon: Loss
     attributes: Sequence[str] | None
     random_state: int | None
+    stopping: float | None = None
     _numeric_target = False
 
     def fit(self, handle: PrivateQueryable, target: str) -> Self:
@@ -133,6 +137,10 @@ class ForestMiner(Fitted):
         leaf = sum((schedule.leaf["classes"].epsilon for schedule in recipe.schedules), Fraction(0))
         described = ("noisy_avg", f"mean of `{target}` in each leaf", nodes) if self._numeric_target else ("noisy_count", "classes of each leaf", nodes * recipe.cells)
         noise = noise_of(recipe.schema, recipe.schedules[0].leaf["classes"].epsilon)
+        if "stop" in recipe.schedules[0].leaf:
+            stop = sum((schedule.leaf["stop"].epsilon for schedule in recipe.schedules), Fraction(0))
+            asked = f"which splits have rows enough, about {self._least(recipe, recipe.schedules[0]):,} and more"
+            lines.append(PlanLine(recipe.depth, asked, "exp_mech", nodes, stop, math.sqrt(2) * count_scale(recipe.schema, recipe.schedules[0].leaf["stop"].epsilon / WAY)))
         lines.append(PlanLine(recipe.depth, described[1], described[0], described[2], leaf, noise))
         return Plan(self._title(recipe), tuple(lines), recipe.total, self._notes(recipe), self._warnings(recipe, noise, rows))
 
@@ -182,8 +190,13 @@ class ForestMiner(Fitted):
         def choose(level: Level) -> Sequence[Split | None]:
             return self._choose(recipe, schedule, level, random)
 
+        least = self._least(recipe, schedule)
         ask = ask_ends(recipe.schema, recipe.target) if self._numeric_target else ask_classes(recipe.target, recipe.cells)
-        return Rules(recipe.schema, recipe.cells, schedule, ask, choose, widest=lambda _: self._widest(recipe))
+        return Rules(recipe.schema, recipe.cells, schedule, ask, choose, least=least, widest=lambda _: self._widest(recipe))
+
+    def _least(self, recipe: Recipe, schedule: Schedule) -> int:
+        """The rows at which a node is worth splitting: as many as there is noise in all that describes two leaves."""
+        return math.ceil(2 * recipe.cells * noise_of(recipe.schema, schedule.leaf["classes"].epsilon))
 
     # Words
 
@@ -205,18 +218,39 @@ class ForestMiner(Fitted):
         known = recipe.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         leaf = known / (recipe.trees if recipe.sharded else 1) / 2**recipe.depth
         # Answers of many trees are averaged, which takes noise off them as off a leaf so many times as large.
-        if leaf * recipe.trees**0.5 >= noise:
+        if leaf * recipe.trees**0.5 >= noise or self.stopping is not None:
             return ()
         bound = "at most" if rows is None else "about"
         against = f"against noise of about {rows_text(noise)} rows in each count; take fewer or shallower trees, or a larger `epsilon`."
         return (f"with {bound} {known:,} rows an even leaf has {rows_text(leaf)} of them, {against}",)
 
 
-def schedules(epsilon: Loss, trees: int, rows: Rows, depth: int, node: dict[str, int], leaf: int) -> tuple[Schedule, ...]:
-    """One schedule for trees on shards, or one for each tree on the same rows, adding up to ``epsilon``."""
-    nano = to_nano(epsilon)
+def schedules(epsilon: Loss, trees: int, rows: Rows, depth: int, node: dict[str, int], leaf: int, stopping: float | None = None) -> tuple[Schedule, ...]:
+    """One schedule for trees on shards, or one for each tree on the same rows, adding up to ``epsilon``.
+
+    Args:
+        epsilon: The total.
+        trees: How many there are.
+        rows: Which rows they have.
+        depth: Levels of splits.
+        node: Weight of each question to a node that is split.
+        leaf: Weight of all that leaves are asked.
+        stopping: Share of that for the question where ways end early; None to ask nothing of the kind.
+    """
+    nano, leaves = to_nano(epsilon), {"classes": leaf}
+    if stopping is not None:
+        stop = share("stopping", stopping)
+        node = {name: weight * stop.denominator for name, weight in node.items()}
+        leaves = {"stop": leaf * stop.numerator, "classes": leaf * (stop.denominator - stop.numerator)} if depth else leaves
     budgets = spread(nano, [1] * trees) if rows == "all" and trees > 1 else (nano,)
-    return tuple(Schedule.even(exact(budget), depth, node=node, leaf={"classes": leaf}) for budget in budgets)
+    return tuple(Schedule.even(exact(budget), depth, node=node, leaf=leaves) for budget in budgets)
+
+
+def share(name: str, value: object) -> Fraction:
+    """A parameter that says which share of a budget goes somewhere, else ``QueryError``; exact to a thousandth at least."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= 0.999:
+        raise QueryError(f"`{name}` is {value!r}; it must be a number between 0 and 1, from 0.001 to 0.999. Nothing was spent.")
+    return Fraction(value).limit_denominator(1000)
 
 
 def drawn(recipe: Recipe, names: Iterable[Sequence[str]], random: np.random.Generator) -> list[list[str]]:

@@ -5,8 +5,8 @@ Privacy:
     Claim: growing costs at most ``schedule.total``, in the policy's terms; exactly that unless a leaf that is reached early does
     not ``spend_rest``.
     Why: the nodes of a level, of however many trees on disjoint rows, are disjoint, so each question to a level costs what it costs one node (parallel composition), and
-    along a way from the root down the shares of the schedule add up (sequential composition). What is asked next, and where
-    to stop, depends on the schema and on earlier answers only. Held by: tests/unit/test_trees.py.
+    along a way from the root down the shares of the schedule add up (sequential composition); a share "stop" is one question of whole trees, charged at
+    their roots. What is asked next, and where to stop, depends on the schema and on earlier answers only. Held by: tests/unit/test_trees.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from miners.schedule import Schedule
 from miners.tree import Split
 from pinq.parts import MAX_PARTS, Part, Values, bind
 from pinq.schema import Schema
+from pinq.scores import EnoughRows
 
 if TYPE_CHECKING:
     from pinq.queryable import Parts
@@ -107,6 +108,8 @@ class Rules:
         spend_rest: A leaf that is reached early asks for its classes with all that its way has left, not with the leaf's share.
         widest: The most parts that a node's split can have.
         once: Whether a way that has used this split does not use its column again.
+        least: The rows from which a tree's first node is worth splitting, where the schedule's leaves have a share "stop": that one question of all grown
+            trees at once says where their ways end early, and only the leaves that are left are described.
     """
 
     schema: Schema
@@ -118,6 +121,7 @@ class Rules:
     spend_rest: bool = True
     widest: Callable[[Sprout], int] = field(default=lambda _: 2)
     once: Callable[[Split], bool] = field(default=lambda split: isinstance(split, Values))
+    least: int = 0
 
 
 def ask_classes(target: str, cells: int) -> Callable[[Parts, Fraction], np.ndarray]:
@@ -145,7 +149,10 @@ def ask_ends(schema: Schema, target: str) -> Callable[[Parts, Fraction], np.ndar
 def grow(roots: Parts, rules: Rules) -> list[list[Sprout]]:
     """Grows a tree below each of these disjoint parts, all together; of each tree the root first, each node before its children."""
     sprouts = [Sprout() for _ in range(len(roots))]
-    _grow(Level(0, roots, sprouts[:]), sprouts, rules)
+    if "stop" in rules.schedule.leaf:
+        _stop(roots, *_grow_bare(Level(0, roots, sprouts[:]), sprouts, rules), sprouts, rules)
+    else:
+        _grow(Level(0, roots, sprouts[:]), sprouts, rules)
     return [_below(sprouts, root) for root in range(len(roots))]
 
 
@@ -171,6 +178,51 @@ def _grow(level: Level, sprouts: list[Sprout], rules: Rules) -> None:
     if "size" in rules.schedule.leaf:
         _ask_sizes(level, rules.schedule.leaf["size"].epsilon, rules)
     _ask_classes(level, rules.schedule.leaf["classes"].epsilon, rules)
+
+
+def _grow_bare(level: Level, sprouts: list[Sprout], rules: Rules) -> tuple[list[Level], dict[int, int]]:
+    """Adds all splits below a level to ``sprouts`` and describes no node; all levels, and of each leaf, by identity, how many levels asked for its rows."""
+    levels = [level]
+    asked: dict[int, int] = {}
+    for _ in rules.schedule.levels:
+        asked |= {id(sprout): level.number for sprout in level.sprouts}
+        level = _only(level, _worth_splitting(level, rules))
+        if not level.sprouts:
+            return levels, asked
+        asked |= {id(sprout): level.number + 1 for sprout in level.sprouts}
+        splits = list(rules.choose(level))
+        level = _only(level, np.array([split is not None for split in splits]))
+        if not level.sprouts:
+            return levels, asked
+        level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
+        levels.append(level)
+    return levels, asked | {id(sprout): level.number for sprout in level.sprouts}
+
+
+def _stop(roots: Parts, levels: Sequence[Level], asked: dict[int, int], sprouts: list[Sprout], rules: Rules) -> None:
+    """Ends ways where rows become too few, by one question of the leaves of all trees; then describes the leaves that are left, with all that is left."""
+    schedule = rules.schedule
+    grown = [_only(level, np.array([not sprout.children for sprout in level.sprouts])) for level in levels]
+    score = EnoughRows(rules.least, above=roots.depth)
+    kept = iter(_union([level.parts for level in grown]).exp_mech(score=score, epsilon=schedule.leaf["stop"].epsilon))
+    end = {id(sprout): next(kept) for level in grown for sprout in level.sprouts}  # how many splits are left on the longest way through a node
+    leaves: dict[Fraction, list[Level]] = {}
+    for level in reversed(levels):
+        for sprout in level.sprouts:
+            if sprout.children:
+                below = [id(sprouts[child]) for child in sprout.children]
+                end[id(sprout)], asked[id(sprout)] = max(end[child] for child in below), max(asked[child] for child in below)
+                if end[id(sprout)] <= level.number:
+                    sprout.split, sprout.children = None, ()
+        left = np.array([schedule.left(asked[id(sprout)], "stop") if end[id(sprout)] == level.number else 0 for sprout in level.sprouts], dtype=object)
+        for epsilon in sorted(set(left) - {0}):
+            leaves.setdefault(epsilon, []).append(_only(level, left == epsilon))
+    for epsilon, some in leaves.items():
+        _ask_classes(Level(levels[-1].number, _union([level.parts for level in some]), [sprout for level in some for sprout in level.sprouts]), epsilon, rules)
+
+
+def _union(collections: Sequence[Parts]) -> Parts:
+    return type(collections[0]).union(*collections)
 
 
 def _below(sprouts: Sequence[Sprout], root: int) -> list[Sprout]:

@@ -118,5 +118,5 @@ class Schedule:
     def left(self, level: int, *asked: str) -> Fraction:
         """What a way has left at a node of ``level`` of which ``asked`` has been asked, all of the levels above being paid in full."""
         spent = sum((ask.cost for above in self.levels[:level] for ask in above.values()), Fraction(0))
-        here = self.levels[level] if level < self.depth else self.leaf
+        here = {**self.leaf, **(self.levels[level] if level < self.depth else {})}
         return self.total - spent - sum((here[name].cost for name in asked), Fraction(0))

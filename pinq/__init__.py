@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pinq.scores import AbsoluteError as AbsoluteError
     from pinq.scores import Balance as Balance
     from pinq.scores import ClassCount as ClassCount
+    from pinq.scores import EnoughRows as EnoughRows
     from pinq.scores import Gini as Gini
     from pinq.scores import InfoGain as InfoGain
     from pinq.scores import MaxClass as MaxClass
@@ -70,7 +71,7 @@ _HOMES = {
     "queries": ("Preview",),
     "queryable": ("Budget", "Parts", "PrivateQueryable"),
     "schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
-    "scores": ("AbsoluteError", "Balance", "ClassCount", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),
+    "scores": ("AbsoluteError", "Balance", "ClassCount", "EnoughRows", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),
     "simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -40,13 +40,15 @@ from pinq.mechanisms import laplace
 from pinq.parts import PartSet, Spec
 from pinq.queries import MAX_CANDIDATES, Answer, Preview, Request, columns_of
 from pinq.schema import Numeric, Schema
-from pinq.scores import ClassCount, require_score
+from pinq.scores import WAY, ClassCount, EnoughRows, require_score
 from pinq.selection import Selection
+from pinq.stopping import beginnings, penalty, splits_kept
 
 __all__ = ["Curator"]
 
 MAX_TABLE_CELLS = 2**26
 MAX_SUM = 2**62
+MAX_LEAVES = 2**19
 
 _log = logging.getLogger("pinq.curator")
 
@@ -72,6 +74,12 @@ class _Work:
     grid: float | None
     error: str
     about: str
+    charged: PartSet | None = None  # unless it is the parts themselves
+
+    @property
+    def demand(self) -> Demand:
+        """Where the request is charged."""
+        return Demand.of(self.parts if self.charged is None else self.charged)
 
 
 class Curator:
@@ -109,7 +117,7 @@ class Curator:
     def _once(self, analyst: str, request: Request, work: _Work, body: dict[str, Any]) -> Answer:
         """Charges and answers, or finds the answer that was given."""
         charge, given = self.ledger.charge(
-            analyst, request.id, Demand.of(work.parts), work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
+            analyst, request.id, work.demand, work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
         )
         if charge is not None and charge.body.get("question") != body["question"]:
             raise QueryError(f"the request id {request.id!r} was used for another question. Nothing was spent.")
@@ -126,7 +134,7 @@ class Curator:
     def preview(self, analyst: str, request: Request) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request)
-        cost, left = self.ledger.price(analyst, Demand.of(work.parts), work.nano, verb=request.verb, columns=columns_of(request))
+        cost, left = self.ledger.price(analyst, work.demand, work.nano, verb=request.verb, columns=columns_of(request))
         return Preview(exact(cost), exact(left), work.error, None if request.verb == "noisy_avg" else work.scale)
 
     def close(self) -> None:
@@ -219,6 +227,8 @@ class Curator:
 
     def _exp_mech(self, request: Request, parts: PartSet, nano: int) -> _Work:
         score = require_score(request.score, self.schema)
+        if isinstance(score, EnoughRows):
+            return self._stop(request, score, parts, nano)
         if sum(len(candidates) for candidates in request.candidates) > MAX_CANDIDATES:
             raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible. Nothing was spent.")
         lists = () if isinstance(score, ClassCount) and not any(request.candidates) else request.candidates
@@ -239,6 +249,25 @@ class Curator:
         error = f"the choice's {score.kind} is within {loss:,.4g} of the best in 95 % of cases"
         about = _about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}" + (f" of {score.target}" if getattr(score, "target", None) else ""), parts)
         return _Work(parts, nano, tuple(selection.tables), selection.moments, release, None, None, error, about)
+
+    def _stop(self, request: Request, score: EnoughRows, parts: PartSet, nano: int) -> _Work:
+        """How far down each way of a tree goes on; charged where the trees begin, for it depends on all of their rows (pinq/stopping.py)."""
+        if any(request.candidates) or request.each or request.textbook:
+            raise QueryError("EnoughRows takes the leaves of trees; no candidates, and neither `each` nor `textbook`. Nothing was spent.")
+        if len(parts) > MAX_LEAVES:
+            raise QueryError(f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible. Nothing was spent.")
+        if any(block.part.depth + (block.partition is not None) < score.above for block in parts.blocks):
+            raise QueryError(f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that. Nothing was spent.")
+
+        def release(tables: list[Any], epsilon: Fraction) -> _Released:
+            return _Released(splits_kept(parts, tables[0].tolist(), score, epsilon))
+
+        epsilon = self._epsilon(nano)
+        error = (
+            f"a part stays split from about {score.least:,} rows on, ±{math.ceil(WAY / epsilon * Fraction(math.log(20))):,} in 95 % of cases, "
+            f"and {penalty(epsilon):,} more for each split of its tree above it"
+        )
+        return _Work(parts, nano, (TableRequest(),), None, release, None, None, error, _about("exp_mech by enough_rows", parts), beginnings(parts, score.above))
 
     def _numeric(self, request: Request) -> tuple[str, Numeric]:
         return str(request.column), self.schema.numeric(request.column)

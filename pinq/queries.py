@@ -21,7 +21,7 @@ from pinq.epsilon import NANO, show
 from pinq.errors import QueryError
 from pinq.parts import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
 from pinq.schema import Schema
-from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 
 __all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "columns_of", "new_id"]
 
@@ -35,7 +35,7 @@ Candidate = Spec | Family | AnyCross
 
 WireSpec = Annotated[Values | Cuts | Groups | Shards | Cross, Field(discriminator="kind")]
 WireCandidate = Annotated[Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping | AnyCross, Field(discriminator="kind")]
-WireScore = Annotated[AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | SquaredError, Field(discriminator="kind")]
+WireScore = Annotated[AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | EnoughRows | SquaredError, Field(discriminator="kind")]
 
 
 class _Frozen(BaseModel):
@@ -136,7 +136,7 @@ class Answer(_Frozen):
     Attributes:
         epsilon: What each part was charged, decimal text; the whole collection costs no more.
         values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in ``chosen``, -1 for none: with ``each`` as many
-            for every part as the longest list of candidates has.
+            for every part as the longest list of candidates has; with ``EnoughRows`` numbers of splits.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
         scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
         grid: Distance of neighbouring possible answers.

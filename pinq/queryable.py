@@ -20,7 +20,7 @@ from pinq.errors import QueryError
 from pinq.parts import Block, Cross, Part, PartSet, Shards, Spec, bind
 from pinq.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.schema import Categorical, Schema
-from pinq.scores import ClassCount, require_score
+from pinq.scores import ClassCount, EnoughRows, require_score
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +76,11 @@ class _Verbs:
         """The public columns."""
         return self._session.schema
 
+    @property
+    def depth(self) -> int:
+        """Splits above these parts; of parts at different depths the least."""
+        return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
+
     def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Any:
         """Number of rows of each part, plus discrete Laplace noise of scale 1/epsilon; can be negative.
 
@@ -116,8 +121,8 @@ class _Verbs:
 
         Args:
             candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and families (``AnyCut``,
-                ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of such lists, one for each part. None with ``ClassCount``.
-            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``, ``SquaredError``, ``AbsoluteError`` or ``MutualInformation``.
+                ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of such lists, one for each part. None with ``ClassCount`` and ``EnoughRows``.
+            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``, ``SquaredError``, ``AbsoluteError``, ``MutualInformation`` or ``EnoughRows``.
             epsilon: Loss of all choices together.
             textbook: Select by the exponential mechanism with its general factor 2, as papers do; for reproducing them.
                 Costs the same and is never better.
@@ -128,7 +133,8 @@ class _Verbs:
         Returns:
             The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts' flat order; None for a part
             that its own splits leave nothing to choose from. With ``each`` a list of choices where there would be one: in the order of the
-            candidates, and as long as the longest list of candidates. Errors as in ``noisy_count``.
+            candidates, and as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of trees, and the
+            answer is how many splits of its way are left above each. Errors as in ``noisy_count``.
         """
         request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse)
         if not len(self._parts):
@@ -137,6 +143,8 @@ class _Verbs:
         if isinstance(request.score, ClassCount):
             labels = self.schema.categorical(request.score.target).labels
             chosen: list[Any] = [labels[int(place)] for place in answer.values]
+        elif isinstance(request.score, EnoughRows):
+            chosen = [int(kept) for kept in answer.values]
         else:
             chosen = [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
         if each:
@@ -225,7 +233,8 @@ class PrivateQueryable(_Verbs):
             labels = self.schema.categorical(asked.classes).labels
             values = [labels[place] if place < len(labels) else place for place in values]
         elif asked.answer.verb == "exp_mech" and asked.classes is None:
-            values = [asked.answer.chosen[place] if place >= 0 else None for place in values]
+            chosen = asked.answer.chosen
+            values = [None if place < 0 else chosen[place] if chosen else place for place in values]  # EnoughRows chooses numbers
         return values[0] if len(values) == 1 else values
 
     def close(self) -> None:

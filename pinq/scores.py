@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -26,12 +27,19 @@ from pinq.errors import QueryError
 from pinq.parts import Cuts, Values, bind
 from pinq.schema import Schema
 
-__all__ = ["AbsoluteError", "Balance", "ClassCount", "Gini", "InfoGain", "MaxClass", "MutualInformation", "Score", "SquaredError", "monotone_step_table", "require_score"]
+__all__ = [
+    "WAY", "AbsoluteError", "Balance", "ClassCount", "EnoughRows", "Gini", "InfoGain", "MaxClass", "MutualInformation", "Score", "SquaredError",
+    "monotone_step_table", "require_score",
+]
 
 GINI_UNIT = 2**10
 ENTROPY_BITS = 20
 SQUARED_ERROR_LEVELS = 2**10
 ABSOLUTE_ERROR_LEVELS = 2**8
+# What the tests on a way down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1 of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
+WAY = Fraction(2607, 1000)
+MOST_ROWS = 2**40
+MAX_DEPTH = 64
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,29 @@ class ClassCount(_OnClasses):
 
     def sensitivity(self, schema: Schema) -> int:
         return 1
+
+
+@dataclass(frozen=True)
+class EnoughRows:
+    """For whole trees, asked of their leaves: does each part above them have rows enough to stay split? One charge, whatever the depth (pinq/stopping.py).
+
+    Attributes:
+        least: Rows from which a tree's first part is more likely to stay split than not; further down a public penalty for each split above is added.
+        above: How many splits of each way lie above its tree: the trees' first parts have ``depth`` ``above``.
+    """
+
+    least: int
+    above: int = 0
+    kind: Literal["enough_rows"] = field(default="enough_rows", repr=False)
+
+    target = None
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless both are whole numbers in their ranges."""
+        for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+                raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}. Nothing was spent.")
 
 
 @dataclass(frozen=True)
@@ -284,13 +315,15 @@ def _roomy(table: np.ndarray, unit: int) -> np.ndarray:
     return table.astype(object) if wide else table.astype(np.int64, copy=False)
 
 
-def require_score(score: Any, schema: Schema) -> Score:
+def require_score(score: Any, schema: Schema) -> Score | EnoughRows:
     """``QueryError`` unless this is one of the scores and its target exists."""
     if isinstance(score, type) and score in (AbsoluteError, InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError):
         raise QueryError(f"{score.__name__} needs its target: {score.__name__}('column'). Nothing was spent.")
-    if not isinstance(score, (AbsoluteError, InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError)):
+    if score is EnoughRows:
+        raise QueryError("EnoughRows needs the rows that are enough: EnoughRows(30). Nothing was spent.")
+    if not isinstance(score, (AbsoluteError, EnoughRows, InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError)):
         raise QueryError(
-            f"{score!r} is not a score; use InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError, AbsoluteError or MutualInformation. "
+            f"{score!r} is not a score; use InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError, AbsoluteError, MutualInformation or EnoughRows. "
             "Gain ratio is not among them: its sensitivity is its whole range at every table size. Nothing was spent."
         )
     score.check(schema)

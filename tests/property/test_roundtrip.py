@@ -17,7 +17,7 @@ from pinq.parts import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
 from pinq.policy import Policy, load_policy
 from pinq.queries import Answer, Request, WireParts
 from pinq.schema import Numeric
-from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 NAMES = TEXT.filter(bool)
@@ -99,7 +99,7 @@ CROSSES = st.lists(st.one_of(st.builds(Values, NAMES), st.builds(Cuts, NAMES, st
     lambda specs: st.builds(AnyCross, st.just(tuple(specs)), st.integers(1, len(specs)))
 )
 CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)), CROSSES)
-SCORES = st.one_of(st.just(Balance()), st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))), *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError, AbsoluteError)))
+SCORES = st.one_of(st.just(Balance()), st.builds(EnoughRows, st.integers(0, 2**40), st.integers(0, 64)), st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))), *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError, AbsoluteError)))
 
 
 @given(st.builds(

@@ -53,6 +53,10 @@ FORMS = {
     "regression forest on all rows": (DiPriMeForestRegressor, {"n_estimators": 3, "rows": "all", "variant": "paper", "max_depth": 2}),
     "extra trees": (DPExtraTrees, {"n_estimators": 3, "max_depth": 3}),
     "extra trees on all rows": (DPExtraTreesRegressor, {"n_estimators": 3, "max_depth": 3, "rows": "all"}),
+    "extra trees that stop": (DPExtraTrees, {"n_estimators": 3, "max_depth": 3, "stopping": 0.4}),
+    "extra trees on all rows that stop": (DPExtraTreesRegressor, {"n_estimators": 3, "max_depth": 3, "rows": "all", "stopping": 0.4}),
+    "regression tree that stops": (DiPriMeTreeRegressor, {"max_depth": 3, "stopping": 0.2}),
+    "forest that stops, as published": (DiPriMeForestClassifier, {"n_estimators": 3, "variant": "paper", "max_depth": 2, "stopping": 0.2}),
     "decision forest": (DPDecisionForest, {"n_estimators": 3, "max_depth": 2}),
     "decision forest on all rows": (DPDecisionForest, {"n_estimators": 3, "max_depth": 2, "rows": "all"}),
 }
