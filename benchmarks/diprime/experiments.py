@@ -35,6 +35,13 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0)
 TREES, DEPTH = 10, 5  # the paper's, where a figure does not vary them
 EPSILON = 2.0
 Learner = Callable[[Rows, dict[str, Any]], float]
+LABELS = {
+    "epsilon": "epsilon",
+    "max_depth": "levels of splits",
+    "n_estimators": "trees",
+    "rho": "rho, the share of epsilon for the splits",
+    "max_features": "attributes that a node looks at",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Sweep:
     Attributes:
         key: Names its files.
         data: The data set.
-        setting: What varies: ``epsilon``, ``max_depth`` or ``n_estimators``.
+        setting: What varies: ``epsilon``, or another argument of miners that ``LABELS`` names.
         learners: Given the rows and the settings, each measures one number.
     """
 
@@ -59,13 +66,18 @@ class Sweep:
     @property
     def xlabel(self) -> str:
         """The axis."""
-        return {"epsilon": "epsilon", "max_depth": "levels of splits", "n_estimators": "trees"}[self.setting]
+        return LABELS[self.setting]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether a number is predicted."""
+        return not {"mean", *TUNED}.isdisjoint(self.learners)
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, float]:
         """1 - error of some learners on one split."""
         schema, target, rows = table(self.data)
         tested = split(self.data, run)
-        settings = {"epsilon": EPSILON, "max_depth": None, "n_estimators": None} | {self.setting: x if self.setting == "epsilon" else int(x)}
+        settings = {"epsilon": EPSILON, "max_depth": None, "n_estimators": None} | {self.setting: x if self.setting in ("epsilon", "rho") else int(x)}
         with pinq.simulate(schema, data=rows[~tested], epsilon=DEAR) as handle:
             return {name: self.learners[name](Rows(schema, target, handle, rows[~tested], rows[tested]), settings) for name in learners}
 
@@ -91,6 +103,15 @@ def _private(miner: type[Any], fixed: dict[str, Any], rows: Rows, settings: dict
     chosen = fixed | {name: value for name, value in settings.items() if value is not None and name in known}
     fitted = miner(**chosen).fit(rows.handle, rows.target)
     return _score(rows, fitted.predict(rows.test))
+
+
+def at(learner: Learner, **own: Any) -> Learner:
+    """A learner with settings of its own."""
+    return partial(_at, own, learner)
+
+
+def _at(own: dict[str, Any], learner: Learner, rows: Rows, settings: dict[str, Any]) -> float:
+    return learner(rows, settings | own)
 
 
 def exact(forest: type[Any]) -> Learner:
@@ -156,6 +177,8 @@ def few(learners: Mapping[str, Learner], *left_out: str) -> dict[str, Learner]:
     return {name: learner for name, learner in learners.items() if name not in left_out}
 
 
+TUNED = {f"DiPriMe, paper, epsilon {epsilon:g}": at(REGRESSORS["DiPriMe, paper"], epsilon=epsilon) for epsilon in (0.5, 2.0, 10.0)}
+DEEP = {name: learner if name == "DiPriMe, best" else at(learner, max_depth=10) for name, learner in REGRESSORS.items()}  # the paper's depth for its largest table
 SHORT = few(REGRESSORS, "DiPriMe, paper, absolute error")
 EXPERIMENTS: dict[str, Sweep] = {
     one.key: one
@@ -164,9 +187,13 @@ EXPERIMENTS: dict[str, Sweep] = {
         Sweep("robot_navigation", "Robot Navigation, error over epsilon", "robot_navigation", "epsilon", EPSILONS, CLASSIFIERS),
         Sweep("credit_default", "Credit Card Default, error over epsilon", "credit_default", "epsilon", EPSILONS, CLASSIFIERS),
         Sweep("appliances_energy", "Appliances Energy, error over epsilon", "appliances_energy", "epsilon", (*EPSILONS, 10.0), REGRESSORS),
+        Sweep("parkinsons_telemonitoring", "Parkinson's Telemonitoring, error over epsilon", "parkinsons_telemonitoring", "epsilon", (*EPSILONS, 10.0), REGRESSORS),
+        Sweep("flight_delay", "Flight Delay, error over epsilon", "flight_delay", "epsilon", (*EPSILONS, 10.0), DEEP),
         Sweep("fig3-depth", "Appliances Energy, epsilon 2, error over depth", "appliances_energy", "max_depth", (1, 2, 3, 5, 7), SHORT),
         Sweep("fig3-trees", "Appliances Energy, epsilon 2, error over trees", "appliances_energy", "n_estimators", (1, 3, 10, 20), few(SHORT, "DiPriMe, best")),
         Sweep("fig4-depth", "Banknote, epsilon 2, error over depth", "banknote", "max_depth", (1, 2, 3, 4, 6, 8), few(CLASSIFIERS, "DiPriMe, best, 3 trees")),
         Sweep("fig4-trees", "Banknote, epsilon 2, error over trees", "banknote", "n_estimators", (1, 3, 10, 30), OF_TREES),
+        Sweep("fig6-rho", "Appliances Energy, error over rho", "appliances_energy", "rho", (0.1, 0.3, 0.5, 0.7, 0.9), TUNED),
+        Sweep("fig6-features", "Appliances Energy, error over attributes a node", "appliances_energy", "max_features", (1, 3, 5, 10, 20), TUNED),
     )
 }

@@ -31,6 +31,9 @@ STYLES: dict[str, dict[str, Any]] = {
     "DiPriMe, best, all rows": {"color": "#76b7b2", "marker": "o"},
     "DiPriMe, paper": {"color": "#f28e2b", "marker": "s"},
     "DiPriMe, paper, absolute error": {"color": "#edc948", "marker": "s"},
+    "DiPriMe, paper, epsilon 0.5": {"color": "#ffbe7d", "marker": "s"},
+    "DiPriMe, paper, epsilon 2": {"color": "#f28e2b", "marker": "s"},
+    "DiPriMe, paper, epsilon 10": {"color": "#9c4f00", "marker": "s"},
     "DP-ERT": {"color": "#59a14f", "marker": "^"},
     "DP-DF": {"color": "#b07aa1", "marker": "v"},
 }
@@ -123,8 +126,8 @@ def _picture(one: Sweep, table: pd.DataFrame, path: Path) -> None:
         if None not in values:
             ax.plot(EPSILONS, values, ":", marker="*", markersize=5, color=STYLES["DP-ERT" if "ERT" in name else "DiPriMe, paper"]["color"], label=name)
     ax.set_xlabel(one.xlabel)
-    ax.set_ylabel("mean squared error, target in [0, 1]" if one.data == "appliances_energy" else "share of wrong classes")
-    if one.setting != "max_depth":
+    ax.set_ylabel("mean squared error, target in [0, 1]" if one.numeric else "share of wrong classes")
+    if one.setting not in ("max_depth", "rho"):
         ax.set_xscale("log")
     ax.set_xticks(list(one.xs), [f"{x:g}" for x in one.xs])
     ax.minorticks_off()
@@ -138,7 +141,7 @@ def _picture(one: Sweep, table: pd.DataFrame, path: Path) -> None:
 
 def _markdown(one: Sweep, table: pd.DataFrame) -> str:
     """Errors, a line for each algorithm; the runs in the last column."""
-    places = 5 if one.data == "appliances_energy" else 3
+    places = 5 if one.numeric else 3
     lines = [f"| {one.xlabel} | " + " | ".join(f"{x:g}" for x in one.xs) + " | runs |", "|---" * (len(one.xs) + 2) + "|"]
     for name, rows in table.groupby("algorithm", sort=False):
         known = rows.set_index("x")

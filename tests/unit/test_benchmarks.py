@@ -77,6 +77,8 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
         assert write_forests([one], cells, tmp_path) == [f"{key}.csv", f"{key}.png", "README.md"]
         assert pd.read_csv(tmp_path / f"{key}.csv")["error"].tolist() == pytest.approx([1 - value for value in measured.values()], rel=1e-3)
         assert f"| {names[0]} |" in (tmp_path / "README.md").read_text()
+    few = FORESTS["fig6-rho"]
+    assert few.measure(0.9, 0, ["DiPriMe, paper, epsilon 10"])["DiPriMe, paper, epsilon 10"] > measured["mean"]
 
 
 def test_the_same_run_meets_the_same_rows():
