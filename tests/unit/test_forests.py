@@ -332,6 +332,33 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
         assert len(h.history()) > 6
 
 
+def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
+    """With hardly any noise: three trees on random splits, told which stay split by one question, before one more describes the leaves."""
+    table = made_up(SCHEMA, 3000, seed=4).to_pandas()
+    table.loc[table.index[:2990], "age"] = 20
+    h = handle(epsilon=SURE, data=table)
+    full, one = (DPExtraTrees(epsilon=200, n_estimators=3, max_depth=6, attributes=["age"], random_state=0, stopping=stopping) for stopping in (None, 0.9))
+    full.fit(h, "sex")
+    asked = len(h.history())
+    one.fit(h, "sex")
+    assert len(h.history()) == asked + 2
+    assert one.forest_.n_leaves < full.forest_.n_leaves
+    assert one.forest_.depth >= 2
+    for tree in one.forest_.trees:
+        # Each split above asks for one row more; the least is one.
+        assert all(round(node.rows) >= 1 + depth for node, depth in zip(tree.nodes, tree.depths, strict=True) if not node.is_leaf)
+    assert sum(tree.nodes[0].rows for tree in one.forest_.trees) == pytest.approx(3000, abs=1)
+    line = one.plan(SCHEMA, "sex").lines[0]
+    assert (line.verb, line.epsilon) == ("exp_mech", 180)
+    assert "rows enough" in line.asked
+
+
+@pytest.mark.parametrize("params", [{"stopping": 0}, {"stopping": 1.0}, {"stopping": "some"}, {"rho": 0.0001}], ids=str)
+def test_shares_are_between_0_and_1(params):
+    with pytest.raises(QueryError, match="between 0 and 1"):
+        DiPriMeForestClassifier(**params).plan(SCHEMA, "income")
+
+
 def test_public_randomness_is_steered_and_noise_is_not():
     trees = [DPExtraTrees(epsilon=1, n_estimators=2, max_depth=3, random_state=seed).fit(handle(), "income").forest_ for seed in (1, 1, 2)]
     splits = [[node.split for tree in forest.trees for node in tree.nodes] for forest in trees]
