@@ -14,7 +14,7 @@ from miners.candidates import families, levels_carried, parts_at_once
 from miners.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
 from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules, share
 from miners.greedy import MAX_DEPTH, Variant, many
-from miners.growth import Level, Sprout
+from miners.growth import Level, Rules, Sprout
 from miners.harvest import released_nodes
 from miners.node import Node
 from miners.plan import PlanLine
@@ -114,6 +114,10 @@ class DiPriMe(ForestMiner):
         if self.max_depth is not None or self.variant == "paper":
             return found
         return (*found, f"max_depth is not given; {recipe.depth} is what epsilon, max_rows and the attributes let expect to be of use.")
+
+    def _rules(self, recipe: Recipe, schedule: Schedule, random: np.random.Generator) -> Rules:
+        # A node none of whose attributes has a median is not asked which of them is best: its leaf has that as well.
+        return replace(super()._rules(recipe, schedule, random), in_vain=("median",) if self.variant == "paper" else None)
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         asks = recipe.schedules[0].levels[level]

@@ -11,7 +11,7 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.noise import count_scale, count_variance
-from miners.schedule import Schedule
+from miners.schedule import Ask, Schedule
 from miners.tree import Split
 from pinq.parts import MAX_PARTS, Part, Values, bind
 from pinq.schema import Schema
@@ -110,6 +110,7 @@ class Rules:
         once: Whether a way that has used this split does not use its column again.
         least: The rows from which a tree's first node is worth splitting, where the schedule's leaves have a share "stop": that one question of all grown
             trees at once says where their ways end early, and only the leaves that are left are described.
+        in_vain: Which shares of its level a node has been asked that turns out to have no split; None for all.
     """
 
     schema: Schema
@@ -122,6 +123,11 @@ class Rules:
     widest: Callable[[Sprout], int] = field(default=lambda _: 2)
     once: Callable[[Split], bool] = field(default=lambda split: isinstance(split, Values))
     least: int = 0
+    in_vain: Sequence[str] | None = None
+
+
+def _in_vain(asks: Mapping[str, Ask], rules: Rules) -> Sequence[str]:
+    return list(asks) if rules.in_vain is None else rules.in_vain
 
 
 def ask_classes(target: str, cells: int) -> Callable[[Parts, Fraction], np.ndarray]:
@@ -170,7 +176,7 @@ def _grow(level: Level, sprouts: list[Sprout], rules: Rules) -> None:
             return
         splits = list(rules.choose(level))
         can = np.array([split is not None for split in splits])
-        _ask_leaf(level, ~can, rules, list(asks))
+        _ask_leaf(level, ~can, rules, _in_vain(asks, rules))
         level = _only(level, can)
         if not level.sprouts:
             return
@@ -180,43 +186,42 @@ def _grow(level: Level, sprouts: list[Sprout], rules: Rules) -> None:
     _ask_classes(level, rules.schedule.leaf["classes"].epsilon, rules)
 
 
-def _grow_bare(level: Level, sprouts: list[Sprout], rules: Rules) -> tuple[list[Level], dict[int, int]]:
-    """Adds all splits below a level to ``sprouts`` and describes no node; all levels, and of each leaf, by identity, how many levels asked for its rows."""
+def _grow_bare(level: Level, sprouts: list[Sprout], rules: Rules) -> tuple[list[Level], dict[int, Fraction]]:
+    """Adds all splits below a level to ``sprouts`` and describes no node; all levels, and what the way to each leaf, by its identity, has left."""
     levels = [level]
-    asked: dict[int, int] = {}
-    for _ in rules.schedule.levels:
-        asked |= {id(sprout): level.number for sprout in level.sprouts}
+    left: dict[int, Fraction] = {}
+    for asks in rules.schedule.levels:
+        left |= dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop"))
         level = _only(level, _worth_splitting(level, rules))
         if not level.sprouts:
-            return levels, asked
-        asked |= {id(sprout): level.number + 1 for sprout in level.sprouts}
+            return levels, left
+        left |= dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop", *_in_vain(asks, rules)))
         splits = list(rules.choose(level))
         level = _only(level, np.array([split is not None for split in splits]))
         if not level.sprouts:
-            return levels, asked
+            return levels, left
         level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
         levels.append(level)
-    return levels, asked | {id(sprout): level.number for sprout in level.sprouts}
+    return levels, left | dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop"))
 
 
-def _stop(roots: Parts, levels: Sequence[Level], asked: dict[int, int], sprouts: list[Sprout], rules: Rules) -> None:
+def _stop(roots: Parts, levels: Sequence[Level], left: dict[int, Fraction], sprouts: list[Sprout], rules: Rules) -> None:
     """Ends ways where rows become too few, by one question of the leaves of all trees; then describes the leaves that are left, with all that is left."""
-    schedule = rules.schedule
     grown = [_only(level, np.array([not sprout.children for sprout in level.sprouts])) for level in levels]
     score = EnoughRows(rules.least, above=roots.depth)
-    kept = iter(_union([level.parts for level in grown]).exp_mech(score=score, epsilon=schedule.leaf["stop"].epsilon))
+    kept = iter(_union([level.parts for level in grown]).exp_mech(score=score, epsilon=rules.schedule.leaf["stop"].epsilon))
     end = {id(sprout): next(kept) for level in grown for sprout in level.sprouts}  # how many splits are left on the longest way through a node
     leaves: dict[Fraction, list[Level]] = {}
     for level in reversed(levels):
         for sprout in level.sprouts:
             if sprout.children:
                 below = [id(sprouts[child]) for child in sprout.children]
-                end[id(sprout)], asked[id(sprout)] = max(end[child] for child in below), max(asked[child] for child in below)
+                end[id(sprout)], left[id(sprout)] = max(end[child] for child in below), min(left[child] for child in below)
                 if end[id(sprout)] <= level.number:
                     sprout.split, sprout.children = None, ()
-        left = np.array([schedule.left(asked[id(sprout)], "stop") if end[id(sprout)] == level.number else 0 for sprout in level.sprouts], dtype=object)
-        for epsilon in sorted(set(left) - {0}):
-            leaves.setdefault(epsilon, []).append(_only(level, left == epsilon))
+        rest = [left[id(sprout)] if end[id(sprout)] == level.number else None for sprout in level.sprouts]
+        for epsilon in sorted({one for one in rest if one is not None}):
+            leaves.setdefault(epsilon, []).append(_only(level, np.array([one == epsilon for one in rest])))
     for epsilon, some in leaves.items():
         _ask_classes(Level(levels[-1].number, _union([level.parts for level in some]), [sprout for level in some for sprout in level.sprouts]), epsilon, rules)
 

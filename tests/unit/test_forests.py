@@ -332,6 +332,16 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
         assert len(h.history()) > 6
 
 
+@pytest.mark.parametrize("form", ["tree as published", "forest that stops, as published", "regression forest on all rows", "tree"])
+def test_ways_that_run_out_of_splits_spend_all_that_they_have(form):
+    """A column of three values cannot be split four times: what its last choices would have cost goes into the leaves."""
+    target = Numeric(lower=0, upper=1) if is_regressor(built(form)) else Categorical(values=("n", "p"))
+    schema = Schema(columns={"x": Numeric(lower=0, upper=2, integer=True), "y": target}, max_rows=100)
+    with simulate(schema, rows=50, epsilon=1) as h:
+        narrow = {"max_features": None} if "max_features" in FORMS[form][1] else {}
+        assert built(form, max_depth=4, **narrow).fit(h, "y").cost_ == h.budget.spent == 1
+
+
 def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
     """With hardly any noise: three trees on random splits, told which stay split by one question, before one more describes the leaves."""
     table = made_up(SCHEMA, 3000, seed=4).to_pandas()
