@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from pinq.errors import QueryError
 from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Part, Values
 from pinq.schema import Categorical, Numeric, Schema
 
-__all__ = ["BINS", "MOST_LEVELS", "Ways", "attribute_names", "equal_width", "families", "levels_carried", "multiway_splits", "parts_at_once", "random_split"]
+if TYPE_CHECKING:
+    from pinq.queryable import Parts
+
+__all__ = ["BINS", "MOST_LEVELS", "Ways", "attribute_names", "choose_in_pieces", "equal_width", "families", "levels_carried", "multiway_splits", "parts_at_once", "random_split"]
 
 BINS = 10
 MAX_BINS = 4096
@@ -130,6 +133,27 @@ def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | 
     grouped = [schema.columns[one.column] for one in listed if isinstance(one, AnyGrouping)]
     groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in grouped), default=0)
     return max(1, MOST_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
+
+
+def choose_in_pieces(parts: Parts, candidates: Sequence[Any], schema: Schema, *, measure: int, **how: Any) -> list[Any]:
+    """``parts.exp_mech``, nearly always in one request: in as few as keep the tables behind each at a size that the layer bears.
+
+    The pieces are disjoint, so together they cost what one request costs.
+
+    Args:
+        parts: Who is asked.
+        candidates: For all parts, or a list of them for each.
+        schema: The public schema.
+        measure: Numbers in each cell of a table: classes, say.
+        how: What else ``exp_mech`` takes.
+    """
+    each = isinstance(candidates[0], Sequence)
+    step = parts_at_once(schema, dict.fromkeys(one for own in candidates for one in own) if each else candidates, measure)
+    found: list[Any] = []
+    for start in range(0, len(parts), step):
+        some = slice(start, start + step)
+        found += parts[some].exp_mech(candidates[some] if each else candidates, **how)
+    return found
 
 
 def _candidates(schema: Schema, name: str) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from miners.base import Classifier, ForestFaces, whole_number
-from miners.candidates import multiway_splits
+from miners.candidates import choose_in_pieces, multiway_splits
 from miners.criteria import blur
 from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules
 from miners.greedy import MAX_DEPTH, many
@@ -105,8 +105,8 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     def _choose(self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator) -> Sequence[Split | None]:
         splits = self._splits(recipe)
         offered = [[splits[name] for name in names] for names in drawn(recipe, [self._open(recipe, sprout) for sprout in level.sprouts], random)]
-        chosen: list[Split] = level.parts.exp_mech(offered, score=Gini(recipe.target), epsilon=schedule.levels[level.number]["split"].epsilon)
-        return chosen
+        epsilon = schedule.levels[level.number]["split"].epsilon
+        return choose_in_pieces(level.parts, offered, recipe.schema, measure=recipe.cells, score=Gini(recipe.target), epsilon=epsilon)
 
     def _open(self, recipe: Recipe, sprout: Sprout) -> list[str]:
         """The attributes that no node above has used up."""

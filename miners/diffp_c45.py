@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from miners.candidates import attribute_names, families, levels_carried
+from miners.candidates import attribute_names, choose_in_pieces, families, levels_carried
 from miners.criteria import CRITERIA, blur
 from miners.greedy import GreedyTree, Recipe, Variant, many
 from miners.growth import Level, Rules
@@ -121,12 +122,11 @@ class DiffPC45(GreedyTree):
         return levels_carried(recipe.schema, [split.column for split in recipe.splits], rows, self.epsilon)
 
     def _rules(self, recipe: Recipe) -> Rules:
-        score = CRITERIA[self.criterion][0](str(recipe.target))
+        ask = partial(choose_in_pieces, schema=recipe.schema, measure=recipe.cells, score=CRITERIA[self.criterion][0](str(recipe.target)))
         if self.variant == "best":
 
             def together(level: Level) -> Sequence[Split | None]:
-                chosen: list[Any] = level.parts.exp_mech(recipe.splits, score=score, epsilon=recipe.schedule.levels[level.number]["split"].epsilon)
-                return chosen
+                return ask(level.parts, recipe.splits, epsilon=recipe.schedule.levels[level.number]["split"].epsilon)
 
             return Rules(recipe.schema, recipe.cells, recipe.schedule, recipe.ask, together, widest=lambda _: recipe.widest())
 
@@ -134,12 +134,12 @@ class DiffPC45(GreedyTree):
             asks = recipe.schedule.levels[level.number]
             candidates: list[list[Any]] = [[split for split in recipe.open_splits(sprout.used) if isinstance(split, Values)] for sprout in level.sprouts]
             for family in (split for split in recipe.splits if isinstance(split, AnyCut)):
-                cuts = level.parts.exp_mech([family], score=score, epsilon=asks["cut"].epsilon, textbook=True)
+                cuts = ask(level.parts, [family], epsilon=asks["cut"].epsilon, textbook=True)
                 for offered, cut in zip(candidates, cuts, strict=True):
                     offered += [cut] if cut is not None else []
             chosen: list[Split | None] = [None] * len(candidates)
             able = [place for place, offered in enumerate(candidates) if offered]
-            found = level.parts[able].exp_mech([candidates[place] for place in able], score=score, epsilon=asks["split"].epsilon, textbook=True)
+            found = ask(level.parts[able], [candidates[place] for place in able], epsilon=asks["split"].epsilon, textbook=True) if able else []
             for place, split in zip(able, found, strict=True):
                 chosen[place] = split
             return chosen

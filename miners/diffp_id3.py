@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from miners.candidates import multiway_splits
+from miners.candidates import choose_in_pieces, multiway_splits
 from miners.criteria import CRITERIA, blur
 from miners.greedy import Candidate, GreedyTree, Recipe, Variant, many
 from miners.growth import Level, Rules, Sprout
@@ -106,8 +106,8 @@ class DiffPID3(GreedyTree):
 
         def choose(level: Level) -> Sequence[Split | None]:
             candidates = [recipe.open_splits(sprout.used) for sprout in level.sprouts]
-            chosen: list[Any] = level.parts.exp_mech(candidates, score=score, epsilon=recipe.schedule.levels[level.number]["split"].epsilon, textbook=textbook)
-            return chosen
+            epsilon = recipe.schedule.levels[level.number]["split"].epsilon
+            return choose_in_pieces(level.parts, candidates, recipe.schema, measure=recipe.cells, score=score, epsilon=epsilon, textbook=textbook)
 
         return multiway_rules(recipe, choose, spend_rest=not textbook)
 

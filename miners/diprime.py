@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from miners.base import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
-from miners.candidates import families, levels_carried, parts_at_once
+from miners.candidates import choose_in_pieces, families, levels_carried
 from miners.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
 from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules, share
 from miners.greedy import MAX_DEPTH, Variant, many
@@ -24,7 +25,7 @@ from pinq.epsilon import Loss, exact, to_nano
 from pinq.scores import ABSOLUTE_ERROR_LEVELS, Balance
 
 if TYPE_CHECKING:
-    from pinq.queryable import Parts
+    pass
 
 __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
 
@@ -90,13 +91,13 @@ class DiPriMe(ForestMiner):
         asks, measure = schedule.levels[level.number], self._measure(recipe)
         candidates: list[list[Any]] = [list(families(recipe.schema, names)) for names in drawn(recipe, [recipe.names] * len(level.sprouts), random)]
         score = score_of(self._criterion, recipe.target)
+        ask = partial(choose_in_pieces, schema=recipe.schema)
         if self.variant == "best":
-            return _in_pieces(recipe, level.parts, candidates, measure, lambda parts, some: parts.exp_mech(some, score=score, epsilon=asks["split"].epsilon))
-        medians = _in_pieces(recipe, level.parts, candidates, 1, lambda parts, some: parts.exp_mech(some, score=Balance(), epsilon=asks["median"].epsilon, each=True))
+            return ask(level.parts, candidates, measure=measure, score=score, epsilon=asks["split"].epsilon)
+        medians = ask(level.parts, candidates, measure=1, score=Balance(), epsilon=asks["median"].epsilon, each=True)
         able = [place for place, some in enumerate(medians) if any(some)]
         offered = [[median for median in medians[place] if median is not None] for place in able]
-        epsilon = asks["split"].epsilon
-        found = _in_pieces(recipe, level.parts[able], offered, measure, lambda parts, some: parts.exp_mech(some, score=score, epsilon=epsilon, textbook=True))
+        found = ask(level.parts[able], offered, measure=measure, score=score, epsilon=asks["split"].epsilon, textbook=True) if able else []
         chosen: list[Split | None] = [None] * len(medians)
         for place, split in zip(able, found, strict=True):
             chosen[place] = split
@@ -131,24 +132,6 @@ class DiPriMe(ForestMiner):
             PlanLine(level, f"median of each of {looked}", "exp_mech", nodes, recipe.cost(level, "median"), imbalance, "rows of imbalance"),
             PlanLine(level, f"best of {many(recipe.features, 'median')}", "exp_mech", nodes, recipe.cost(level, "split"), noise, unit),
         ]
-
-
-def _in_pieces(recipe: Recipe, parts: Parts, candidates: list[list[Any]], measure: int, ask: Callable[[Parts, list[list[Any]]], list[Any]]) -> list[Any]:
-    """Asks many parts, nearly always at once: in as few requests as keep the tables behind each at a size that the layer bears.
-
-    Args:
-        recipe: For the columns, which say how large tables are.
-        parts: Who is asked.
-        candidates: For each part its candidates.
-        measure: Numbers in each cell of a table.
-        ask: One request.
-    """
-    step = parts_at_once(recipe.schema, families(recipe.schema, recipe.names), measure)
-    found: list[Any] = []
-    for start in range(0, len(candidates), step):
-        some = slice(start, start + step)
-        found += ask(parts[some], candidates[some])
-    return found
 
 
 class DiPriMeTree(DiPriMe):

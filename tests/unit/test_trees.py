@@ -63,6 +63,18 @@ COLUMN = st.one_of(
 )
 
 
+@pytest.mark.parametrize(("miner", "variant"), [form for form in FORMS if form[0] is not SuLQID3])
+def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, monkeypatch):
+    """Many classes below many nodes would need a table larger than the layer bears; the pieces are disjoint and cost what one request costs."""
+    whole = handle(epsilon=100)
+    miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
+    monkeypatch.setattr("miners.candidates.MOST_CELLS", 300)
+    pieces = handle(epsilon=100)
+    fitted = miner(epsilon=100, max_depth=3, variant=variant).fit(pieces, "income")
+    assert fitted.cost_ == pieces.budget.spent == whole.budget.spent
+    assert len(pieces.history()) > len(whole.history())
+
+
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
