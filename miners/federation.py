@@ -136,6 +136,9 @@ class Federation:
         {'north': 0.5, 'south': 0.5}
     """
 
+    adds_up = False
+    """Whether counts of all holders come as one sum, with one noise."""
+
     def __init__(
         self,
         handles: Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable],
@@ -225,8 +228,8 @@ class Federation:
     def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
         """The answers to questions for counts, each with the variance of its noise.
 
-        Here each holder adds its own noise, so a sum over k holders has that of k. Where they can add up under encryption, this is the method to
-        replace: one entry for all holders together, with the noise of one.
+        Here each holder adds its own noise, so a sum over k holders has that of k; of a ``miners.secure.SecureFederation`` there is one entry for all
+        parties together, with the noise of one.
         """
         answers = self.ask(questions)
         return [

@@ -12,10 +12,10 @@ import numpy as np
 
 from miners.candidates import attribute_names, equal_width
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups, Values, bind
+from pinq.parts import Axis, Cuts, Groups, Values, bind
 from pinq.schema import Categorical, Numeric, Schema
 
-__all__ = ["THRESHOLDS", "SplitSet", "splitting_functions"]
+__all__ = ["THRESHOLDS", "SplitSet", "first_codes", "splitting_functions"]
 
 THRESHOLDS = 10
 MOST_THRESHOLDS = 4096
@@ -37,15 +37,18 @@ class SplitSet:
     @cached_property
     def merges(self) -> np.ndarray:
         """Which parts of ``base`` make up each part of each split, 0 or 1, shape (splits, parts, base parts)."""
-        axis = bind(self.base, self.schema).axes[0]
-        # Each part of the base is one interval of codes, or one code: its first code tells where all of it goes.
-        first = np.arange(axis.size) if axis.thresholds is None else np.array([0, *axis.thresholds])
+        first = first_codes(bind(self.base, self.schema).axes[0])
         bound = [bind(split, self.schema).axes[0] for split in self.splits]
         return np.array([one.parts_of(first)[None, :] == np.arange(one.size)[:, None] for one in bound], dtype=np.float64)
 
     def tables(self, counts: np.ndarray) -> np.ndarray:
         """Tables of each split, shape (nodes, splits, parts, classes), from those of the base, shape (nodes, base parts, classes)."""
         return np.einsum("spb,nbc->nspc", self.merges, counts)
+
+
+def first_codes(axis: Axis) -> np.ndarray:
+    """A code of each part of ``Values`` or ``Cuts``, each of which is one code or one interval of them: it tells where all of the part goes."""
+    return np.arange(axis.size) if axis.thresholds is None else np.array([0, *axis.thresholds])
 
 
 def splitting_functions(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from miners.base import TreeClassifier, public_schema, require_budget, whole_number
 from miners.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Card", "DPTopDown"]
 
-Strategy = Literal["turns", "single", "noisy_counts", "local_rnm"]
-STRATEGIES = ("turns", "single", "noisy_counts", "local_rnm")
+Strategy = Literal["turns", "single", "noisy_counts", "local_rnm", "secure"]
+STRATEGIES = get_args(Strategy)
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
 SIZE_SHARE = 50  # one part in so many of epsilon goes into each holder's size
 MOST_NODES = 2**16
@@ -98,7 +98,8 @@ class DPTopDown(TreeClassifier):
         epsilon: What ``fit`` costs at each holder.
         strategy: How splits are found. ``"turns"``, the most accurate: each level's splits are chosen by one holder alone, in turns, and all holders
             count the leaves. The others grow best-first, like the paper: ``"local_rnm"`` (holders propose, histograms from all decide),
-            ``"noisy_counts"`` (histograms of all splitting functions from all holders), ``"single"`` (one holder).
+            ``"noisy_counts"`` (histograms of all splitting functions from all holders), ``"single"`` (one holder), ``"secure"`` (as noisy_counts, with one
+            noise for all: of parties that add up under secret sharing, a ``miners.secure.SecureFederation``).
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (rows that a vote gets right).
         max_nodes: The most nodes that are split.
         leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and below 1. None for a sixth ("turns") or a quarter; the paper has a half.
@@ -184,6 +185,7 @@ class DPTopDown(TreeClassifier):
         """
         federation = handle if isinstance(handle, Federation) else Federation({"holder 1": _one_handle(handle)})
         schema = federation.schema
+        self._check_holders(federation)
         grow = self._grower(schema, target, len(federation.holders))
         total = exact(to_nano(self.epsilon))
         if not self.resume:  # of a fit that was broken off a part has been paid for
@@ -226,6 +228,8 @@ class DPTopDown(TreeClassifier):
         if self.strategy == "turns" and holders > 1:
             notes.append("each level is chosen by one holder, which pays for that one; who has paid for fewer levels has more left for the leaves.")
             notes.append("the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size would be asked.")
+        if self.strategy == "secure":
+            notes.append("noise is that of one holder; where c of m parties may pool what they drew, its variance is m / (m - c) times what is shown.")
         if self.strategy != "turns":
             notes.append(f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that its way has left.")
         if self.max_depth is not None and depth < self.max_depth:
@@ -257,7 +261,7 @@ class DPTopDown(TreeClassifier):
         for level, share in enumerate(how.shares):
             nodes = min(wide**level, self.max_nodes)
             counting = judge.counting(share, holders)
-            if self.strategy == "noisy_counts":
+            if isinstance(judge, NoisyCounts):
                 lines.append(PlanLine(level, "tables of every attribute", "noisy_count", nodes, share, noise_of(schema, counting)))
             else:
                 lines.append(PlanLine(level, "best split, of each holder", "exp_mech", nodes, share / 2, *blur(schema, CRITERION[self.criterion], share / 2, textbook=False)))
@@ -283,6 +287,8 @@ class DPTopDown(TreeClassifier):
         if self.strategy not in STRATEGIES:
             listed = ", ".join(map(repr, STRATEGIES))
             raise QueryError(f"`strategy` is {self.strategy!r}{closest(str(self.strategy), STRATEGIES)}; it must be one of {listed}. Nothing was spent.")
+        if self.strategy == "secure" and self.resume:
+            raise QueryError("`resume` goes with holders that keep their answers; parties of a secure session keep none. Nothing was spent.")
         if self.strategy == "single" and holders > 1:
             raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' or 'noisy_counts'. Nothing was spent.")
         if self.budget not in (None, "decay", "uniform"):
@@ -297,6 +303,16 @@ class DPTopDown(TreeClassifier):
             whole_number("max_depth", self.max_depth, 0, MOST_DEPTH)
         if schema.categorical(target).cells < 2:
             raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent.")
+
+    def _check_holders(self, federation: Federation) -> None:
+        """Whether those who are asked can do what the strategy asks of them."""
+        if self.strategy == "secure" and not federation.adds_up:
+            raise QueryError(
+                "strategy 'secure' needs parties that add up their counts under secret sharing, and handles answer each for itself, with noise of its own. Between machines use "
+                "`pinq secure join` with `protocol: topdown`, to try it miners.secure.SecureFederation.simulated; 'turns' is for handles. Nothing was spent."
+            )
+        if self.strategy not in ("secure", "noisy_counts") and federation.adds_up:
+            raise QueryError(f"strategy {self.strategy!r} asks holders to choose, and parties that add up their counts do nothing else; use 'secure'. Nothing was spent.")
 
     def _score(self, target: str) -> Score:
         score: Score = CRITERIA[CRITERION[self.criterion]][0](target)
@@ -321,7 +337,7 @@ class DPTopDown(TreeClassifier):
     def _judge(self, schema: Schema, target: str) -> Judge:
         functions = splitting_functions(schema, target, attributes=self.attributes, splits=self.splits)
         criterion = CRITERION[self.criterion]
-        return NoisyCounts(functions, criterion) if self.strategy == "noisy_counts" else LocalChoice(functions, self._score(target), criterion)
+        return NoisyCounts(functions, criterion) if self.strategy in ("noisy_counts", "secure") else LocalChoice(functions, self._score(target), criterion)
 
     def _best_first(self, schema: Schema, target: str) -> BestFirst:
         names = attribute_names(schema, target, self.attributes)

@@ -37,9 +37,9 @@ def draft(
     policy: PolicyFile,
     target: Annotated[str, option("--target", metavar="COLUMN", help="The column to predict.")],
     party: Annotated[list[str], option("--party", metavar="NAME=HOST:PORT", help="A party; three or more times, in the same order for all.")],
-    protocol: Annotated[str, option("--protocol", metavar="NAME", help="sid3p, sid3, sid3t or sid3s.")] = "sid3p",
+    protocol: Annotated[str, option("--protocol", metavar="NAME", help="sid3p, sid3, sid3t, sid3s or, with --epsilon, topdown.")] = "sid3p",
     epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="Differentially private: what a row may lose. Without it the result is exact.")] = None,
-    depth: Annotated[int, typer.Option("--depth", help="With --epsilon: levels of splits.")] = 3,
+    depth: Annotated[int | None, typer.Option("--depth", help="With --epsilon: levels of splits; by default 3, for topdown as many as may be of use.")] = None,
     name: Annotated[str, option("--name", metavar="NAME", help="What the session is called.")] = "session",
     output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")] = None,
 ) -> None:
@@ -57,7 +57,8 @@ def draft(
     loaded.require_reviewed()
     if epsilon is not None:
         to_nano(epsilon)
-    noise: dict[str, Any] = {} if epsilon is None else {"noise": "discrete-laplace", "epsilon": epsilon, "depth": depth}
+    levels = {"depth": 3 if depth is None else depth} if protocol != "topdown" or depth is not None else {}
+    noise: dict[str, Any] = {} if epsilon is None else {"noise": "discrete-laplace", "epsilon": epsilon, **levels}
     content = yaml.safe_load(loaded.to_yaml())
     members = [_member(text, loaded.max_rows) for text in party]
     fields: dict[str, Any] = {"session": name, "protocol": protocol, "target": target, **noise, "parties": members, "columns": content["columns"]}
@@ -144,7 +145,7 @@ def try_(
     """Run a session in this process on rows that anybody may see: the same steps, no network, no protection, no charge."""
     from miners.secure.local import run_simulation
     from miners.secure.session import load_session
-    from miners.secure.task import hold, to_tree
+    from miners.secure.task import hold
 
     loaded = load_session(session)
     if len(tables) != len(loaded.parties):
@@ -159,8 +160,8 @@ def try_(
     outcome = run_simulation(loaded, holdings)[0]
     for one in outcome.opened:
         typer.echo(printable(f"opened: {one.what} {' '.join(map(str, one.values))}"), err=True)
-    if outcome.branches is not None:
-        typer.echo(to_tree(loaded.task, outcome.branches).export_text())
+    if outcome.tree is not None:
+        typer.echo(outcome.tree.export_text())
     else:
         typer.echo("The tree is secret" + (f"; lengths of its paths: {' '.join(map(str, outcome.depths))}" if outcome.depths is not None else "."))
 

@@ -265,6 +265,11 @@ class Parts(_Verbs):
         return self._parts.shape
 
     @property
+    def part_set(self) -> PartSet:
+        """The parts themselves: where they are in the tree of partitions, public."""
+        return self._parts
+
+    @property
     def labels(self) -> list[str]:
         """What each part is, in flat order."""
         return [str(part) for part in self._parts]

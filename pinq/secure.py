@@ -29,7 +29,7 @@ import numpy as np
 from miners.secure.network import Identity, Traffic, run_party
 from miners.secure.protocols import Part
 from miners.secure.session import Member, Session, first_certificate, load_session
-from miners.secure.task import Holding, Task, to_tree
+from miners.secure.task import Holding, Task
 from pinq.composition import Demand
 from pinq.engine import ListRequest, open_engine
 from pinq.epsilon import exact, show
@@ -42,7 +42,6 @@ from pinq.policy import Policy, load_policy
 
 __all__ = ["Result", "join", "require_fit"]
 
-VERB = "secure_id3"
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def join(
         )
         booking.finish()
     classes = agreed_to.schema_.categorical(agreed_to.target).values
-    tree = None if outcome.branches is None else to_tree(agreed_to.task, outcome.branches).to_json()
+    tree = None if outcome.tree is None else outcome.tree.to_json()
     return Result(booking.run, tree, outcome.depths, tuple(classes[one] for one in outcome.looked_up), traffic)
 
 
@@ -181,7 +180,8 @@ class _Booking:
         self._demand = Demand.of(PartSet([Block(Rows())]))
         self._columns = [session.target, *(split.column for split in session.task.splits)]
         loss = f"epsilon {show(session.nano)}" if session.nano else "exact"
-        self._body = {"verb": VERB, "session": session.digest, "about": f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"[:200]}
+        self._verb = "secure_topdown" if session.protocol == "topdown" else "secure_id3"
+        self._body = {"verb": self._verb, "session": session.digest, "about": f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"[:200]}
         self.run = ""
 
     def require_affordable(self) -> None:
@@ -189,7 +189,7 @@ class _Booking:
         if not self._session.nano:
             return
         self._ledger.authorise(self._analyst)
-        price, left = self._ledger.price(self._analyst, self._demand, self._session.nano, verb=VERB, columns=self._columns)
+        price, left = self._ledger.price(self._analyst, self._demand, self._session.nano, verb=self._verb, columns=self._columns)
         if left < 0:
             raise BudgetExceeded(
                 f"This session would cost epsilon {show(price)}; {show(max(0, price + left))} remains for {self._analyst!r}. Nothing was spent, nothing left this party.",

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
 from miners.secure.local import free_ports
-from miners.secure.session import Session
+from miners.secure.session import Member, Session
 from miners.secure.task import Holding, Task
 from pinq.provider import grant
 from pinq.schema import Categorical, Schema
@@ -39,6 +39,15 @@ def patients(rows: int, seed: int) -> pd.DataFrame:
     ill = rng.random(rows) < 0.1 + 0.5 * smokes + 0.3 * (age > 60)
     words = np.array(["no", "yes"])
     return pd.DataFrame({"smokes": words[smokes.astype(int)], "age": age, "ward": rng.choice(["a", "b", "c"], rows), "ill": words[ill.astype(int)]})
+
+
+def session_of(protocol: str, rows: list[int], lookups: tuple[int, ...] = (0, 0, 0), **fields: Any) -> Session:
+    """A session of made-up parties on this machine that predicts who is ill."""
+    members = [
+        Member(name=f"p{number}", host="127.0.0.1", port=port, rows=most, lookups=asked)
+        for number, (port, most, asked) in enumerate(zip(free_ports(len(rows)), rows, lookups, strict=True))
+    ]
+    return Session.drafted({"session": "t", "protocol": protocol, "target": "ill", "parties": members, "columns": COLUMNS} | fields)
 
 
 def random_task(rng: np.random.Generator, most_rows: int = 40, most_attributes: int = 4) -> tuple[Task, Holding]:

@@ -14,6 +14,7 @@ import pandas as pd
 from benchmarks.datasets import load
 from benchmarks.learners import Learner, Rows, private
 from miners import DiffPC45, DPTopDown, Federation
+from miners.secure import SecureFederation
 from pinq.schema import Schema
 from pinq.simulation import simulate
 
@@ -23,6 +24,7 @@ HOLDERS = 4
 ALPHAS = tuple(2.0**power for power in range(-3, 10))
 EXACT = 10_000.0  # so large a loss that noise is next to nothing
 PLENTY = 10**6
+SECURE = "secure"
 POOLED = " (all rows in one place)"
 SIZES = (0.01, 0.05, 0.25)
 SHARED = (0.125, 1.0, 8.0)  # the losses of Figure 1
@@ -54,10 +56,17 @@ class Figure:
         for name in learners:
             tables = [train] if name.endswith(POOLED) else [train[owner == holder] for holder in range(HOLDERS)]
             own = schema.model_copy(update={"max_rows": _cap(max(map(len, tables)))})
-            with Federation([simulate(own, data=table, epsilon=PLENTY) for table in tables]) as federation:
-                handle = federation if len(tables) > 1 else federation.handle(federation.holders[0])
+            with _federation(name, own, tables) as federation:
+                handle: Any = federation if len(tables) > 1 else federation.handle(federation.holders[0])
                 found[name] = self.learners[name](Rows(own, target, handle, train, test), x)
         return found
+
+
+def _federation(name: str, own: Schema, tables: Sequence[pd.DataFrame]) -> Federation:
+    """The holders that a learner asks: each for itself, or all by sums on secret shares."""
+    if name == SECURE:
+        return SecureFederation.simulated(tables, schema=own, rows=own.max_rows, epsilon=PLENTY)
+    return Federation([simulate(own, data=table, epsilon=PLENTY) for table in tables])
 
 
 def figures(data: Sequence[str]) -> dict[str, Figure]:
@@ -71,6 +80,7 @@ def figures(data: Sequence[str]) -> dict[str, Figure]:
             Figure(f"fig2-{name}", f"test accuracy, {HOLDERS} holders", name, ALPHAS, _strategies()),
             Figure(f"exact-{name}", "hardly any noise", name, (EXACT,), {"no noise" + POOLED: _paper("single")}, runs=2),
         ]
+    made.append(Figure(f"secure-{data[0]}", f"sums under encryption, {HOLDERS} holders", data[0], (0.125, 1.0, 8.0), _secure(), runs=2))
     for size in SIZES:
         made.append(Figure(f"fig3-{data[0]}-{size:g}", f"test accuracy, {100 * size:g} % of the rows", data[0], ALPHAS[::2], _few(), fraction=size))
     return {one.key: one for one in made}
@@ -88,6 +98,10 @@ def _strategies() -> dict[str, Learner]:
         "SingleMachine" + POOLED: _paper("single"),
         "DiffPC45" + POOLED: private(DiffPC45),
     }
+
+
+def _secure() -> dict[str, Learner]:
+    return {SECURE: _paper("secure"), "NoisyCounts": _paper("noisy_counts"), "turns": _paper("turns")}
 
 
 def _few() -> dict[str, Learner]:

@@ -92,6 +92,11 @@ class Arithmetic:
         given = self.runtime.input(self._secure(values.astype(object)))
         return np.sum([await self._shares_of(one) for one in given], axis=0) % self.modulus
 
+    async def agree(self, number: int, what: str) -> bool:
+        """Whether all parties pass the same number, as far as the sum of all tells; opens the sum. Parties of which two differ all see it, but for a coincidence."""
+        total = await self.open(await self.sum_of_inputs(np.array([number], dtype=object)), what)
+        return int(total[0]) == len(self.runtime.parties) * number
+
     async def product(self, function: Callable[..., np.ndarray], *secrets: Shares) -> Shares:
         """Shares of ``function(*secrets)``, of degree two in the secrets: sums, public multiples and one multiplication on each way. One round."""
         result = function(*secrets)

@@ -12,10 +12,10 @@ import numpy as np
 from miners.secure.arithmetic import Arithmetic
 from miners.secure.bounds import noise_bound, signed_bits
 from miners.secure.mpyc_runtime import simulate
-from miners.secure.noise import noise_shares
+from miners.secure.noise import own_noise
 from pinq.errors import QueryError
 
-__all__ = ["noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"]
+__all__ = ["noisy_sum", "noisy_sum_bits", "noisy_sums", "simulate_noisy_sum", "simulate_noisy_sums"]
 
 
 def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
@@ -41,9 +41,17 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
         With ``colluding=0`` the noise is exactly one DLap(1/epsilon); with c of m parties its variance is m / (m - c) times that.
         Held by: tests/privacy/test_secure_noise.py.
     """
-    cells = np.asarray(histogram)
-    total = await arithmetic.sum_of_inputs(cells) + await noise_shares(arithmetic, cells.shape, epsilon, colluding)
-    return (await arithmetic.open(total % arithmetic.modulus, "noisy sum")).astype(np.int64)
+    return (await noisy_sums(arithmetic, [histogram], [epsilon], colluding))[0]
+
+
+async def noisy_sums(arithmetic: Arithmetic, histograms: Sequence[np.ndarray], epsilons: Sequence[Fraction], colluding: int) -> list[np.ndarray]:
+    """Several noisy sums, each at a loss of its own, in the two rounds of one: a party adds its noise to its counts before it shares them."""
+    tables = [np.asarray(one) for one in histograms]
+    mine = [table.astype(object) + await own_noise(arithmetic, table.shape, epsilon, colluding) for table, epsilon in zip(tables, epsilons, strict=True)]
+    shares = await arithmetic.sum_of_inputs(np.concatenate([table.reshape(-1) for table in mine]))
+    opened = (await arithmetic.open(shares, "noisy sum")).astype(np.int64)
+    ends = np.cumsum([table.size for table in tables])[:-1]
+    return [found.reshape(table.shape) for found, table in zip(np.split(opened, ends), tables, strict=True)]
 
 
 def simulate_noisy_sum(histograms: Sequence[np.ndarray], epsilon: Fraction, *, rows: int, colluding: int = 0) -> np.ndarray:
@@ -61,10 +69,15 @@ def simulate_noisy_sum(histograms: Sequence[np.ndarray], epsilon: Fraction, *, r
         raise QueryError(f"the histograms have the shapes {', '.join(str(np.shape(one)) for one in histograms)}; they must be the same.")
     if np.abs(np.sum(histograms, axis=0)).max(initial=0) > rows:
         raise QueryError(f"a cell of the histograms' sum is beyond `rows`, {rows:,}. Declare as many as all parties together may have.")
-    bits, parties = noisy_sum_bits(rows, len(histograms), epsilon), len(histograms)
+    return simulate_noisy_sums([np.sum(histograms, axis=0)], [epsilon], rows=rows, parties=len(histograms), colluding=colluding)[0]
 
-    async def work(runtime: Any) -> np.ndarray:
-        return await noisy_sum(Arithmetic(runtime, bits, plays=parties), np.sum(histograms, axis=0), epsilon, colluding)
 
-    found: np.ndarray = simulate(work, bits)
+def simulate_noisy_sums(totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], *, rows: int, parties: int, colluding: int) -> list[np.ndarray]:
+    """``noisy_sums`` of histograms that are summed already, by one process that plays all parties."""
+    bits = max(noisy_sum_bits(rows, parties, epsilon) for epsilon in epsilons)
+
+    async def work(runtime: Any) -> list[np.ndarray]:
+        return await noisy_sums(Arithmetic(runtime, bits, plays=parties), totals, epsilons, colluding)
+
+    found: list[np.ndarray] = simulate(work, bits)
     return found

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def run_simulation(session: Session, holdings: Sequence[Holding], mine: Sequence
     )
     found: Outcome = simulate(together.run, together.rule.bits)
     answers = np.split(found.looked_up, np.cumsum([len(one) for one in rows])[:-1]) if len(found.looked_up) else [found.looked_up] * len(rows)
-    return [Outcome(found.branches, found.depths, answer, found.opened, found.sharing_seconds) for answer in answers]
+    return [replace(found, looked_up=answer) for answer in answers]
 
 
 def run_processes(

@@ -29,20 +29,25 @@ import numpy as np
 from miners.secure.arithmetic import Arithmetic, Shares
 from miners.secure.bounds import noise_bound
 
-__all__ = ["noise_shares", "own_share"]
+__all__ = ["noise_shares", "own_noise", "own_share"]
 
 Below = Callable[[int], int]
 
 
 async def noise_shares(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fraction, colluding: int) -> Shares:
     """Shares of independent noise, at least DLap(1/epsilon) to any ``colluding`` parties; each party draws and keeps its own part."""
+    return await arithmetic.sum_of_inputs(await own_noise(arithmetic, shape, epsilon, colluding))
+
+
+async def own_noise(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fraction, colluding: int) -> np.ndarray:
+    """What this party adds to each cell of an array; the same from all parties is at least DLap(1/epsilon) to any ``colluding`` of them."""
     honest = arithmetic.parties - colluding
     bound = noise_bound(epsilon)
     mine = []
     for _ in range(math.prod(shape)):
         mine.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
         await asyncio.sleep(0)  # drawing much noise takes a while, in which the others should hear that this party lives
-    return await arithmetic.sum_of_inputs(np.array(mine, dtype=object).reshape(shape))
+    return np.array(mine, dtype=object).reshape(shape)
 
 
 def own_share(epsilon: Fraction, order: int, below: Below = secrets.randbelow) -> int:

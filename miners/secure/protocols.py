@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from miners.secure.arithmetic import Arithmetic, Opened
+from miners.secure.joint import Joint, grow_jointly
 from miners.secure.public_tree import Progress, grow_public
 from miners.secure.rules import Exact, Rule
 from miners.secure.secret_tree import PathTree, SecretTree, classify_all, grow_paths, grow_secret
 from miners.secure.sources import LocalTables, Records, Source
-from miners.secure.task import Branch, Holding, Task
+from miners.secure.task import Branch, Holding, Task, to_tree
+from miners.tree import Tree
 
 __all__ = ["Outcome", "Part"]
 
@@ -24,13 +26,15 @@ class Outcome:
     """What a party learned.
 
     Attributes:
-        branches: The public tree; None where it stays secret.
+        tree: The public tree; None where it stays secret.
+        branches: The same over numbered attributes, of ID3.
         depths: SID3T: the length of the path to each leaf.
         looked_up: The classes of the rows that this party looked up, by number.
         opened: Everything that was opened to this party, in order.
         sharing_seconds: Of the run, the time that sharing the records took.
     """
 
+    tree: Tree | None
     branches: tuple[Branch, ...] | None
     depths: tuple[int, ...] | None
     looked_up: np.ndarray
@@ -43,7 +47,7 @@ class Part:
     """A party's part.
 
     Attributes:
-        protocol: ``sid3``, ``sid3p``, ``sid3t`` or ``sid3s``.
+        protocol: ``sid3``, ``sid3p``, ``sid3t``, ``sid3s`` or ``topdown``.
         task: What all know.
         rule: How the tree grows; new for each run.
         holding: This party's rows.
@@ -56,7 +60,7 @@ class Part:
 
     protocol: str
     task: Task
-    rule: Rule
+    rule: Rule | Joint
     holding: Holding
     party: int
     lookups: Sequence[int] = ()
@@ -67,6 +71,9 @@ class Part:
     async def run(self, runtime: Any) -> Outcome:
         """Takes part, to the end."""
         arithmetic = Arithmetic(runtime, self.rule.bits, self.plays)
+        if isinstance(self.rule, Joint):
+            tree = await grow_jointly(arithmetic, self.task, self.rule, self.holding, self.progress)
+            return Outcome(tree, None, None, np.zeros(0, dtype=np.int64), tuple(arithmetic.opened), 0.0)
         if self.protocol == "sid3p":
             source: Source = LocalTables(arithmetic, self.task, self.holding)
             return self._outcome(arithmetic, await grow_public(arithmetic, self.task, source, self.rule, self.progress), None, 0.0)
@@ -78,13 +85,13 @@ class Part:
         if self.protocol == "sid3":
             return self._outcome(arithmetic, await grow_public(arithmetic, self.task, records, self.rule, self.progress), None, sharing)
         assert isinstance(self.rule, Exact)
-        tree: SecretTree | PathTree
+        secret: SecretTree | PathTree
         if self.protocol == "sid3t":
-            tree = await grow_secret(arithmetic, self.task, records, self.rule, self.progress)
+            secret = await grow_secret(arithmetic, self.task, records, self.rule, self.progress)
         else:
-            tree = await grow_paths(arithmetic, self.task, records)
-        looked_up = await classify_all(arithmetic, self.task, tree, self.lookups, self._bits(), self.party)
-        return self._outcome(arithmetic, None, tree, sharing, looked_up)
+            secret = await grow_paths(arithmetic, self.task, records)
+        looked_up = await classify_all(arithmetic, self.task, secret, self.lookups, self._bits(), self.party)
+        return self._outcome(arithmetic, None, secret, sharing, looked_up)
 
     def _bits(self) -> np.ndarray | None:
         """The rows to look up, a bit for each value of each attribute."""
@@ -96,8 +103,11 @@ class Part:
         return bits
 
     def _outcome(
-        self, arithmetic: Arithmetic, branches: Sequence[Branch] | None, tree: SecretTree | PathTree | None, sharing: float, looked_up: np.ndarray | None = None
+        self, arithmetic: Arithmetic, branches: Sequence[Branch] | None, secret: SecretTree | PathTree | None, sharing: float, looked_up: np.ndarray | None = None
     ) -> Outcome:
-        depths = tree.depths if isinstance(tree, SecretTree) else None
+        depths = secret.depths if isinstance(secret, SecretTree) else None
         found = np.zeros(0, dtype=np.int64) if looked_up is None else looked_up
-        return Outcome(None if branches is None else tuple(branches), depths, found, tuple(arithmetic.opened), sharing)
+        opened = tuple(arithmetic.opened)
+        if branches is None:
+            return Outcome(None, None, depths, found, opened, sharing)
+        return Outcome(to_tree(self.task, branches), tuple(branches), depths, found, opened, sharing)

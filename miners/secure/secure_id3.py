@@ -16,7 +16,7 @@ from miners.secure.local import free_ports, run_processes, run_simulation
 from miners.secure.mpyc_runtime import field_bits
 from miners.secure.protocols import Outcome
 from miners.secure.session import MOST_ROWS, Member, Session
-from miners.secure.task import hold, to_tree
+from miners.secure.task import hold
 from miners.tree import as_array
 from pinq.epsilon import exact, show, to_nano
 from pinq.errors import QueryError
@@ -154,7 +154,7 @@ class SecureID3(TreeClassifier):
         classes = as_array(session.schema_.categorical(session.target).values)
         self.looked_up_: list[np.ndarray] = [classes[one.looked_up] for one in outcomes]
         self.cost_, self.schema_ = exact(session.nano), session.schema_
-        return self if first.branches is None else self._fitted(to_tree(session.task, first.branches), self.cost_)
+        return self if first.tree is None else self._fitted(first.tree, self.cost_)
 
     def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
         if self.epsilon is not None:

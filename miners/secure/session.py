@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from miners.secure.bounds import require_bits
+from miners.secure.joint import Joint
 from miners.secure.mpyc_runtime import threshold_of
 from miners.secure.rules import Budget, Exact, Noisy, Rule
 from miners.secure.secret_tree import require_paths
@@ -27,7 +28,8 @@ from pinq.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
 
 __all__ = ["MOST_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
 
-Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p"]
+Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p", "topdown"]
+PUBLIC = ("sid3", "sid3p", "topdown")  # the tree is opened to all
 MOST_ROWS = 2**33
 
 
@@ -56,7 +58,7 @@ class Session(_Agreed):
 
     version: Literal[1] = 1
     session: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="its name")
-    protocol: Protocol = Field(description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret")
+    protocol: Protocol = Field(description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret; topdown: noisy sums of counts")
     target: str = Field(description="the column to predict")
     parties: tuple[Member, ...] = Field(min_length=3, max_length=16, description="at least three; more than half of them must not pool what they see")
     reveals: tuple[str, ...] = Field(description="all that will be opened; must be what the protocol opens")
@@ -64,12 +66,12 @@ class Session(_Agreed):
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
     attributes: tuple[str, ...] | None = Field(default=None, description="the columns to split by, by default all but the target; ties go to the first")
-    cuts: dict[str, tuple[float, ...] | int] | None = Field(default=None, description="where numeric columns are cut")
+    cuts: dict[str, tuple[float, ...] | int] | None = Field(default=None, description="where numeric columns are cut; topdown: their thresholds")
     stop_share: Annotated[FiniteDecimal, Field(ge=0, le=1)] = Field(default=Decimal("0.05"), description="a node with at most this share of all rows becomes a leaf")
     alpha: int = Field(default=8, ge=1, le=2**16, description="weight of a row in the denominators of scores: y = alpha n + 1")
     noise: Literal["none", "discrete-laplace"] = Field(default="none", description="none: exact, which every party's policy must permit")
     epsilon: FiniteDecimal | None = Field(default=None, description="with noise: what a row may lose in all")
-    depth: int | None = Field(default=None, ge=0, le=32, description="with noise: levels of splits")
+    depth: int | None = Field(default=None, ge=0, le=32, description="with noise: levels of splits; topdown: by default as many as may be of use")
     colluding: int | None = Field(default=None, ge=0, description="with noise: how many parties may pool the noise they drew; by default as many as the protocol withstands")
     timeout: float = Field(default=60, ge=1, le=3600, description="seconds of silence after which a party counts as gone")
 
@@ -87,7 +89,9 @@ class Session(_Agreed):
             raise ValueError("`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`")
         if self.noise != "none":
             self._require_noise()
-        if any(member.lookups for member in self.parties) and self.protocol in ("sid3", "sid3p"):
+        if self.noise == "none" and self.protocol == "topdown":
+            raise ValueError("topdown opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`")
+        if any(member.lookups for member in self.parties) and self.protocol in PUBLIC:
             raise ValueError("`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home")
         if self.reveals != self.opened:
             raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
@@ -95,9 +99,9 @@ class Session(_Agreed):
         return self
 
     def _require_noise(self) -> None:
-        if self.protocol not in ("sid3", "sid3p"):
-            raise ValueError("noise makes a public tree private: use sid3p or sid3. What a secret tree opens, its shape or nothing, has no noise")
-        if self.epsilon is None or self.depth is None:
+        if self.protocol not in PUBLIC:
+            raise ValueError("noise makes a public tree private: use sid3p, sid3 or topdown. What a secret tree opens, its shape or nothing, has no noise")
+        if self.epsilon is None or (self.depth is None and self.protocol != "topdown"):
             raise ValueError("`noise: discrete-laplace` needs `epsilon` and `depth`")
         to_nano(self.epsilon)
         if self.trusted_noise >= len(self.parties):
@@ -120,6 +124,8 @@ class Session(_Agreed):
     @property
     def opened(self) -> tuple[str, ...]:
         """All that the protocol opens, and to whom."""
+        if self.protocol == "topdown":
+            return ("to all: noisy counts of the classes in nodes of the tree, by the values of each attribute", "to all: noisy counts of the classes in its leaves")
         if self.noise != "none":
             return ("to all: the noisy number of all rows", "to all: the noisy tree, its attributes and its classes")
         if self.protocol in ("sid3", "sid3p"):
@@ -136,15 +142,23 @@ class Session(_Agreed):
     @cached_property
     def task(self) -> Task:
         """The columns as attributes and classes."""
-        return Task.of(self.schema_, self.target, [member.rows for member in self.parties], self.attributes, self.cuts)
+        make = Task.of_functions if self.protocol == "topdown" else Task.of
+        return make(self.schema_, self.target, [member.rows for member in self.parties], self.attributes, self.cuts)
 
     @property
     def nano(self) -> int:
         """What is charged to each party's ledger, nano-epsilons: 0 without noise."""
         return 0 if self.epsilon is None else to_nano(self.epsilon)
 
-    def rule(self) -> Rule:
+    def rule(self) -> Rule | Joint:
         """When nodes stop and how they split; sized so that nothing wraps around. ``QueryError`` where that cannot be."""
+        if self.protocol == "topdown":
+            from miners.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
+
+            miner = DPTopDown(epsilon=exact(self.nano), strategy="secure", max_depth=self.depth, attributes=self.attributes, splits=self.cuts)
+            joint = Joint(miner, self.task, self.trusted_noise)
+            require_bits(joint.bits)
+            return joint
         if self.protocol != "sid3p":
             require_records(self.task)
         if self.protocol == "sid3s":

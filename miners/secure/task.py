@@ -12,6 +12,7 @@ import numpy as np
 
 from miners.candidates import multiway_splits
 from miners.node import Node
+from miners.splitting import splitting_functions
 from miners.tree import Tree
 from miners.tree_route import encode
 from pinq.errors import QueryError
@@ -42,6 +43,12 @@ class Task:
         """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.candidates.multiway_splits``."""
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
+
+    @classmethod
+    def of_functions(cls, schema: Schema, target: str, rows: Sequence[int], attributes: Sequence[str] | None = None, splits: Mapping[str, Any] | None = None) -> Task:
+        """The same for splits in two: each attribute by all that its splitting functions tell apart; see ``miners.splitting``."""
+        schema.categorical(target)
+        return cls(schema, target, tuple(one.base for one in splitting_functions(schema, target, attributes=attributes, splits=splits)), tuple(rows))
 
     def merged(self) -> Task:
         """The same with all rows in one party's hands."""

@@ -92,6 +92,14 @@ def test_the_page_on_secure_computation_runs(project: Path) -> None:
     assert names["private"].opened_[0].what == "noisy rows"
 
 
+def test_the_page_on_federations_runs_under_encryption(project: Path) -> None:
+    """Its example on made-up parties costs what it says; the other needs servers, and runs as examples/three_holders.py."""
+    (block,) = [one for one in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "federation.md").read_text(encoding="utf-8"), flags=re.DOTALL) if "SecureFederation" in one]
+    names: dict[str, object] = {}
+    exec(compile(block, "federation.md", "exec"), names)
+    assert names["together"].spent() == {"all parties": 1}
+
+
 def test_the_example_of_distances_runs(tmp_path: Path) -> None:
     """Learned distances classify at least as well as the larger class, and the pictures are there; few records, so that it is quick."""
     for name in ("examples", "policies", "data"):

@@ -27,7 +27,7 @@ echo = typer.echo
 
 def dying(text, **how):
     echo(text, **how)
-    if text.startswith("all records are shared"):
+    if text.startswith("LINE"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 typer.echo = dying
@@ -61,11 +61,12 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
     assert expected.n_leaves > 2
 
 
-def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("protocol", "said"), [("sid3p", "level 1:"), ("topdown", "noisy sums opened in")])
+def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path, protocol: str, said: str) -> None:
     """With noise every party's grant pays epsilon, once, and the log says that it came to an end; what cannot be paid is refused before anybody is called."""
-    parties = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="3", depth=2)
+    parties = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="3", depth=2, protocol=protocol)
     parties.grant(5)
-    parties.run("--analyst", "consortium")
+    assert all(said in text for text in parties.run("--analyst", "consortium"))
     trees = [json.dumps(result(parties, name)["tree"]) for name in NAMES]
     assert len(set(trees)) == 1
     for policy in parties.policies:
@@ -77,11 +78,16 @@ def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path) -> None:
     assert [one.spent for one in show(parties.policies[0]).accounts] == [3 * 10**9]
 
 
-def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fields", "line"), [
+    ({"protocol": "sid3"}, "all records are shared"),
+    ({"protocol": "topdown", "noise": "discrete-laplace", "epsilon": "9"}, "round 1:"),
+], ids=["sid3", "topdown"])
+def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path, fields: dict, line: str) -> None:
     """kill -9 in the middle: the others say who is gone and end with status 1 within seconds; no result is written."""
-    parties = Consortium(tmp_path, rows=60, policy={"secure": "exact"}, protocol="sid3")
-    killed = 2
-    running = [parties.join(0), parties.join(1), parties.join(killed, run=("-c", DIES))]
+    parties = Consortium(tmp_path, rows=60, policy={"secure": "exact"}, **fields)
+    parties.grant()
+    killed, paying = 2, ("--analyst", "consortium") if "noise" in fields else ()
+    running = [parties.join(0, *paying), parties.join(1, *paying), parties.join(killed, *paying, run=("-c", DIES.replace("LINE", line)))]
     assert running[killed].wait(timeout=60) == -signal.SIGKILL
     began = time.monotonic()
     for party, process in enumerate(running):

@@ -15,18 +15,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from miners.secure import noise
+from miners.noise import count_variance
+from miners.secure import SecureFederation, noise
 from miners.secure.arithmetic import Arithmetic
-from miners.secure.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
+from miners.secure.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
 from miners.secure.mpyc_runtime import simulate
 from miners.secure.noise import own_share
 from miners.secure.rules import Budget, Noisy
 from miners.secure.task import Task
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Schema
+from pinq.parts import Cuts
+from pinq.schema import Categorical, Numeric, Schema
 
 LEVEL = 1e-6
 DRAWS = 6_000
@@ -70,6 +73,30 @@ def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatc
     assert misfit(errors.tolist(), 0.7) < LEVEL
     more = simulate_noisy_sum(holders, Fraction(1), rows=100_000, colluding=1) - 18
     assert more.var() / errors.var() == pytest.approx(1.5, rel=0.25)
+
+
+def test_each_sum_of_a_round_has_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two losses in one addition, each cell by the law of its own; swapped they fit neither."""
+    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(6)))
+    wide, narrow = simulate_noisy_sums([np.full(2000, 5)] * 2, [Fraction(1, 2), Fraction(1)], rows=100, parties=3, colluding=0)
+    assert misfit((wide - 5).tolist(), 0.5) > LEVEL
+    assert misfit((narrow - 5).tolist(), 1.0) > LEVEL
+    assert max(misfit((wide - 5).tolist(), 1.0), misfit((narrow - 5).tolist(), 0.5)) < LEVEL
+
+
+@pytest.mark.parametrize(("adjacency", "colluding", "wider"), [("add-remove", 0, 1.0), ("substitute", 0, 1.0), ("add-remove", None, 1.5)])
+def test_a_federation_that_adds_up_has_the_noise_of_one_holder(adjacency: Any, colluding: int | None, wider: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law of one curator where nobody colludes, at the schema's distance; noise 30 % too small fails. Its variance is the one that growth counts with."""
+    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(7)))
+    schema = Schema(columns={"x": Numeric(lower=0, upper=2999, integer=True)}, max_rows=100, adjacency=adjacency)
+    together = SecureFederation.simulated([pd.DataFrame({"x": [3, 5]})] * 3, schema=schema, colluding=colluding)
+    errors = together.parts().partition(Cuts("x", range(10, 3000))).noisy_count(epsilon=1)["all parties"].reshape(-1) - 6 * np.eye(1, 2991, dtype=int)[0]
+    distance = together.schema.distance
+    assert errors.var() == pytest.approx(together.variance("all parties", Fraction(1)), rel=0.2)
+    assert together.variance("all parties", Fraction(1)) == pytest.approx(wider * count_variance(distance))
+    if wider == 1:
+        assert misfit(errors.tolist(), 1 / distance) > LEVEL
+        assert misfit(errors.tolist(), 0.7 / distance) < LEVEL
 
 
 def test_what_a_sum_opens_is_only_the_sum() -> None:

@@ -190,7 +190,7 @@ def test_trying_a_secret_tree(parties: Consortium) -> None:
     ({"stop_share": "few"}, "stop_share: Input should be a valid decimal"),
     ({"attributes": "ward"}, "attributes: Input should be a valid tuple"),
     ({"alpha": 0}, "`alpha` is 0; it must be a whole number from 1 to 65536"),
-    ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t' or 'sid3p'"),
+    ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t', 'sid3p' or 'topdown'"),
 ])
 def test_wrong_parameters(params: dict[str, Any], message: str) -> None:
     """Each is named with what is right, before anything is computed."""

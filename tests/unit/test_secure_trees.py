@@ -14,16 +14,15 @@ import pytest
 
 from benchmarks.datasets import load, why_missing
 from miners.secure.arithmetic import Opened
-from miners.secure.local import free_ports, run_processes, run_simulation
+from miners.secure.local import run_processes, run_simulation
 from miners.secure.mpyc_runtime import _masking_runtime, simulate
 from miners.secure.plain import plain_id3, plain_paths
 from miners.secure.protocols import Outcome, Part
 from miners.secure.rules import Budget, Exact, Noisy
 from miners.secure.secret_tree import MOST_PATHS
-from miners.secure.session import Member, Session
 from miners.secure.task import Branch, Holding, Task, hold
 from pinq.schema import Categorical, Schema
-from tests.parties import COLUMNS, patients, random_task
+from tests.parties import patients, random_task, session_of
 
 TABLES = 50
 
@@ -146,7 +145,7 @@ def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_noisy_trees_open_what_was_promised() -> None:
     """A noisy number of rows once, then stop bits, classes and attributes; with hardly any noise the size and the shape are the exact ones."""
     frame = patients(300, 5)
-    session = _session("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
+    session = session_of("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
     holding = hold(session.task, frame)
     rule = session.rule()
     found: Outcome = simulate(Part("sid3p", session.task.merged(), rule, holding, 0, plays=3).run, rule.bits)
@@ -159,7 +158,7 @@ def test_noisy_trees_open_what_was_promised() -> None:
 def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
     """Byte for byte the same for 1 and 100 times the rows, in processes that really send (`make reproduce-secure` measures more)."""
     small = [patients(40, number) for number in range(3)]
-    session = _session("sid3p", [4000] * 3)
+    session = session_of("sid3p", [4000] * 3)
     sent = []
     for times in (1, 100):
         holdings = [hold(session.task, frame) for frame in small]
@@ -172,7 +171,7 @@ def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
 
 def test_processes_find_what_a_simulation_finds() -> None:
     """SID3T among three processes with shares that are really random, a lookup by one of them; from inside a running event loop, as in a notebook."""
-    session = _session("sid3t", [30] * 3, lookups=(0, 4, 0))
+    session = session_of("sid3t", [30] * 3, lookups=(0, 4, 0))
     holdings = [hold(session.task, patients(30, number)) for number in range(3)]
     asked = [None, holdings[0].each[:-1, :4].T, None]
 
@@ -195,7 +194,7 @@ def test_budgets_add_up() -> None:
 @pytest.mark.parametrize(("fields", "share"), [({}, 1), ({"adjacency": "substitute"}, 2), ({"privacy_unit": {"column": "person", "max_rows": 3}}, 3)])
 def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], share: int) -> None:
     """A row that is replaced, or a person with several rows, gets a part of the loss for each row; what is charged stays epsilon."""
-    session = _session("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
+    session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
     rule = session.rule()
     assert isinstance(rule, Noisy)
     assert rule.budget.total * share == Fraction(3, 5)
@@ -204,19 +203,11 @@ def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], sha
 
 def test_noise_fits_its_field_at_the_extreme() -> None:
     """The largest noise that a share can have, from every party, on a full table, still compares rightly."""
-    session = _session("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.5", depth=1)
+    session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.5", depth=1)
     rule = session.rule()
     assert isinstance(rule, Noisy)
     most = max(2 * rule._largest(one) for one in (rule.budget.size, rule.budget.choice, rule.budget.vote))
     assert most < 2 ** (rule.bits - 1)
-
-
-def _session(protocol: str, rows: list[int], lookups: tuple[int, ...] = (0, 0, 0), **fields: Any) -> Session:
-    members = [
-        Member(name=f"p{number}", host="127.0.0.1", port=port, rows=most, lookups=asked)
-        for number, (port, most, asked) in enumerate(zip(free_ports(len(rows)), rows, lookups, strict=True))
-    ]
-    return Session.drafted({"session": "t", "protocol": protocol, "target": "ill", "parties": members, "columns": COLUMNS} | fields)
 
 
 def _depths(tree: list[Branch]) -> list[int]:

@@ -406,7 +406,7 @@ def test_shares_add_up(decay: bool) -> None:
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"strategy": "secure"}, "must be one of 'turns', 'single', 'noisy_counts', 'local_rnm'"),
+        ({"strategy": "secured"}, "must be one of 'turns', 'single', 'noisy_counts', 'local_rnm'"),
         ({"strategy": "single"}, "learns from one holder, and there are 2"),
         ({"criterion": "gain_ratio"}, "'entropy', 'gini', 'max'"),
         ({"budget": "decayed"}, "did you mean 'decay'"),

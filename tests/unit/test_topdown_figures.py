@@ -19,7 +19,7 @@ from benchmarks.topdown.report import write
 def test_learners_are_measured_on_few_rows() -> None:
     """Of a federation and of all rows in one place; over losses and over shares for the leaves."""
     found = figures(["adult"])
-    for key, x, learners in (("fig2-adult", 1.0, ["turns", "DiffPC45 (all rows in one place)"]), ("fig1-adult", 0.5, ["turns, decay"])):
+    for key, x, learners in (("fig2-adult", 1.0, ["turns", "DiffPC45 (all rows in one place)"]), ("fig1-adult", 0.5, ["turns, decay"]), ("secure-adult", 8.0, ["secure"])):
         accuracies = replace(found[key], fraction=0.01).measure(x, 0, learners)
         assert list(accuracies) == learners
         assert all(0.2 < accuracy < 1 for accuracy in accuracies.values())
