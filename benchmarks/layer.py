@@ -37,8 +37,9 @@ from pinq.errors import BudgetExceeded
 from pinq.ledger import Ledger
 from pinq.local import LocalSession
 from pinq.mechanisms import choose
-from pinq.parts import Block, Part, PartSet, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.policy import Policy
+from pinq.specs import bind
 
 ROWS = 10_000_000
 SIZES = (4, 5, 6, 7, 8, 9, 10, 12, 3, 2)

@@ -27,8 +27,8 @@ from miners.node import Split
 from miners.schedule import spread
 from miners.splitting import SplitSet
 from pinq.epsilon import NANO, exact
-from pinq.parts import bind
 from pinq.scores import Score
+from pinq.specs import bind
 
 __all__ = ["BestFirst", "Judged", "LocalChoice", "NoisyCounts", "grow_best_first"]
 

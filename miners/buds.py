@@ -22,9 +22,9 @@ from miners.candidates import parts_at_once
 from miners.federation import FederatedParts, Federation, Question, Tally
 from miners.growth import Sprout
 from miners.node import Split
-from pinq.parts import MAX_PARTS, Values, bind
 from pinq.schema import Schema
 from pinq.scores import Score
+from pinq.specs import MAX_PARTS, Values, bind
 
 __all__ = ["Bud", "Seen", "Task", "Wanted", "ask_choices", "ask_counts", "ask_leaves", "branch", "gather", "pooled", "sprouts_of"]
 

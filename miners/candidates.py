@@ -13,8 +13,9 @@ import numpy as np
 from miners.node import Split
 from pinq.epsilon import Loss, exact, to_nano
 from pinq.errors import QueryError
-from pinq.parts import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Part, Values
+from pinq.parts import Part
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Values
 
 if TYPE_CHECKING:
     from pinq.queryable import Parts

@@ -26,9 +26,9 @@ from miners.noise import count_scale
 from miners.schedule import spread
 from pinq.crosses import AnyCross
 from pinq.epsilon import exact
-from pinq.parts import Cuts, Values, bind
 from pinq.schema import Schema
 from pinq.scores import MutualInformation
+from pinq.specs import Cuts, Values, bind
 
 if TYPE_CHECKING:
     from pinq.queryable import PrivateQueryable

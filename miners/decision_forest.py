@@ -19,9 +19,9 @@ from miners.plan import PlanLine
 from miners.schedule import Schedule
 from miners.tree import Split
 from pinq.epsilon import Loss
-from pinq.parts import Cuts, Values, bind
 from pinq.schema import Numeric
 from pinq.scores import Gini
+from pinq.specs import Cuts, Values, bind
 
 __all__ = ["DPDecisionForest"]
 

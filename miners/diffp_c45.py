@@ -17,8 +17,8 @@ from miners.schedule import Schedule
 from miners.tree import Split
 from pinq.epsilon import Loss
 from pinq.errors import QueryError
-from pinq.parts import AnyCut, Family, Values
 from pinq.schema import Numeric, Schema
+from pinq.specs import AnyCut, Family, Values
 
 __all__ = ["LEAF_SHARE", "DiffPC45"]
 

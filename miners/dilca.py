@@ -25,9 +25,9 @@ from miners.tree_route import encode
 from pinq.accuracy import standard_deviation
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import QueryError
-from pinq.parts import MAX_PARTS, bind
 from pinq.schema import Numeric, Schema, closest, text_of
 from pinq.scores import ENTROPY_BITS, MutualInformation
+from pinq.specs import MAX_PARTS, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,9 +31,9 @@ from miners.schedule import Schedule, spread
 from miners.tree import ENDS, Split, Tree
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import QueryError
-from pinq.parts import MAX_PARTS
 from pinq.schema import Categorical, Numeric, Schema, closest
 from pinq.scores import WAY
+from pinq.specs import MAX_PARTS
 
 if TYPE_CHECKING:
     from pinq.queryable import PrivateQueryable

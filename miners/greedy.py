@@ -24,8 +24,8 @@ from miners.tree import Node, Tree
 from pinq.accuracy import standard_deviation
 from pinq.epsilon import NANO, Loss, show, to_nano
 from pinq.errors import QueryError
-from pinq.parts import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Values, bind
 from pinq.schema import Schema, closest
+from pinq.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Values, bind
 
 if TYPE_CHECKING:
     import numpy as np

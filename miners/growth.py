@@ -21,9 +21,10 @@ import numpy as np
 from miners.noise import count_scale, count_variance
 from miners.schedule import Ask, Schedule
 from miners.tree import Split
-from pinq.parts import MAX_PARTS, Part, Values, bind
+from pinq.parts import Part
 from pinq.schema import Schema
 from pinq.scores import EnoughRows
+from pinq.specs import MAX_PARTS, Values, bind
 
 if TYPE_CHECKING:
     from pinq.queryable import Parts

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 from pinq.accuracy import laplace_interval, standard_deviation
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups, Values
+from pinq.specs import Cuts, Groups, Values
 
 __all__ = ["Node", "Split"]
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from miners.candidates import attribute_names, equal_width
 from pinq.errors import QueryError
-from pinq.parts import Axis, Cuts, Groups, Values, bind
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Axis, Cuts, Groups, Values, bind
 
 __all__ = ["THRESHOLDS", "SplitSet", "first_codes", "splitting_functions"]
 

@@ -20,8 +20,8 @@ from miners.plan import PlanLine
 from miners.schedule import Schedule
 from miners.tree import Split
 from pinq.epsilon import Loss
-from pinq.parts import Values
 from pinq.schema import Schema
+from pinq.specs import Values
 
 __all__ = ["SuLQID3"]
 

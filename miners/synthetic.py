@@ -19,8 +19,9 @@ import pyarrow as pa
 from miners.candidates import Ways, attribute_names, random_split
 from miners.tree import Node, Split, Tree
 from pinq.errors import QueryError
-from pinq.parts import Part, bind
+from pinq.parts import Part
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import bind
 
 __all__ = ["Concept", "Seed"]
 

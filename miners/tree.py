@@ -28,8 +28,8 @@ from miners.tree_route import Router, encode
 from miners.tree_sketch import Sketch, sketch
 from miners.tree_view import MOST_LINES_OF_HTML, html, text
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups, Values, bind
 from pinq.schema import Categorical, Schema, Value
+from pinq.specs import Cuts, Groups, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from miners.node import Node
-from pinq.parts import Axis, bind
 from pinq.schema import Categorical, Numeric, Schema, Value
+from pinq.specs import Axis, bind
 
 __all__ = ["CATEGORICAL", "LEAF", "NUMERIC", "BinaryArrays", "TreeArrays", "to_arrays"]
 

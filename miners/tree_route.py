@@ -10,8 +10,8 @@ import numpy as np
 
 from miners.node import Node
 from pinq.errors import QueryError
-from pinq.parts import Axis, bind
 from pinq.schema import Categorical, Numeric, Schema, closest
+from pinq.specs import Axis, bind
 
 __all__ = ["Router", "encode", "encode_values"]
 

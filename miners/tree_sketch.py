@@ -12,8 +12,8 @@ import numpy as np
 
 from miners.node import Node
 from pinq.errors import QueryError
-from pinq.parts import Groups, bind
 from pinq.schema import Categorical, Numeric, Schema, text_of
+from pinq.specs import Groups, bind
 
 __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
 

@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from pinq.errors import TooManyRequests as TooManyRequests
     from pinq.errors import Unavailable as Unavailable
     from pinq.local import open as open
-    from pinq.parts import AnyCut as AnyCut
-    from pinq.parts import AnyGrouping as AnyGrouping
-    from pinq.parts import Cross as Cross
-    from pinq.parts import Cuts as Cuts
-    from pinq.parts import Groups as Groups
-    from pinq.parts import Shards as Shards
-    from pinq.parts import Values as Values
     from pinq.policy import Policy as Policy
     from pinq.policy import load_policy as load_policy
     from pinq.queries import Preview as Preview
@@ -53,6 +46,13 @@ if TYPE_CHECKING:
     from pinq.scores import MutualInformation as MutualInformation
     from pinq.scores import SquaredError as SquaredError
     from pinq.simulation import simulate as simulate
+    from pinq.specs import AnyCut as AnyCut
+    from pinq.specs import AnyGrouping as AnyGrouping
+    from pinq.specs import Cross as Cross
+    from pinq.specs import Cuts as Cuts
+    from pinq.specs import Groups as Groups
+    from pinq.specs import Shards as Shards
+    from pinq.specs import Values as Values
 
 __version__ = "0.1.0"
 
@@ -66,7 +66,7 @@ _HOMES = {
         "BudgetExceeded", "EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "PinqError", "PolicyError", "QueryError", "TooManyRequests", "Unavailable",
     ),
     "local": ("open",),
-    "parts": ("AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
+    "specs": ("AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "policy": ("Policy", "load_policy"),
     "queries": ("Preview",),
     "queryable": ("Budget", "Parts", "PrivateQueryable"),

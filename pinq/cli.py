@@ -290,8 +290,8 @@ def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, 
 
 def _spec(text: str, schema: Schema) -> Any:
     """``sex`` or ``age:30,45``. A column's name may hold a colon: a whole name goes before a name with cuts."""
-    from pinq.parts import Cuts, Values
     from pinq.schema import Numeric
+    from pinq.specs import Cuts, Values
 
     name, _, points = (text, "", "") if text in schema.columns or ":" not in text else text.rpartition(":")
     column = schema.column(name)
@@ -308,8 +308,8 @@ def _spec(text: str, schema: Schema) -> Any:
 
 def _candidate(text: str, schema: Schema) -> Any:
     """A spec, or ``age:any`` for a family."""
-    from pinq.parts import AnyCut, AnyGrouping
     from pinq.schema import Numeric
+    from pinq.specs import AnyCut, AnyGrouping
 
     name = text.removesuffix(":any")
     if name == text or text in schema.columns:

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.parts import Cross, Cuts, Spec, Values
 from pinq.schema import Schema
+from pinq.specs import Cross, Cuts, Spec, Values
 
 __all__ = ["AnyCross", "member_scores"]
 

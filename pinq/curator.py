@@ -37,11 +37,12 @@ from pinq.errors import EngineError, QueryError
 from pinq.key_locks import KeyLocks
 from pinq.ledger import Ledger
 from pinq.mechanisms import laplace
-from pinq.parts import PartSet, Spec
+from pinq.parts import PartSet
 from pinq.queries import MAX_CANDIDATES, Answer, Preview, Request, columns_of
 from pinq.schema import Numeric, Schema
 from pinq.scores import WAY, ClassCount, EnoughRows, require_score
 from pinq.selection import Selection
+from pinq.specs import Spec
 from pinq.stopping import beginnings, penalty, splits_kept
 
 __all__ = ["Curator"]

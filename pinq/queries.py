@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pinq.crosses import AnyCross
 from pinq.epsilon import NANO, show
 from pinq.errors import QueryError
-from pinq.parts import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Block, Cross, Cuts, Family, Groups, Part, PartSet, Shards, Spec, Values, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.schema import Schema
 from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.specs import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Cross, Cuts, Family, Groups, Shards, Spec, Values, bind
 
 __all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "columns_of", "new_id"]
 

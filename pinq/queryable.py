@@ -17,10 +17,11 @@ import numpy as np
 from pinq.answers import noisy
 from pinq.epsilon import Loss, show, to_nano
 from pinq.errors import QueryError
-from pinq.parts import Block, Cross, Part, PartSet, Shards, Spec, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.schema import Categorical, Schema
 from pinq.scores import ClassCount, EnoughRows, require_score
+from pinq.specs import Cross, Shards, Spec, bind
 
 if TYPE_CHECKING:
     import pandas as pd

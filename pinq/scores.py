@@ -24,8 +24,8 @@ from typing import Any, Literal
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Values, bind
 from pinq.schema import Schema
+from pinq.specs import Cuts, Values, bind
 
 __all__ = [
     "WAY", "AbsoluteError", "Balance", "ClassCount", "EnoughRows", "Gini", "InfoGain", "MaxClass", "MutualInformation", "Score", "SquaredError",

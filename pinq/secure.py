@@ -36,9 +36,10 @@ from pinq.epsilon import exact, show
 from pinq.errors import BudgetExceeded, PolicyError, QueryError, SessionError
 from pinq.ledger import Ledger
 from pinq.local import open_ledger
-from pinq.parts import Axis, Block, PartSet, Values, bind
+from pinq.parts import Block, PartSet
 from pinq.parts import Part as Rows
 from pinq.policy import Policy, load_policy
+from pinq.specs import Axis, Values, bind
 
 __all__ = ["Result", "join", "require_fit"]
 

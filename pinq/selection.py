@@ -22,9 +22,10 @@ from pinq.crosses import AnyCross, member_scores
 from pinq.engine import Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import QueryError
 from pinq.mechanisms import Weighted, choose, choose_weighted
-from pinq.parts import MAX_GROUPINGS, MAX_PARTS, AnyCut, AnyGrouping, Axis, Cuts, Groups, Part, Partition, PartSet, Spec, Values, bind
+from pinq.parts import Part, PartSet
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.scores import Balance, ClassCount, Score, SquaredError
+from pinq.specs import MAX_GROUPINGS, MAX_PARTS, AnyCut, AnyGrouping, Axis, Cuts, Groups, Partition, Spec, Values, bind
 
 __all__ = ["Selection"]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from miners.tree import Node, Tree
-from pinq.parts import Cuts, Groups, Values, bind
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Cuts, Groups, Values, bind
 
 SCHEMA = Schema(
     columns={

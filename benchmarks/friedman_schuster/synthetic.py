@@ -12,8 +12,8 @@ import pinq
 from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.synthetic import Concept
-from pinq.parts import Cuts, Values
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Cuts, Values
 
 __all__ = ["FIGURES", "Synthetic"]
 

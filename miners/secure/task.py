@@ -16,8 +16,8 @@ from miners.splitting import splitting_functions
 from miners.tree import Tree
 from miners.tree_route import encode
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Values, bind
 from pinq.schema import Schema
+from pinq.specs import Cuts, Values, bind
 
 __all__ = ["Branch", "Holding", "Task", "hold", "to_tree"]
 

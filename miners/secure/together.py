@@ -32,10 +32,11 @@ from miners.tree_route import encode
 from pinq.composition import Costs, Demand
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Part, Partition, PartSet, bind
+from pinq.parts import Part, PartSet
 from pinq.queries import Asked, Preview, Request
 from pinq.queryable import Budget, PrivateQueryable
 from pinq.schema import Schema
+from pinq.specs import Partition, bind
 
 __all__ = ["OwnRows", "SecureFederation"]
 

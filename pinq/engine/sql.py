@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from pinq.parts import Axis, Block, Part, Partition, PartSet
+from pinq.parts import Block, Part, PartSet
+from pinq.specs import Axis, Partition
 
 __all__ = ["axis_expression", "part_expression", "unsigned"]
 

@@ -39,9 +39,10 @@ from pinq.grants import now
 from pinq.ledger import Ledger
 from pinq.local import open_ledger
 from pinq.mechanisms import choose, laplace
-from pinq.parts import Block, Part, PartSet, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.policy import Policy, load_policy
 from pinq.queries import Request
+from pinq.specs import bind
 
 NOT_LOSSES = [math.nan, math.inf, -math.inf, 0, -0.1, -1, "nan", "inf", "-1", Decimal("NaN"), np.float64("nan"), None, True, 1e300, 10**7]
 ENGINE_ERROR = (

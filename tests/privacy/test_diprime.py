@@ -13,9 +13,9 @@ import pytest
 from miners import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from miners.growth import grow
 from miners.tree import Tree
-from pinq.parts import Values
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import simulate
+from pinq.specs import Values
 from pinq.testing import epsilon_lower_bound
 
 ALMOST_NEVER = 1e-7

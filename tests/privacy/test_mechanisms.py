@@ -27,11 +27,12 @@ import pinq.mechanisms
 from pinq.accuracy import laplace_interval
 from pinq.crosses import AnyCross
 from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
-from pinq.parts import AnyCut, AnyGrouping, Block, Cuts, Groups, Part, PartSet, Shards, Values, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.policy import Policy
 from pinq.schema import Schema
 from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 from pinq.selection import Selection
+from pinq.specs import AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
 from pinq.testing import epsilon_lower_bound
 
 ALMOST_NEVER = 1e-7

@@ -28,8 +28,8 @@ from miners.secure.noise import own_share
 from miners.secure.rules import Budget, Noisy
 from miners.secure.task import Task
 from pinq.errors import QueryError
-from pinq.parts import Cuts
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Cuts
 
 LEVEL = 1e-6
 DRAWS = 6_000

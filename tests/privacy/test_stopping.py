@@ -9,9 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pinq.parts import Block, Cuts, Part, PartSet, Values, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.scores import WAY, EnoughRows
+from pinq.specs import Cuts, Values, bind
 from pinq.stopping import penalty, splits_kept
 
 COPIES, DEPTH = 2000, 4

@@ -22,9 +22,10 @@ from pinq.errors import BudgetExceeded, QueryError
 from pinq.grants import dump_demand as dump
 from pinq.grants import load_demand
 from pinq.ledger import Ledger
-from pinq.parts import Block, Cross, Cuts, Groups, Part, PartSet, Shards, Values, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.queries import WireParts
 from pinq.schema import Schema
+from pinq.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
     max_rows=1000,

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinq.crosses import AnyCross
-from pinq.parts import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
 from pinq.policy import Policy, load_policy
 from pinq.queries import Answer, Request, WireParts
 from pinq.schema import Numeric
 from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 NAMES = TEXT.filter(bool)

@@ -23,7 +23,7 @@ from pinq.audit_html import printable
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
 from pinq.grants import Terms
 from pinq.ledger import Ledger
-from pinq.parts import Values
+from pinq.specs import Values
 
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", "名前 & \"quotes\""]
 POLICY = """

@@ -14,8 +14,8 @@ import pytest
 import pinq
 from pinq import AnyCross, Balance, Cross, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
 from pinq.crosses import member_scores
-from pinq.parts import bind
 from pinq.schema import Schema
+from pinq.specs import bind
 
 SIZES = {"a": 3, "b": 2, "c": 5, "d": 4}
 SCHEMA = Schema(

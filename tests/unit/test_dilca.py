@@ -20,9 +20,9 @@ from miners import DPDilca
 from miners.context import METHODS, mean_context, predominant_context
 from miners.distances import conditionals, embedding, symmetric_uncertainty, value_distances
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Values, bind
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import made_up, simulate
+from pinq.specs import Values, bind
 
 SCHEMA = Schema(
     columns={

@@ -13,8 +13,9 @@ import pytest
 from pinq.engine import open_engine
 from pinq.engine.duckdb import TableRequest
 from pinq.errors import PolicyError
-from pinq.parts import Block, Cross, Cuts, Groups, Part, PartSet, Shards, Values, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.policy import Policy
+from pinq.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 WHOLE = PartSet([Block(Part())])
 

@@ -16,11 +16,11 @@ import miners.federation
 from miners import Federation
 from miners.federation import FederatedParts, HolderFailed
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
-from pinq.parts import Cuts, Values
 from pinq.queryable import PrivateQueryable
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.scores import Gini
 from pinq.simulation import simulate
+from pinq.specs import Cuts, Values
 
 COLUMNS = {
     "age": Numeric(lower=0, upper=99, integer=True),

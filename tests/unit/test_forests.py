@@ -23,9 +23,9 @@ from miners import (
     Tree,
 )
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Cuts
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import made_up, simulate
+from pinq.specs import Cuts
 
 SCHEMA = Schema(
     columns={

@@ -54,7 +54,7 @@ def test_one_more_csv_row_changes_no_other(tmp_path: Path, row: str) -> None:
     for text in (CSV, CSV + row + "\n", row.join(["v,w\n", "\n"]) + CSV[4:]):
         (tmp_path / "t.csv").write_text(text, encoding="utf-8")
         engine, _ = open_engine(policy(tmp_path, source="t.csv", columns=columns), salt=b"")
-        parts = PartSet([Block(Part())], shape=()).split(pinq.parts.bind(Values("v"), policy(tmp_path, columns=columns).schema_))
+        parts = PartSet([Block(Part())], shape=()).split(pinq.specs.bind(Values("v"), policy(tmp_path, columns=columns).schema_))
         counts.append(engine.tabulate(parts)[0].tolist())
         engine.close()
     assert counts[1] == counts[2]
@@ -115,7 +115,7 @@ def test_a_charge_pays_for_one_meaning_only(place: Path) -> None:
     ledger.declare("x", 10**9, {})
     ledger.grant("ana", 10**9)
     schema = loaded.schema_
-    parts = PartSet([Block(Part())], shape=()).split(pinq.parts.bind(Values("sex"), schema))
+    parts = PartSet([Block(Part())], shape=()).split(pinq.specs.bind(Values("sex"), schema))
     request = Request(id="r", verb="noisy_count", epsilon="1", parts=WireParts.of(parts.take([1])))  # type: ignore[arg-type]
     engine, _ = open_engine(loaded, salt=b"")
     engine.close()

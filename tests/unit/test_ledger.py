@@ -20,8 +20,9 @@ from pinq.epsilon import NANO
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.grants import now
 from pinq.ledger import Ledger
-from pinq.parts import Block, Part, PartSet, Values, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.schema import Schema
+from pinq.specs import Values, bind
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from pinq.errors import QueryError
-from pinq.parts import AnyGrouping, Block, Cross, Cuts, Groups, Part, PartSet, Shards, Values, bind
+from pinq.parts import Block, Part, PartSet
 from pinq.schema import Schema
 from pinq.selection import _sums
+from pinq.specs import AnyGrouping, Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
     max_rows=100,

@@ -10,8 +10,8 @@ import pytest
 
 from miners.tree import Node, Tree
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Cuts, Groups
 
 mpl.use("Agg")
 

@@ -24,9 +24,9 @@ from miners.secure.task import Holding, hold
 from miners.secure.together import OwnRows
 from miners.splitting import splitting_functions
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Values
 from pinq.schema import Schema
 from pinq.simulation import simulate
+from pinq.specs import Values
 from tests.parties import COLUMNS, patients, session_of
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)

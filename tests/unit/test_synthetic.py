@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from miners.synthetic import MAX_NODES, Concept
 from miners.tree_route import encode
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups, Values
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Cuts, Groups, Values
 
 SCHEMA = Schema(
     columns={

@@ -23,9 +23,9 @@ from miners.federation import HolderFailed, Tally
 from miners.splitting import splitting_functions
 from miners.turns import deal
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Cuts, Groups, Values
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import simulate
+from pinq.specs import Cuts, Groups, Values
 
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
 SCHEMA = Schema(

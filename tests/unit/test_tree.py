@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from miners.tree import Node, Tree
 from pinq.errors import QueryError
-from pinq.parts import Values, bind
+from pinq.specs import Values, bind
 
 
 def test_shape_and_sums():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from miners.tree import Node, Tree
 from miners.tree_arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
-from pinq.parts import Cuts, Groups, Values
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Cuts, Groups, Values
 
 
 def apply_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:

@@ -17,8 +17,8 @@ from example_tree import SCHEMA, example, random_tree
 from miners.tree import Node, Tree
 from miners.tree_sketch import COLOURS, shorten
 from pinq.errors import QueryError
-from pinq.parts import Cuts, Groups, Values
 from pinq.schema import Categorical, Numeric, Schema
+from pinq.specs import Cuts, Groups, Values
 
 mpl.use("Agg")
 

@@ -16,9 +16,9 @@ import miners
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.candidates import equal_width, multiway_splits
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Cuts, Groups, Values
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import made_up, simulate
+from pinq.specs import Cuts, Groups, Values
 
 SCHEMA = Schema(
     columns={
