@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.tree import DecisionTreeClassifier
 
-from miners.pruning import worth_keeping
-from miners.tree_route import encode
+from miners.fitted.route import encode
+from miners.trees.pruning import worth_keeping
 from pinq.queryable import PrivateQueryable
 from pinq.schema import Schema
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.publish import single
-from miners.tree import Node, Split, Tree
+from miners.fitted.tree import Node, Split, Tree
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.specs import Cuts, Groups
 

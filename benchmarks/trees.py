@@ -34,8 +34,8 @@ from benchmarks.learners import Learner, Rows, exact_tree, private
 from benchmarks.measure import measure, missing
 from benchmarks.publish import RESULTS, ROOT, publish, single
 from miners import DiffPC45, DiffPID3, SuLQID3
+from miners.fitted.route import encode
 from miners.synthetic import Concept
-from miners.tree_route import encode
 from pinq.engine import open_engine
 from pinq.ledger import Ledger
 from pinq.policy import Policy

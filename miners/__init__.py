@@ -10,19 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from miners.decision_forest import DPDecisionForest
-    from miners.diffp_c45 import DiffPC45
-    from miners.diffp_id3 import DiffPID3
-    from miners.dilca import DPDilca
-    from miners.diprime import DiPriMeForestClassifier, DiPriMeForestRegressor, DiPriMeTreeClassifier, DiPriMeTreeRegressor
-    from miners.extra_trees import DPExtraTrees, DPExtraTreesRegressor
-    from miners.federation import Federation
-    from miners.forest import Forest
+    from miners.distances.dilca import DPDilca
+    from miners.federated.federation import Federation
+    from miners.federated.topdown import DPTopDown
+    from miners.fitted.forest import Forest
+    from miners.fitted.tree import Tree
+    from miners.forests.decision_forest import DPDecisionForest
+    from miners.forests.diprime import DiPriMeForestClassifier, DiPriMeForestRegressor, DiPriMeTreeClassifier, DiPriMeTreeRegressor
+    from miners.forests.extra_trees import DPExtraTrees, DPExtraTreesRegressor
     from miners.public_rows import PublicRows
     from miners.suggestion import suggest
-    from miners.sulq_id3 import SuLQID3
-    from miners.topdown import DPTopDown
-    from miners.tree import Tree
+    from miners.trees.diffp_c45 import DiffPC45
+    from miners.trees.diffp_id3 import DiffPID3
+    from miners.trees.sulq_id3 import SuLQID3
 
 __all__ = [
     "DPDecisionForest",
@@ -45,22 +45,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DPDecisionForest": "miners.decision_forest",
-    "DPDilca": "miners.dilca",
-    "DPExtraTrees": "miners.extra_trees",
-    "DPExtraTreesRegressor": "miners.extra_trees",
-    "DPTopDown": "miners.topdown",
-    "DiPriMeForestClassifier": "miners.diprime",
-    "DiPriMeForestRegressor": "miners.diprime",
-    "DiPriMeTreeClassifier": "miners.diprime",
-    "DiPriMeTreeRegressor": "miners.diprime",
-    "DiffPC45": "miners.diffp_c45",
-    "DiffPID3": "miners.diffp_id3",
-    "Federation": "miners.federation",
-    "Forest": "miners.forest",
+    "DPDecisionForest": "miners.forests.decision_forest",
+    "DPDilca": "miners.distances.dilca",
+    "DPExtraTrees": "miners.forests.extra_trees",
+    "DPExtraTreesRegressor": "miners.forests.extra_trees",
+    "DPTopDown": "miners.federated.topdown",
+    "DiPriMeForestClassifier": "miners.forests.diprime",
+    "DiPriMeForestRegressor": "miners.forests.diprime",
+    "DiPriMeTreeClassifier": "miners.forests.diprime",
+    "DiPriMeTreeRegressor": "miners.forests.diprime",
+    "DiffPC45": "miners.trees.diffp_c45",
+    "DiffPID3": "miners.trees.diffp_id3",
+    "Federation": "miners.federated.federation",
+    "Forest": "miners.fitted.forest",
     "PublicRows": "miners.public_rows",
-    "SuLQID3": "miners.sulq_id3",
-    "Tree": "miners.tree",
+    "SuLQID3": "miners.trees.sulq_id3",
+    "Tree": "miners.fitted.tree",
     "suggest": "miners.suggestion",
 }
 

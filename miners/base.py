@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from miners.forest import Forest
-from miners.tree import Tree, as_array
-from miners.tree_json import read_json
-from miners.tree_route import encode, encode_values
+from miners.fitted.forest import Forest
+from miners.fitted.json_form import read_json
+from miners.fitted.route import encode, encode_values
+from miners.fitted.tree import Tree, as_array
 from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.schema import Schema, Value

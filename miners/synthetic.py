@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miners.candidates import Ways, attribute_names, random_split
-from miners.tree import Node, Split, Tree
+from miners.fitted.tree import Node, Split, Tree
+from miners.trees.candidates import Ways, attribute_names, random_split
 from pinq.errors import QueryError
 from pinq.parts import Part
 from pinq.schema import Categorical, Numeric, Schema

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from miners.tree import Node, Tree
+from miners.fitted.tree import Node, Tree
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.specs import Cuts, Groups, Values, bind
 

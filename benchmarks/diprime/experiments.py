@@ -24,7 +24,7 @@ from miners import (
     DPExtraTrees,
     DPExtraTreesRegressor,
 )
-from miners.tree_route import encode
+from miners.fitted.route import encode
 from pinq.schema import Categorical
 
 __all__ = ["EXPERIMENTS", "Sweep", "table"]

@@ -24,7 +24,7 @@ import pinq
 from benchmarks.datasets import load
 from benchmarks.publish import RESULTS
 from miners import DiPriMeForestClassifier, DPExtraTrees
-from miners.tree_route import encode
+from miners.fitted.route import encode
 
 TREES, DEPTH, TIMES = 50, 5, 3
 SIZE: dict[str, Any] = {"n_estimators": TREES, "max_depth": DEPTH}

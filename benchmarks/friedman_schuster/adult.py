@@ -21,7 +21,7 @@ from benchmarks.datasets import load, stratified_folds
 from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from benchmarks.measure import Experiment
 from miners import DiffPC45
-from miners.tree_route import encode
+from miners.fitted.route import encode
 from pinq.schema import Schema
 
 __all__ = ["ADULT", "PEERS", "Adult", "measure_peers"]

@@ -20,8 +20,8 @@ from pinq.epsilon import NANO, exact
 from pinq.errors import SessionError
 
 if TYPE_CHECKING:
-    from miners.topdown import DPTopDown
-    from miners.tree import Tree
+    from miners.federated.topdown import DPTopDown
+    from miners.fitted.tree import Tree
 
 __all__ = ["Joint", "grow_jointly"]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from miners.fitted.tree import Tree
 from miners.secure.arithmetic import Arithmetic, Opened
 from miners.secure.joint import Joint, grow_jointly
 from miners.secure.public_tree import Progress, grow_public
@@ -16,7 +17,6 @@ from miners.secure.rules import Exact, Rule
 from miners.secure.secret_tree import PathTree, SecretTree, classify_all, grow_paths, grow_secret
 from miners.secure.sources import LocalTables, Records, Source
 from miners.secure.task import Branch, Holding, Task, to_tree
-from miners.tree import Tree
 
 __all__ = ["Outcome", "Part"]
 

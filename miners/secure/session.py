@@ -153,7 +153,7 @@ class Session(_Agreed):
     def rule(self) -> Rule | Joint:
         """When nodes stop and how they split; sized so that nothing wraps around. ``QueryError`` where that cannot be."""
         if self.protocol == "topdown":
-            from miners.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
+            from miners.federated.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
 
             miner = DPTopDown(epsilon=exact(self.nano), strategy="secure", max_depth=self.depth, attributes=self.attributes, splits=self.cuts)
             joint = Joint(miner, self.task, self.trusted_noise)

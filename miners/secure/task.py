@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from miners.candidates import multiway_splits
-from miners.node import Node
-from miners.splitting import splitting_functions
-from miners.tree import Tree
-from miners.tree_route import encode
+from miners.federated.splitting import splitting_functions
+from miners.fitted.node import Node
+from miners.fitted.route import encode
+from miners.fitted.tree import Tree
+from miners.trees.candidates import multiway_splits
 from pinq.errors import QueryError
 from pinq.schema import Schema
 from pinq.specs import Cuts, Values, bind
@@ -40,13 +40,13 @@ class Task:
 
     @classmethod
     def of(cls, schema: Schema, target: str, rows: Sequence[int], attributes: Sequence[str] | None = None, cuts: Mapping[str, Any] | None = None) -> Task:
-        """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.candidates.multiway_splits``."""
+        """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.trees.candidates.multiway_splits``."""
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 
     @classmethod
     def of_functions(cls, schema: Schema, target: str, rows: Sequence[int], attributes: Sequence[str] | None = None, splits: Mapping[str, Any] | None = None) -> Task:
-        """The same for splits in two: each attribute by all that its splitting functions tell apart; see ``miners.splitting``."""
+        """The same for splits in two: each attribute by all that its splitting functions tell apart; see ``miners.federated.splitting``."""
         schema.categorical(target)
         return cls(schema, target, tuple(one.base for one in splitting_functions(schema, target, attributes=attributes, splits=splits)), tuple(rows))
 

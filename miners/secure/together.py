@@ -23,12 +23,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from miners.federation import Federation, Question
+from miners.federated.federation import Federation, Question
+from miners.federated.splitting import first_codes
+from miners.fitted.route import encode
 from miners.secure.histogram import simulate_noisy_sums
 from miners.secure.mpyc_runtime import threshold_of
 from miners.secure.task import Holding, Task
-from miners.splitting import first_codes
-from miners.tree_route import encode
 from pinq.composition import Costs, Demand
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError

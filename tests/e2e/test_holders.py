@@ -16,7 +16,7 @@ from servers import Certificate, Server, people, publish, serving, token_of
 
 import pinq
 from miners import DPTopDown, Federation
-from miners.federation import HolderFailed
+from miners.federated.federation import HolderFailed
 from pinq.local import open_ledger
 
 COORDINATOR = """

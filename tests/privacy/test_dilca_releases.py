@@ -19,7 +19,7 @@ from scipy import stats
 
 import pinq.mechanisms
 from miners import DPDilca
-from miners.context import ask_tables
+from miners.distances.context import ask_tables
 from pinq.schema import Schema
 from pinq.simulation import simulate
 from pinq.testing import epsilon_lower_bound

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from miners import DiPriMeTreeClassifier, DiPriMeTreeRegressor
-from miners.growth import grow
-from miners.tree import Tree
+from miners.fitted.tree import Tree
+from miners.trees.growth import grow
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import simulate
 from pinq.specs import Values

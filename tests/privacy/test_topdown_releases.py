@@ -17,7 +17,7 @@ import pytest
 
 import pinq.mechanisms
 from miners import DPTopDown, Federation
-from miners.federation import Question
+from miners.federated.federation import Question
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import simulate
 from pinq.testing import epsilon_lower_bound

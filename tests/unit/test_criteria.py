@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.criteria import CRITERIA, gain, require_criterion
+from miners.trees.criteria import CRITERIA, gain, require_criterion
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Schema
 

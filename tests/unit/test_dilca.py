@@ -17,8 +17,8 @@ from sklearn.base import clone
 
 from benchmarks.dilca.oracle import Oracle, object_distances
 from miners import DPDilca
-from miners.context import METHODS, mean_context, predominant_context
-from miners.distances import conditionals, embedding, symmetric_uncertainty, value_distances
+from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
+from miners.distances.context import METHODS, mean_context, predominant_context
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import made_up, simulate

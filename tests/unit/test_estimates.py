@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miners.estimates import class_shares, least_squares
+from miners.fitted.estimates import class_shares, least_squares
 
 
 def random_tree(random, nodes):

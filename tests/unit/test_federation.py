@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import miners.federation
+import miners.federated.federation
 from miners import Federation
-from miners.federation import FederatedParts, HolderFailed
+from miners.federated.federation import FederatedParts, HolderFailed
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
 from pinq.queryable import PrivateQueryable
 from pinq.schema import Categorical, Numeric, Schema
@@ -77,7 +77,7 @@ def lost(times: int) -> Any:
 
 
 def test_the_docstrings_example_holds() -> None:
-    assert doctest.testmod(miners.federation).failed == 0
+    assert doctest.testmod(miners.federated.federation).failed == 0
 
 
 def test_it_joins_schemas_that_agree() -> None:
@@ -168,7 +168,7 @@ def test_a_slow_holder_keeps_no_other_waiting() -> None:
     parts = both.parts()
     both.ask([parts.question("noisy_count", epsilon=f"0.01{place:02}") for place in range(questions)])
     assert both.requests == {"holder 1": questions, "holder 2": questions}
-    assert most[0] <= miners.federation.AT_ONCE
+    assert most[0] <= miners.federated.federation.AT_ONCE
 
 
 def test_parts_are_the_same_at_every_holder() -> None:
@@ -251,7 +251,7 @@ def test_a_malformed_question_is_an_error_under_every_rule(rule: Any) -> None:
 
 def test_waiting_asks_again_and_pays_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that were charged and lost on the way are taken from what is stored."""
-    monkeypatch.setattr(miners.federation, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(miners.federated.federation, "FIRST_PAUSE", 0.001)
     said: list[str] = []
     both = Federation([handle(), through(lost(3))], on_failure="wait", say=said.append)
     assert len(both.parts().noisy_count(epsilon=0.25)) == 2

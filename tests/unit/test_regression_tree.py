@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from miners.tree import Node, Tree
+from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.specs import Cuts, Groups

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import miners.secure.together
 from miners import DPTopDown, Federation
+from miners.federated.splitting import splitting_functions
 from miners.secure import SecureFederation
 from miners.secure.arithmetic import Arithmetic
 from miners.secure.mpyc_runtime import simulate as run_alone
@@ -22,7 +23,6 @@ from miners.secure.protocols import Outcome, Part
 from miners.secure.session import Session
 from miners.secure.task import Holding, hold
 from miners.secure.together import OwnRows
-from miners.splitting import splitting_functions
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.schema import Schema
 from pinq.simulation import simulate

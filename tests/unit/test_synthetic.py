@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from miners.fitted.route import encode
 from miners.synthetic import MAX_NODES, Concept
-from miners.tree_route import encode
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.specs import Cuts, Groups, Values

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-import miners.topdown
+import miners.federated.topdown
 from miners import DPTopDown, Federation
-from miners.best_first import BestFirst
-from miners.criteria import promise
-from miners.federation import HolderFailed, Tally
-from miners.splitting import splitting_functions
-from miners.turns import deal
+from miners.federated.best_first import BestFirst
+from miners.federated.federation import HolderFailed, Tally
+from miners.federated.splitting import splitting_functions
+from miners.federated.turns import deal
+from miners.trees.criteria import promise
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.simulation import simulate
@@ -76,7 +76,7 @@ class Noted(Federation):
 
 
 def test_the_docstrings_example_holds() -> None:
-    assert doctest.testmod(miners.topdown).failed == 0
+    assert doctest.testmod(miners.federated.topdown).failed == 0
 
 
 # What it spends
@@ -206,7 +206,7 @@ def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_no_more_nodes_are_split_than_may_be(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where missing numbers make a split one of three parts; the plan allows for those."""
-    monkeypatch.setattr("miners.topdown.CERTAINTY", None)  # nothing is pruned
+    monkeypatch.setattr("miners.federated.topdown.CERTAINTY", None)  # nothing is pruned
     schema = Schema(columns={"x": Numeric(lower=0, upper=99, integer=True, nullable=True), "y": SCHEMA.columns["y"]}, max_rows=4000)
     table = rows(900).assign(x=lambda frame: frame["x"].where(frame["x"] % 5 > 0)).drop(columns="job")
     with Federation([simulate(schema, data=table, epsilon=1000)]) as holders:
@@ -296,7 +296,7 @@ def test_what_is_too_much_for_one_request_is_asked_in_pieces(strategy: Any, monk
     """Of the same round, and at no further cost: no limit of the layer on one request ends a fit after it has been paid for in part."""
     found = []
     for most in (2**14, 2):
-        monkeypatch.setattr("miners.buds.MOST_NAMED", most)
+        monkeypatch.setattr("miners.federated.buds.MOST_NAMED", most)
         with federation(800, 700, epsilon=10**5) as holders:
             fitted = DPTopDown(epsilon=10**5, strategy=strategy, max_depth=3).fit(holders, "y")
             assert set(fitted.card_.spent.values()) == {10**5}

@@ -11,7 +11,7 @@ from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.tree import Node, Tree
+from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.specs import Values, bind
 

@@ -10,8 +10,8 @@ from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.tree import Node, Tree
-from miners.tree_arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
+from miners.fitted.arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
+from miners.fitted.tree import Node, Tree
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.specs import Cuts, Groups, Values
 

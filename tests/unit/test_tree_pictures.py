@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from example_tree import SCHEMA, example, random_tree
 
-from miners.tree import Node, Tree
-from miners.tree_sketch import COLOURS, shorten
+from miners.fitted.sketch import COLOURS, shorten
+from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.specs import Cuts, Groups, Values

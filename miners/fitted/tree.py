@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from miners.estimates import class_shares
-from miners.node import Node, Split
-from miners.tree_arrays import TreeArrays, to_arrays
-from miners.tree_dot import dot
-from miners.tree_json import node_in, node_out, read_json
-from miners.tree_plot import MOST_LINES, plot
-from miners.tree_route import Router, encode
-from miners.tree_sketch import Sketch, sketch
-from miners.tree_view import MOST_LINES_OF_HTML, html, text
+from miners.fitted.arrays import TreeArrays, to_arrays
+from miners.fitted.dot import dot
+from miners.fitted.estimates import class_shares
+from miners.fitted.json_form import node_in, node_out, read_json
+from miners.fitted.node import Node, Split
+from miners.fitted.plot import MOST_LINES, plot
+from miners.fitted.route import Router, encode
+from miners.fitted.sketch import Sketch, sketch
+from miners.fitted.view import MOST_LINES_OF_HTML, html, text
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Schema, Value
 from pinq.specs import Cuts, Groups, Values, bind
@@ -105,7 +105,7 @@ class Tree:
         """Each node's class probabilities, shape (nodes, classes); rows add up to 1. For a numeric target the weights of its two ends, which ``values`` averages.
 
         Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root like that uniformly; one whose noise is
-        known leans on its parent's the more, the more noise there is for each of its rows (``miners.estimates.class_shares``).
+        known leans on its parent's the more, the more noise there is for each of its rows (``miners.fitted.estimates.class_shares``).
         """
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
         result = class_shares([node.children for node in self.nodes], counts, np.array([node.counts_deviation or 0.0 for node in self.nodes]))
@@ -147,7 +147,7 @@ class Tree:
         return self._router.columns
 
     def route(self, codes: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-        """``apply`` for rows whose ``columns`` are encoded already; see ``miners.tree_route.encode``."""
+        """``apply`` for rows whose ``columns`` are encoded already; see ``miners.fitted.route.encode``."""
         router = self._router
         places = np.zeros((len(router.columns) + 1, length), dtype=np.int32)
         for position, name in enumerate(router.columns):
@@ -189,7 +189,7 @@ class Tree:
         return plot(self._sketch(max_depth, most=MOST_LINES), ax)
 
     def to_arrays(self) -> TreeArrays:
-        """The tree as plain numpy arrays, enough to predict with a few lines of numpy; see ``miners.tree_arrays.TreeArrays``."""
+        """The tree as plain numpy arrays, enough to predict with a few lines of numpy; see ``miners.fitted.arrays.TreeArrays``."""
         return to_arrays(self.schema, self.target, self.classes, self.nodes, self.probabilities if self.classes else self.values[:, None])
 
     def to_json(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from html import escape
 
-from miners.tree_sketch import Card, Sketch, colour
+from miners.fitted.sketch import Card, Sketch, colour
 
 __all__ = ["MOST_LINES_OF_HTML", "html", "text"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miners.node import Node
+from miners.fitted.node import Node
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Numeric, Schema, text_of
 from pinq.specs import Groups, bind

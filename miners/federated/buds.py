@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from miners.candidates import parts_at_once
-from miners.federation import FederatedParts, Federation, Question, Tally
-from miners.growth import Sprout
-from miners.node import Split
+from miners.federated.federation import FederatedParts, Federation, Question, Tally
+from miners.fitted.node import Split
+from miners.trees.candidates import parts_at_once
+from miners.trees.growth import Sprout
 from pinq.schema import Schema
 from pinq.scores import Score
 from pinq.specs import MAX_PARTS, Values, bind

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from miners.tree import Tree, as_array, length, said
-from miners.tree_json import read_json
-from miners.tree_route import encode
+from miners.fitted.json_form import read_json
+from miners.fitted.route import encode
+from miners.fitted.tree import Tree, as_array, length, said
 from pinq.errors import QueryError
 from pinq.schema import Schema, Value
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 import numpy as np
 
 from miners.base import Classifier, ForestFaces, whole_number
-from miners.candidates import choose_in_pieces, multiway_splits
-from miners.criteria import blur
-from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules
-from miners.greedy import MAX_DEPTH, many
-from miners.growth import Level, Rules, Sprout
+from miners.fitted.tree import Split
+from miners.forests.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules
 from miners.plan import PlanLine
 from miners.schedule import Schedule
-from miners.tree import Split
+from miners.trees.candidates import choose_in_pieces, multiway_splits
+from miners.trees.criteria import blur
+from miners.trees.greedy import MAX_DEPTH, many
+from miners.trees.growth import Level, Rules, Sprout
 from pinq.epsilon import Loss
 from pinq.schema import Numeric
 from pinq.scores import Gini

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from miners.base import Classifier, ForestFaces, Regressor, whole_number
-from miners.candidates import random_split
-from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, require_word, schedules
-from miners.greedy import MAX_DEPTH
-from miners.growth import Level
+from miners.fitted.tree import Split
+from miners.forests.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, require_word, schedules
 from miners.plan import PlanLine
 from miners.schedule import Schedule
-from miners.tree import Split
+from miners.trees.candidates import random_split
+from miners.trees.greedy import MAX_DEPTH
+from miners.trees.growth import Level
 from pinq.epsilon import Loss
 
 __all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
-from miners.tree_sketch import Card, Sketch, colour, shorten
+from miners.fitted.sketch import Card, Sketch, colour, shorten
 
 __all__ = ["dot"]
 

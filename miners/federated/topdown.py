@@ -10,18 +10,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from miners.base import TreeClassifier, public_schema, require_budget, whole_number
-from miners.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
-from miners.buds import Bud, Task, sprouts_of
-from miners.candidates import attribute_names, families, levels_carried
-from miners.criteria import CRITERIA, blur, require_criterion
-from miners.diffp_c45 import LEAF_SHARE
-from miners.federation import Dropped, Federation, HolderFailed, spent_text
-from miners.greedy import many, noise_of
-from miners.harvest import estimated_nodes
+from miners.federated.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
+from miners.federated.buds import Bud, Task, sprouts_of
+from miners.federated.federation import Dropped, Federation, HolderFailed, spent_text
+from miners.federated.splitting import splitting_functions
+from miners.federated.turns import Turns, dealt_losses, grow_in_turns
+from miners.fitted.tree import Tree
 from miners.plan import Plan, PlanLine
-from miners.splitting import splitting_functions
-from miners.tree import Tree
-from miners.turns import Turns, dealt_losses, grow_in_turns
+from miners.trees.candidates import attribute_names, families, levels_carried
+from miners.trees.criteria import CRITERIA, blur, require_criterion
+from miners.trees.diffp_c45 import LEAF_SHARE
+from miners.trees.greedy import many, noise_of
+from miners.trees.harvest import estimated_nodes
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import PinqError, QueryError
 from pinq.schema import Numeric, Schema, closest
@@ -124,9 +124,9 @@ class DPTopDown(TreeClassifier):
     Privacy:
         Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in its own policy's terms, whatever the coordinator and
         the other holders do.
-        Why: on every way from the root to a leaf the shares of what a holder is asked add up to ``epsilon``: see ``miners.turns`` and ``miners.best_first``; its ledger charges
-        and enforces just that. A person is one holder's only, so nothing adds up over holders. Scores are the layer's, scaled to counts and with public
-        sensitivities; a choice publishes an index, never a score.
+        Why: on every way from the root to a leaf the shares of what a holder is asked add up to ``epsilon``: see ``miners.federated.turns`` and
+        ``miners.federated.best_first``; its ledger charges and enforces just that. A person is one holder's only, so nothing adds up over holders.
+        Scores are the layer's, scaled to counts and with public sensitivities; a choice publishes an index, never a score.
         Exact: nano-epsilons. Held by: tests/unit/test_topdown.py, tests/privacy/test_topdown_releases.py.
 
     Notes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from miners.tree_sketch import Card, Sketch, colour, shorten
+from miners.fitted.sketch import Card, Sketch, colour, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

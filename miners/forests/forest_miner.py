@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 
 from miners.base import Fitted, public_schema, require_budget, whole_number
-from miners.candidates import attribute_names
-from miners.forest import Forest
-from miners.greedy import many, noise_of
-from miners.growth import Level, Rules, Sprout, ask_classes, ask_ends, grow
-from miners.harvest import estimated_nodes
-from miners.node import Node
+from miners.fitted.forest import Forest
+from miners.fitted.node import Node
+from miners.fitted.tree import ENDS, Split, Tree
 from miners.noise import count_scale
 from miners.plan import Plan, PlanLine, rows_text
 from miners.schedule import Schedule, spread
-from miners.tree import ENDS, Split, Tree
+from miners.trees.candidates import attribute_names
+from miners.trees.greedy import many, noise_of
+from miners.trees.growth import Level, Rules, Sprout, ask_classes, ask_ends, grow
+from miners.trees.harvest import estimated_nodes
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Numeric, Schema, closest

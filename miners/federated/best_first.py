@@ -20,12 +20,12 @@ from typing import Protocol
 
 import numpy as np
 
-from miners.buds import Bud, Seen, Task, Wanted, ask_choices, ask_counts, ask_leaves, branch, gather, pooled
-from miners.criteria import promise
-from miners.federation import FederatedParts, Tally
-from miners.node import Split
+from miners.federated.buds import Bud, Seen, Task, Wanted, ask_choices, ask_counts, ask_leaves, branch, gather, pooled
+from miners.federated.federation import FederatedParts, Tally
+from miners.federated.splitting import SplitSet
+from miners.fitted.node import Split
 from miners.schedule import spread
-from miners.splitting import SplitSet
+from miners.trees.criteria import promise
 from pinq.epsilon import NANO, exact
 from pinq.scores import Score
 from pinq.specs import bind

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from miners.candidates import attribute_names, choose_in_pieces, families, levels_carried
-from miners.criteria import CRITERIA, blur
-from miners.greedy import GreedyTree, Recipe, Variant, many
-from miners.growth import Level, Rules
+from miners.fitted.tree import Split
 from miners.plan import PlanLine
 from miners.schedule import Schedule
-from miners.tree import Split
+from miners.trees.candidates import attribute_names, choose_in_pieces, families, levels_carried
+from miners.trees.criteria import CRITERIA, blur
+from miners.trees.greedy import GreedyTree, Recipe, Variant, many
+from miners.trees.growth import Level, Rules
 from pinq.epsilon import Loss
 from pinq.errors import QueryError
 from pinq.schema import Numeric, Schema
@@ -62,7 +62,7 @@ class DiffPC45(GreedyTree):
         counts in place of Algorithm 3; class shares that lean on the parent's as far as noise demands. Trade-offs that measured better: "gini", two
         groups of values, fixed depth without a stop test, a sixth of epsilon for the leaves.
         "paper" selects by the textbook exponential mechanism with its factor 2 and calibrates counts by Algorithm 3.
-        Subtrees are pruned to leaves, not raised: see ``miners.pruning``.
+        Subtrees are pruned to leaves, not raised: see ``miners.trees.pruning``.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.3, 4.4, Algorithm 3; Quinlan 1993, "C4.5".

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from miners.node import Node, Split
+from miners.fitted.node import Node, Split
 from pinq.errors import QueryError
 from pinq.specs import Cuts, Groups, Values
 

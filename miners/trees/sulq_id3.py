@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from miners.candidates import multiway_splits
-from miners.criteria import CRITERIA, gain
-from miners.diffp_id3 import multiway_facts, multiway_rules
-from miners.greedy import Candidate, GreedyTree, Recipe, Variant, many, noise_of
-from miners.growth import Level, Rules
+from miners.fitted.tree import Split
 from miners.noise import count_scale, count_variance
 from miners.plan import PlanLine
 from miners.schedule import Schedule
-from miners.tree import Split
+from miners.trees.candidates import multiway_splits
+from miners.trees.criteria import CRITERIA, gain
+from miners.trees.diffp_id3 import multiway_facts, multiway_rules
+from miners.trees.greedy import Candidate, GreedyTree, Recipe, Variant, many, noise_of
+from miners.trees.growth import Level, Rules
 from pinq.epsilon import Loss
 from pinq.schema import Schema
 from pinq.specs import Values

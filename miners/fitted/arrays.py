@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miners.node import Node
+from miners.fitted.node import Node
 from pinq.schema import Categorical, Numeric, Schema, Value
 from pinq.specs import Axis, bind
 

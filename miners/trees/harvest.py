@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miners.estimates import least_squares
-from miners.growth import Sprout
-from miners.node import Node
-from miners.pruning import calibrate, worth_keeping
+from miners.fitted.estimates import least_squares
+from miners.fitted.node import Node
+from miners.trees.growth import Sprout
+from miners.trees.pruning import calibrate, worth_keeping
 
 __all__ = ["calibrated_nodes", "estimated_nodes", "released_nodes"]
 

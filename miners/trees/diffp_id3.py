@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from miners.candidates import choose_in_pieces, multiway_splits
-from miners.criteria import CRITERIA, blur
-from miners.greedy import Candidate, GreedyTree, Recipe, Variant, many
-from miners.growth import Level, Rules, Sprout
+from miners.fitted.tree import Split
 from miners.plan import PlanLine
 from miners.schedule import Schedule
-from miners.tree import Split
+from miners.trees.candidates import choose_in_pieces, multiway_splits
+from miners.trees.criteria import CRITERIA, blur
+from miners.trees.greedy import Candidate, GreedyTree, Recipe, Variant, many
+from miners.trees.growth import Level, Rules, Sprout
 from pinq.epsilon import Loss
 from pinq.schema import Schema
 

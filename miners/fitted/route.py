@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miners.node import Node
+from miners.fitted.node import Node
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Numeric, Schema, closest
 from pinq.specs import Axis, bind

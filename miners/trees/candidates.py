@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from miners.node import Split
+from miners.fitted.node import Split
 from pinq.epsilon import Loss, exact, to_nano
 from pinq.errors import QueryError
 from pinq.parts import Part

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miners.candidates import attribute_names, equal_width
+from miners.trees.candidates import attribute_names, equal_width
 from pinq.errors import QueryError
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.specs import Axis, Cuts, Groups, Values, bind

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from miners.base import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
-from miners.candidates import choose_in_pieces, families, levels_carried
-from miners.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
-from miners.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules, share
-from miners.greedy import MAX_DEPTH, Variant, many
-from miners.growth import Level, Rules, Sprout
-from miners.harvest import released_nodes
-from miners.node import Node
+from miners.fitted.node import Node
+from miners.fitted.tree import Split
+from miners.forests.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules, share
 from miners.plan import PlanLine
 from miners.schedule import Schedule
-from miners.tree import Split
+from miners.trees.candidates import choose_in_pieces, families, levels_carried
+from miners.trees.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
+from miners.trees.greedy import MAX_DEPTH, Variant, many
+from miners.trees.growth import Level, Rules, Sprout
+from miners.trees.harvest import released_nodes
 from pinq.epsilon import Loss, exact, to_nano
 from pinq.scores import ABSOLUTE_ERROR_LEVELS, Balance
 

@@ -15,13 +15,13 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from miners.base import plain, public_schema, read_stored, require_budget, whole_number
-from miners.candidates import multiway_splits
-from miners.context import METHODS, ContextTask, ask_tables, select
-from miners.distances import conditionals, embedding, pairwise, value_distances
+from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
+from miners.distances.context import METHODS, ContextTask, ask_tables, select
+from miners.fitted.route import encode
 from miners.noise import count_scale
 from miners.plan import Plan, PlanLine, rows_text
 from miners.schedule import spread
-from miners.tree_route import encode
+from miners.trees.candidates import multiway_splits
 from pinq.accuracy import standard_deviation
 from pinq.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.errors import QueryError
@@ -70,7 +70,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: choices and tables are answers of the handle, each at a share of ``epsilon``; the shares are whole nano-epsilons that add up to it
-        (``miners.context``). Everything else is computed from the answers. With T targets max relevance spends h epsilon / (T k) on
+        (``miners.distances.context``). Everything else is computed from the answers. With T targets max relevance spends h epsilon / (T k) on
         each choice, max dependency h epsilon / T on each, and (1 - h) epsilon goes evenly to the pairs of attributes of all contexts together.
         Exact: nano-epsilons. Held by: tests/unit/test_dilca.py, tests/privacy/test_dilca_releases.py.
 
@@ -80,7 +80,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         MeanSU adds noise to entropies per row, which is private only where the number of rows is public, and its released code divides by exact
         entropies, which is not private at all; here the uncertainties come from noisy tables, corrected for what noise does to them, and the same tables
         are used again for the distances. One table of two attributes serves both as targets. Counts are shrunk by how noisy they are
-        (``miners.distances``). Nothing about the number of rows is needed: choices use the policy's ``max_rows``.
+        (``miners.distances.arithmetic``). Nothing about the number of rows is needed: choices use the policy's ``max_rows``.
 
     References:
         Battaglia, Celano & Pensa 2021, "Differentially Private Distance Learning in Categorical Data", Algorithms 1 to 5.
@@ -216,14 +216,14 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             target: Which; None if only one was learned.
             axes: Two to draw on, for the dendrogram and the map; a new figure by default.
         """
-        from miners.dilca_plot import plot_distances
+        from miners.distances.plot import plot_distances
 
         target = next(iter(self.distances_)) if target is None and hasattr(self, "distances_") and len(self.distances_) == 1 else target
         return plot_distances(self._frame(target), str(target), self.context_[str(target)], axes)
 
     def plot_context(self, ax: Axes | None = None) -> Axes:
         """Draws who is in whose context as a graph: an arrow from each target to the members of its context; needs matplotlib."""
-        from miners.dilca_plot import plot_context
+        from miners.distances.plot import plot_context
 
         check_is_fitted(self, "distances_")
         return plot_context(self.context_, ax)

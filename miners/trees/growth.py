@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from miners.fitted.tree import Split
 from miners.noise import count_scale, count_variance
 from miners.schedule import Ask, Schedule
-from miners.tree import Split
 from pinq.parts import Part
 from pinq.schema import Schema
 from pinq.scores import EnoughRows

@@ -13,14 +13,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, Self
 
 from miners.base import TreeClassifier, public_schema, require_budget, whole_number
-from miners.candidates import MOST_LEVELS
-from miners.criteria import CRITERIA, require_criterion
-from miners.growth import Rules, Sprout, ask_classes, grow
-from miners.harvest import calibrated_nodes, estimated_nodes, released_nodes
+from miners.fitted.tree import Node, Tree
 from miners.noise import count_scale
 from miners.plan import Plan, PlanLine, rows_text
 from miners.schedule import Schedule
-from miners.tree import Node, Tree
+from miners.trees.candidates import MOST_LEVELS
+from miners.trees.criteria import CRITERIA, require_criterion
+from miners.trees.growth import Rules, Sprout, ask_classes, grow
+from miners.trees.harvest import calibrated_nodes, estimated_nodes, released_nodes
 from pinq.accuracy import standard_deviation
 from pinq.epsilon import NANO, Loss, show, to_nano
 from pinq.errors import QueryError

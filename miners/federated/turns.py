@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from miners.buds import Bud, Task, ask_choices, ask_leaves, branch, gather
+from miners.federated.buds import Bud, Task, ask_choices, ask_leaves, branch, gather
 from miners.schedule import spread
 from pinq.epsilon import NANO, exact
 from pinq.scores import Score

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from miners.distances import symmetric_uncertainty
+from miners.distances.arithmetic import symmetric_uncertainty
 from miners.noise import count_scale
 from miners.schedule import spread
 from pinq.crosses import AnyCross
