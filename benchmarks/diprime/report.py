@@ -131,7 +131,8 @@ def _picture(one: Sweep, table: pd.DataFrame, path: Path) -> None:
         ax.set_xscale("log")
     ax.set_xticks(list(one.xs), [f"{x:g}" for x in one.xs])
     ax.minorticks_off()
-    ax.set_ylim(bottom=0)
+    if not one.numeric:  # means alone err so little that zero would flatten all lines
+        ax.set_ylim(bottom=0)
     ax.set_title(one.title, fontsize=10)
     ax.grid(alpha=0.25)
     fig.legend(loc="outside right upper", fontsize=8, title="mean ± two standard errors", title_fontsize=8)

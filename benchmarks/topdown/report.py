@@ -69,7 +69,8 @@ def _picture(path: Path, figure: Figure, series: list[tuple[str, float, pd.DataF
     ax.grid(alpha=0.25)
     counts = sorted({int(count) for _, _, table in series for count in table["n"]})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    fig.legend(loc="outside right upper", fontsize=8, title=f"mean ± two standard errors\n{runs} runs", title_fontsize=8)
+    what = "one run" if counts == [1] else f"mean ± two standard errors\n{runs} runs"
+    fig.legend(loc="outside right upper", fontsize=8, title=what, title_fontsize=8)
     fig.savefig(path, dpi=100, metadata={"Software": None})
     plt.close(fig)
     return path.name
