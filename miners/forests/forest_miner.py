@@ -11,6 +11,7 @@ Privacy:
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -86,7 +87,7 @@ class Recipe:
         return self.trees > 1 and len(self.schedules) == 1
 
 
-class ForestMiner(Fitted):
+class ForestMiner(Fitted, ABC):
     """A miner that grows trees from random beginnings on a private handle.
 
     Subclasses say how: ``_recipe`` (how many trees, how deep, at which losses), ``_choose`` (how the nodes of a level are split), ``_lines`` (how that reads in a plan).
@@ -146,15 +147,17 @@ class ForestMiner(Fitted):
 
     # What subclasses say
 
+    @abstractmethod
     def _recipe(self, facts: Recipe) -> Recipe:
         """The recipe: ``facts`` with trees, features and schedules."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _choose(self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator) -> Sequence[Split | None]:
-        raise NotImplementedError
+        """How each node of a level is split; None where it is not."""
 
+    @abstractmethod
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        raise NotImplementedError
+        """What is asked of the nodes of one level, for the plan."""
 
     def _widest(self, recipe: Recipe) -> int:
         """The most parts that a split makes: two sides, and the missing values of a nullable column that is cut."""

@@ -7,6 +7,7 @@ Each of them is a *recipe*: public facts, all checked, that say what is going to
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -99,7 +100,7 @@ class Recipe:
         return rows / self.typical ** (self.schedule.depth - 1) >= self.enough(self.widest())
 
 
-class GreedyTree(TreeClassifier):
+class GreedyTree(TreeClassifier, ABC):
     """A tree grown level by level on a private handle, each node split where it seems best.
 
     Subclasses say how: ``_recipe`` (what is asked, at which loss), ``_rules`` (how splits are chosen), ``_lines`` (how a
@@ -168,19 +169,21 @@ class GreedyTree(TreeClassifier):
 
     # What subclasses say
 
+    @abstractmethod
     def _recipe(self, facts: Recipe, depth: int) -> Recipe:
         """The recipe: ``facts`` with a schedule of at most ``depth`` levels."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rules(self, recipe: Recipe) -> Rules:
-        raise NotImplementedError
+        """How splits are chosen, and when a node is not split."""
 
+    @abstractmethod
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        raise NotImplementedError
+        """What is asked of the nodes of one level, for the plan."""
 
+    @abstractmethod
     def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
         """What each node may be split by, one for each attribute."""
-        raise NotImplementedError
 
     def _certainty(self) -> float | None:
         """C4.5's certainty factor; None where nothing is pruned."""
