@@ -47,7 +47,7 @@ def options(name: str, about: str | None, *, runs: str, quick: int) -> argparse.
 
 
 def reproduce(name: str, asked: argparse.Namespace, experiments: Mapping[str, Experiment], write: Write, beside: Beside | None = None) -> None:
-    """Measures what was asked for and is missing, then writes tables and pictures of everything that there is.
+    """Measures what was asked for and is missing, then writes tables and pictures of everything that there is; a quick look never touches what is published.
 
     Args:
         name: Below build for measurements, below benchmarks/results for what is published.
@@ -68,7 +68,12 @@ def reproduce(name: str, asked: argparse.Namespace, experiments: Mapping[str, Ex
     cells = store.frame()
     if asked.quick:
         cells = cells[cells["run"] < asked.quick]
-    publish(lambda folder: write(experiments.values(), cells, folder), RESULTS / name, build / ("quick" if asked.quick else "results"))
+    if asked.quick:
+        (build / "quick").mkdir(parents=True, exist_ok=True)
+        write(experiments.values(), cells, build / "quick")
+        print(f"Results are in {(build / 'quick').relative_to(ROOT)}.", file=sys.stderr)
+    else:
+        publish(lambda folder: write(experiments.values(), cells, folder), RESULTS / name, build / "results")
 
 
 def _possible(wanted: Sequence[Experiment]) -> list[Experiment]:

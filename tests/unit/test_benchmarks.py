@@ -172,3 +172,14 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(SystemExit):
         reproduce("diprime", parser.parse_args(["--figures", "banknote"]), FORESTS, write_forests)
     assert "banknote is left out. The data set 'banknote' is not in" in capsys.readouterr().err
+
+
+def test_a_quick_look_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is published yet, which any result would surpass."""
+    monkeypatch.setattr("benchmarks.reproduce.ROOT", tmp_path)
+    monkeypatch.setattr("benchmarks.reproduce.RESULTS", tmp_path / "results")
+    Store(tmp_path / "build" / "friedman_schuster" / "cells.csv").add([CELL])
+    asked = options("friedman_schuster", "About.", runs="200", quick=10).parse_args(["--quick", "--report"])
+    reproduce("friedman_schuster", asked, FIGURES, write)
+    assert (tmp_path / "build" / "friedman_schuster" / "quick" / "fig3.csv").exists()
+    assert not (tmp_path / "results").exists()
