@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pinq.schema import Schema
+from pinq.public.schema import Schema
 
 __all__ = ["DEFAULT", "folder", "load", "stratified_folds", "why_missing"]
 

@@ -30,16 +30,16 @@ import pyarrow as pa
 import pinq
 from benchmarks.publish import ROOT, single
 from miners import DiffPID3
-from pinq.composition import Demand
-from pinq.curator import Curator
+from pinq.curator.mechanisms import choose
+from pinq.curator.monitor import Curator
 from pinq.engine import DuckDBEngine, TableRequest, open_engine
 from pinq.errors import BudgetExceeded
-from pinq.ledger import Ledger
-from pinq.local import LocalSession
-from pinq.mechanisms import choose
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.specs import bind
+from pinq.ledger.composition import Demand
+from pinq.ledger.log import Ledger
+from pinq.provider.local import LocalSession
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.specs import bind
 
 ROWS = 10_000_000
 SIZES = (4, 5, 6, 7, 8, 9, 10, 12, 3, 2)
@@ -245,7 +245,7 @@ def race(path: Path) -> int:
 def imports() -> None:
     """Start-up of the analyst's side."""
     bare = min(timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)) for _ in range(5))
-    for package in ("pinq", "miners", "pinq.queryable"):
+    for package in ("pinq", "miners", "pinq.analyst.queryable"):
         taken = min(timed(lambda: subprocess.run([sys.executable, "-c", f"import {package}"], check=True)) for _ in range(5))  # noqa: B023
         add(f"import {package}", ms(taken - bare), "", "above an empty interpreter")
 

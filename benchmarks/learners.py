@@ -13,9 +13,9 @@ import pyarrow as pa
 from sklearn.tree import DecisionTreeClassifier
 
 from miners.fitted.route import encode
-from miners.trees.pruning import worth_keeping
-from pinq.queryable import PrivateQueryable
-from pinq.schema import Schema
+from miners.growth.pruning import worth_keeping
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.public.schema import Schema
 
 __all__ = ["CRITERIA", "Learner", "Rows", "exact_tree", "private"]
 

@@ -20,8 +20,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.publish import single
 from miners.fitted.tree import Node, Split, Tree
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups
 
 WORDS = tuple(f"word-{number}" for number in range(14))
 NUMBERS, TEXTS = ("n0", "n1", "n2", "n3", "n4"), ("t0", "t1", "t2", "t3", "t4")

@@ -28,7 +28,7 @@ import trustme
 
 import pinq
 from benchmarks.publish import ROOT, single
-from pinq.provider import grant
+from pinq.provider.grants import grant
 
 ADULT = ROOT / "data" / "adult.parquet"
 EPSILON = "0.000001"
@@ -100,7 +100,7 @@ def certify(place: Path) -> None:
 @contextmanager
 def server(place: Path, policy: Path) -> Any:
     """One `pinq serve` process."""
-    command: list[Any] = [sys.executable, "-m", "pinq.cli", "serve", policy, "--port", "18443", "--host", "127.0.0.1"]
+    command: list[Any] = [sys.executable, "-m", "pinq.cli.main", "serve", policy, "--port", "18443", "--host", "127.0.0.1"]
     command += ["--tls-cert", place / "cert.pem", "--tls-key", place / "key.pem", "--log", os.devnull, "--rate", "100000"]
     with running(command, place, "https://127.0.0.1:18443") as process:
         yield process

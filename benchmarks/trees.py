@@ -35,11 +35,11 @@ from benchmarks.measure import measure, missing
 from benchmarks.publish import RESULTS, ROOT, publish, single
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.fitted.route import encode
-from miners.synthetic import Concept
+from miners.tuning.synthetic import Concept
 from pinq.engine import open_engine
-from pinq.ledger import Ledger
-from pinq.policy import Policy
-from pinq.schema import Schema
+from pinq.ledger.log import Ledger
+from pinq.public.policy import Policy
+from pinq.public.schema import Schema
 
 RUNS = 20
 ROWS = 10_000_000

@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, settings
 from wheels import build_wheel
 
 import pinq
-from pinq.curator import Curator
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.epsilon import to_nano
-from pinq.ledger import Ledger
-from pinq.local import LocalSession, open_ledger
-from pinq.policy import Policy
-from pinq.queryable import PrivateQueryable
-from pinq.schema import Schema
+from pinq.ledger.log import Ledger
+from pinq.provider.local import LocalSession, open_ledger
+from pinq.public.epsilon import to_nano
+from pinq.public.policy import Policy
+from pinq.public.schema import Schema
 
 # The same examples each time, so that what passed here passes elsewhere; `make explore` draws new ones.
 settings.register_profile(

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from miners.fitted.tree import Node, Tree
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups, Values, bind
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values, bind
 
 SCHEMA = Schema(
     columns={

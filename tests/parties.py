@@ -19,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from miners.secure.local import free_ports
 from miners.secure.session import Member, Session
 from miners.secure.task import Holding, Task
-from pinq.provider import grant
-from pinq.schema import Categorical, Schema
+from pinq.provider.grants import grant
+from pinq.public.schema import Categorical, Schema
 from tests.servers import publish
 
 NAMES = ("clinic", "hospital", "registry")
@@ -114,7 +114,7 @@ class Consortium:
         for policy in self.policies:
             grant(policy, "consortium", epsilon)
 
-    def join(self, party: int, *options: str, agree: str | None = None, run: tuple[str, str] = ("-m", "pinq.cli")) -> subprocess.Popen[str]:
+    def join(self, party: int, *options: str, agree: str | None = None, run: tuple[str, str] = ("-m", "pinq.cli.main")) -> subprocess.Popen[str]:
         """Starts a party's process; its result goes to ``result.json`` in its folder."""
         name = NAMES[party]
         command = [sys.executable, *run, "secure", "join", str(self.files[party]), "--party", name, "--policy", str(self.policies[party])]

@@ -21,8 +21,8 @@ import httpx
 import pandas as pd
 import trustme
 
-from pinq.policy import Policy, load_policy
-from pinq.provider import grant
+from pinq.provider.grants import grant
+from pinq.public.policy import Policy, load_policy
 
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "categorical", "values": ["Female", "Male"]},
@@ -119,7 +119,7 @@ def serving(*policies: Path, folder: Path, certificate: Certificate | None = Non
     port = port or free_port()
     secure = ["--insecure-http"] if certificate is None else ["--host", "127.0.0.1", "--tls-cert", str(certificate.cert), "--tls-key", str(certificate.key)]
     log = folder / f"server-{port}.log"
-    command = [sys.executable, "-m", "pinq.cli", "serve", *map(str, policies), "--port", str(port), *secure, *options]
+    command = [sys.executable, "-m", "pinq.cli.main", "serve", *map(str, policies), "--port", str(port), *secure, *options]
     with log.open("ab") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, **popen)
     server = Server(process, f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}", certificate, log)
@@ -148,7 +148,7 @@ def wait_until_up(server: Server, seconds: float = 60) -> None:
 
 def pinq_command(*words: object, **environment: str) -> str:
     """Runs the ``pinq`` command; its standard output."""
-    done = subprocess.run([sys.executable, "-m", "pinq.cli", *map(str, words)], capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    done = subprocess.run([sys.executable, "-m", "pinq.cli.main", *map(str, words)], capture_output=True, text=True, check=False, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from benchmarks import datasets
 from pinq import Cuts, Schema, Values
-from pinq.specs import bind
+from pinq.public.specs import bind
 
 __all__ = ["BINS", "NAMES", "Dataset", "MissingData", "load", "synthetic"]
 

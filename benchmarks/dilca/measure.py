@@ -14,15 +14,15 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
 import pinq
-import pinq.selection
+import pinq.curator.selection
 from benchmarks.dilca import peer
 from benchmarks.dilca.data import Dataset, load, synthetic
 from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 from miners import DPDilca
-from pinq.composition import Costs, Demand
-from pinq.curator import Curator
-from pinq.ledger import Grant
-from pinq.local import LocalSession
+from pinq.curator.monitor import Curator
+from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.log import Grant
+from pinq.provider.local import LocalSession
 
 __all__ = ["WHO", "clustering", "contexts_and_distances", "neighbours", "synthetic_context"]
 
@@ -44,7 +44,7 @@ def remembered(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     return scores
 
 
-pinq.selection.member_scores = remembered(pinq.selection.member_scores)
+pinq.curator.selection.member_scores = remembered(pinq.curator.selection.member_scores)
 
 
 @lru_cache(maxsize=16)

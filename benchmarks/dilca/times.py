@@ -14,11 +14,11 @@ import pinq
 from benchmarks.dilca import peer
 from benchmarks.dilca.data import NAMES, Dataset, load
 from miners import DPDilca
-from pinq.curator import Curator
+from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.ledger import Ledger
-from pinq.local import LocalSession
-from pinq.policy import Policy
+from pinq.ledger.log import Ledger
+from pinq.provider.local import LocalSession
+from pinq.public.policy import Policy
 
 __all__ = ["write"]
 

@@ -25,7 +25,7 @@ from miners import (
     DPExtraTreesRegressor,
 )
 from miners.fitted.route import encode
-from pinq.schema import Categorical
+from pinq.public.schema import Categorical
 
 __all__ = ["EXPERIMENTS", "Sweep", "table"]
 

@@ -20,7 +20,7 @@ from benchmarks.datasets import load
 from benchmarks.diprime.experiments import DEPTH, EPSILONS, Sweep
 from benchmarks.friedman_schuster.report import into_readme, summary
 from miners import DiPriMeForestClassifier, DPExtraTrees
-from pinq.specs import Cuts
+from pinq.public.specs import Cuts
 
 __all__ = ["write"]
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 import pinq
 from miners import DiPriMeTreeRegressor, DPExtraTreesRegressor
-from pinq.schema import Numeric, Schema
+from pinq.public.schema import Numeric, Schema
 
 ROWS, RUNS, TREES, DEEP, EPSILON = 20_000, 10, 3, 10, 1.0
 SCHEMA = Schema(columns={"a": Numeric(lower=0, upper=1000), "b": Numeric(lower=0, upper=1000), "y": Numeric(lower=0, upper=1)}, max_rows=ROWS)

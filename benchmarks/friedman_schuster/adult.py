@@ -22,7 +22,7 @@ from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from benchmarks.measure import Experiment
 from miners import DiffPC45
 from miners.fitted.route import encode
-from pinq.schema import Schema
+from pinq.public.schema import Schema
 
 __all__ = ["ADULT", "PEERS", "Adult", "measure_peers"]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pinq
 from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from miners import DiffPC45, DiffPID3, SuLQID3
-from miners.synthetic import Concept
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Values
+from miners.tuning.synthetic import Concept
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Values
 
 __all__ = ["FIGURES", "Synthetic"]
 

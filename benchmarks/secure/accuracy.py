@@ -21,8 +21,8 @@ from miners.secure import SecureID3
 from miners.secure.plain import plain_id3
 from miners.secure.rules import Budget
 from miners.secure.task import Branch, Holding, Task, hold, to_tree
-from pinq.schema import Categorical, Schema
-from pinq.simulation import simulate
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Categorical, Schema
 
 HOLDERS = 4
 EPSILONS = ("0.25", "0.5", "1", "2", "4")

@@ -15,8 +15,8 @@ from benchmarks.datasets import load
 from benchmarks.learners import Learner, Rows, private
 from miners import DiffPC45, DPTopDown, Federation
 from miners.secure import SecureFederation
-from pinq.schema import Schema
-from pinq.simulation import simulate
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Schema
 
 __all__ = ["ALPHAS", "EXACT", "HOLDERS", "Figure", "figures"]
 

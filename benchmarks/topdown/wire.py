@@ -25,7 +25,7 @@ from benchmarks.publish import RESULTS, ROOT
 from benchmarks.server import certify
 from benchmarks.topdown.experiments import HOLDERS
 from miners import DPTopDown, Federation
-from pinq.provider import grant
+from pinq.provider.grants import grant
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "turns": {"strategy": "turns"},
@@ -109,7 +109,7 @@ def serve(place: Path, stack: ExitStack) -> int:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     policies = [str(place / f"adult{number}.yaml") for number in range(HOLDERS)]
-    command = [sys.executable, "-m", "pinq.cli", "serve", *policies, "--port", str(port), "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "pinq.cli.main", "serve", *policies, "--port", str(port), "--host", "127.0.0.1"]
     command += ["--tls-cert", str(place / "cert.pem"), "--tls-key", str(place / "key.pem")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(process.wait)

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from miners.budget.noise import count_scale
+from miners.budget.schedule import spread
 from miners.distances.arithmetic import symmetric_uncertainty
-from miners.noise import count_scale
-from miners.schedule import spread
-from pinq.crosses import AnyCross
-from pinq.epsilon import exact
-from pinq.schema import Schema
-from pinq.scores import MutualInformation
-from pinq.specs import Cuts, Values, bind
+from pinq.public.crosses import AnyCross
+from pinq.public.epsilon import exact
+from pinq.public.schema import Schema
+from pinq.public.scores import MutualInformation
+from pinq.public.specs import Cuts, Values, bind
 
 if TYPE_CHECKING:
-    from pinq.queryable import PrivateQueryable
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["METHODS", "ContextTask", "NoisyTable", "ask_tables", "mean_context", "predominant_context", "select"]
 

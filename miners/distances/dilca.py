@@ -14,26 +14,26 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from miners.base import plain, public_schema, read_stored, require_budget, whole_number
+from miners.budget.noise import count_scale
+from miners.budget.plan import Plan, PlanLine, rows_text
+from miners.budget.schedule import spread
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
 from miners.distances.context import METHODS, ContextTask, ask_tables, select
+from miners.estimator import plain, public_schema, read_stored, require_budget, whole_number
 from miners.fitted.route import encode
-from miners.noise import count_scale
-from miners.plan import Plan, PlanLine, rows_text
-from miners.schedule import spread
-from miners.trees.candidates import multiway_splits
-from pinq.accuracy import standard_deviation
-from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError
-from pinq.schema import Numeric, Schema, closest, text_of
-from pinq.scores import ENTROPY_BITS, MutualInformation
-from pinq.specs import MAX_PARTS, bind
+from pinq.public.accuracy import standard_deviation
+from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.schema import Numeric, Schema, closest, text_of
+from pinq.public.scores import ENTROPY_BITS, MutualInformation
+from pinq.public.specs import MAX_PARTS, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pinq.queryable import PrivateQueryable
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["DPDilca"]
 

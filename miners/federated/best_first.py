@@ -20,15 +20,15 @@ from typing import Protocol
 
 import numpy as np
 
+from miners.budget.schedule import spread
 from miners.federated.buds import Bud, Seen, Task, Wanted, ask_choices, ask_counts, ask_leaves, branch, gather, pooled
 from miners.federated.federation import FederatedParts, Tally
 from miners.federated.splitting import SplitSet
 from miners.fitted.node import Split
-from miners.schedule import spread
-from miners.trees.criteria import promise
-from pinq.epsilon import NANO, exact
-from pinq.scores import Score
-from pinq.specs import bind
+from miners.growth.criteria import promise
+from pinq.public.epsilon import NANO, exact
+from pinq.public.scores import Score
+from pinq.public.specs import bind
 
 __all__ = ["BestFirst", "Judged", "LocalChoice", "NoisyCounts", "grow_best_first"]
 

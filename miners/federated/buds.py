@@ -20,11 +20,11 @@ import numpy as np
 
 from miners.federated.federation import FederatedParts, Federation, Question, Tally
 from miners.fitted.node import Split
-from miners.trees.candidates import parts_at_once
-from miners.trees.growth import Sprout
-from pinq.schema import Schema
-from pinq.scores import Score
-from pinq.specs import MAX_PARTS, Values, bind
+from miners.growth.candidates import parts_at_once
+from miners.growth.frontier import Sprout
+from pinq.public.schema import Schema
+from pinq.public.scores import Score
+from pinq.public.specs import MAX_PARTS, Values, bind
 
 __all__ = ["Bud", "Seen", "Task", "Wanted", "ask_choices", "ask_counts", "ask_leaves", "branch", "gather", "pooled", "sprouts_of"]
 

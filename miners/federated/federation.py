@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_a
 
 import numpy as np
 
-from miners.noise import count_scale, count_variance
-from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from miners.budget.noise import count_scale, count_variance
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
-from pinq.schema import Categorical, Numeric, Schema, closest
+from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.schema import Categorical, Numeric, Schema, closest
 
 if TYPE_CHECKING:
-    from pinq.queryable import Budget, Parts, PrivateQueryable
+    from pinq.analyst.queryable import Budget, Parts, PrivateQueryable
 
 __all__ = ["Dropped", "FederatedParts", "Federation", "HolderFailed", "Question", "Rule", "Tally", "spent_text"]
 

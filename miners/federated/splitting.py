@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from miners.trees.candidates import attribute_names, equal_width
+from miners.growth.candidates import attribute_names, equal_width
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Axis, Cuts, Groups, Values, bind
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Axis, Cuts, Groups, Values, bind
 
 __all__ = ["THRESHOLDS", "SplitSet", "first_codes", "splitting_functions"]
 

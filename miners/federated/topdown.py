@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from miners.base import TreeClassifier, public_schema, require_budget, whole_number
+from miners.budget.plan import Plan, PlanLine
+from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
 from miners.federated.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
 from miners.federated.buds import Bud, Task, sprouts_of
 from miners.federated.federation import Dropped, Federation, HolderFailed, spent_text
 from miners.federated.splitting import splitting_functions
 from miners.federated.turns import Turns, dealt_losses, grow_in_turns
 from miners.fitted.tree import Tree
-from miners.plan import Plan, PlanLine
-from miners.trees.candidates import attribute_names, families, levels_carried
-from miners.trees.criteria import CRITERIA, blur, require_criterion
+from miners.growth.candidates import attribute_names, families, levels_carried
+from miners.growth.criteria import CRITERIA, blur, require_criterion
+from miners.growth.harvest import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
-from miners.trees.greedy import many, noise_of
-from miners.trees.harvest import estimated_nodes
-from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from miners.trees.tree_miner import many, noise_of
 from pinq.errors import PinqError, QueryError
-from pinq.schema import Numeric, Schema, closest
-from pinq.scores import Score
+from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.schema import Numeric, Schema, closest
+from pinq.public.scores import Score
 
 if TYPE_CHECKING:
-    from pinq.queryable import PrivateQueryable
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["Card", "DPTopDown"]
 

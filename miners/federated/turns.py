@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from miners.budget.schedule import spread
 from miners.federated.buds import Bud, Task, ask_choices, ask_leaves, branch, gather
-from miners.schedule import spread
-from pinq.epsilon import NANO, exact
-from pinq.scores import Score
+from pinq.public.epsilon import NANO, exact
+from pinq.public.scores import Score
 
 __all__ = ["Turns", "deal", "dealt_losses", "grow_in_turns"]
 

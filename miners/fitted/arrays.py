@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from miners.fitted.node import Node
-from pinq.schema import Categorical, Numeric, Schema, Value
-from pinq.specs import Axis, bind
+from pinq.public.schema import Categorical, Numeric, Schema, Value
+from pinq.public.specs import Axis, bind
 
 __all__ = ["CATEGORICAL", "LEAF", "NUMERIC", "BinaryArrays", "TreeArrays", "to_arrays"]
 

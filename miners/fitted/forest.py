@@ -16,7 +16,7 @@ from miners.fitted.json_form import read_json
 from miners.fitted.route import encode
 from miners.fitted.tree import Tree, as_array, length, said
 from pinq.errors import QueryError
-from pinq.schema import Schema, Value
+from pinq.public.schema import Schema, Value
 
 __all__ = ["Forest"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from miners.fitted.node import Node, Split
 from pinq.errors import QueryError
-from pinq.specs import Cuts, Groups, Values
+from pinq.public.specs import Cuts, Groups, Values
 
 __all__ = ["node_in", "node_out", "read_json"]
 

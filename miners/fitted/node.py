@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from pinq.accuracy import laplace_interval, standard_deviation
 from pinq.errors import QueryError
-from pinq.specs import Cuts, Groups, Values
+from pinq.public.accuracy import laplace_interval, standard_deviation
+from pinq.public.specs import Cuts, Groups, Values
 
 __all__ = ["Node", "Split"]
 
@@ -25,7 +25,7 @@ class Node:
         split: The spec by which it is split; None at a leaf.
         children: Positions of its children in the tree's ``nodes``, in the order of the split's parts; empty at a leaf.
         size: Noisy number of rows, as released (it may be negative); None where it was not asked.
-        size_scale: Scale of the noise in ``size``; see ``miners.noise``.
+        size_scale: Scale of the noise in ``size``; see ``miners.budget.noise``.
         counts: Noisy rows of each class, as released or estimated; of an inner node by default the sums over its children. Where the target is
             numeric, each row counts in parts for its two ends, by how near it is to each: the mean lies between them in proportion.
         counts_scale: Scale of the noise in each of ``counts`` as released; None where they are sums or estimates.

@@ -10,8 +10,8 @@ import numpy as np
 
 from miners.fitted.node import Node
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema, closest
-from pinq.specs import Axis, bind
+from pinq.public.schema import Categorical, Numeric, Schema, closest
+from pinq.public.specs import Axis, bind
 
 __all__ = ["Router", "encode", "encode_values"]
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from miners.fitted.node import Node
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema, text_of
-from pinq.specs import Groups, bind
+from pinq.public.schema import Categorical, Numeric, Schema, text_of
+from pinq.public.specs import Groups, bind
 
 __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
 

@@ -28,8 +28,8 @@ from miners.fitted.route import Router, encode
 from miners.fitted.sketch import Sketch, sketch
 from miners.fitted.view import MOST_LINES_OF_HTML, html, text
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Schema, Value
-from pinq.specs import Cuts, Groups, Values, bind
+from pinq.public.schema import Categorical, Schema, Value
+from pinq.public.specs import Cuts, Groups, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from miners.secure.arithmetic import Arithmetic
 from miners.secure.histogram import noisy_sum_bits, noisy_sums
 from miners.secure.task import Holding, Task
 from miners.secure.together import OwnRows, SecureFederation
-from pinq.epsilon import NANO, exact
 from pinq.errors import SessionError
+from pinq.public.epsilon import NANO, exact
 
 if TYPE_CHECKING:
     from miners.federated.topdown import DPTopDown

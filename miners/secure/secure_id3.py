@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from miners.base import TreeClassifier, whole_number
+from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.tree import as_array
 from miners.secure.local import free_ports, run_processes, run_simulation
 from miners.secure.mpyc_runtime import field_bits
 from miners.secure.protocols import Outcome
 from miners.secure.session import MOST_ROWS, Member, Session
 from miners.secure.task import hold
-from pinq.epsilon import exact, show, to_nano
 from pinq.errors import QueryError
-from pinq.schema import Schema
+from pinq.public.epsilon import exact, show, to_nano
+from pinq.public.schema import Schema
 
 __all__ = ["SecureID3", "SecurePlan"]
 

@@ -22,9 +22,9 @@ from miners.secure.rules import Budget, Exact, Noisy, Rule
 from miners.secure.secret_tree import require_paths
 from miners.secure.sources import require_records
 from miners.secure.task import Task
-from pinq.epsilon import exact, to_nano
 from pinq.errors import QueryError, SessionError
-from pinq.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
+from pinq.public.epsilon import exact, to_nano
+from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
 
 __all__ = ["MOST_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
 

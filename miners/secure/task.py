@@ -14,10 +14,10 @@ from miners.federated.splitting import splitting_functions
 from miners.fitted.node import Node
 from miners.fitted.route import encode
 from miners.fitted.tree import Tree
-from miners.trees.candidates import multiway_splits
+from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError
-from pinq.schema import Schema
-from pinq.specs import Cuts, Values, bind
+from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Values, bind
 
 __all__ = ["Branch", "Holding", "Task", "hold", "to_tree"]
 
@@ -40,7 +40,7 @@ class Task:
 
     @classmethod
     def of(cls, schema: Schema, target: str, rows: Sequence[int], attributes: Sequence[str] | None = None, cuts: Mapping[str, Any] | None = None) -> Task:
-        """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.trees.candidates.multiway_splits``."""
+        """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.growth.candidates.multiway_splits``."""
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 

@@ -7,7 +7,7 @@ same questions in the same order; each counts its own rows and shares those coun
 Privacy:
     Claim: the rows of every party lose at most ``limit``, what its own ledger was charged, to everybody outside and to any ``colluding`` parties together.
     Why: all that is opened are noisy sums (``miners.secure.histogram``), each at its question's loss over the schema's distance. What they cost together is
-    the ledger's own recursion (``pinq.composition``), and a party that would pass its limit refuses before anything is shared. Which question comes next
+    the ledger's own recursion (``pinq.ledger.composition``), and a party that would pass its limit refuses before anything is shared. Which question comes next
     follows from what was opened.
     Held by: tests/unit/test_secure_topdown.py, tests/privacy/test_secure_noise.py.
 """
@@ -29,14 +29,14 @@ from miners.fitted.route import encode
 from miners.secure.histogram import simulate_noisy_sums
 from miners.secure.mpyc_runtime import threshold_of
 from miners.secure.task import Holding, Task
-from pinq.composition import Costs, Demand
-from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.analyst.queryable import Budget, PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Part, PartSet
-from pinq.queries import Asked, Preview, Request
-from pinq.queryable import Budget, PrivateQueryable
-from pinq.schema import Schema
-from pinq.specs import Partition, bind
+from pinq.ledger.composition import Costs, Demand
+from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.parts import Part, PartSet
+from pinq.public.queries import Asked, Preview, Request
+from pinq.public.schema import Schema
+from pinq.public.specs import Partition, bind
 
 __all__ = ["OwnRows", "SecureFederation"]
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from miners.budget.plan import PlanLine
+from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
-from miners.plan import PlanLine
-from miners.schedule import Schedule
-from miners.trees.candidates import attribute_names, choose_in_pieces, families, levels_carried
-from miners.trees.criteria import CRITERIA, blur
-from miners.trees.greedy import GreedyTree, Recipe, Variant, many
-from miners.trees.growth import Level, Rules
-from pinq.epsilon import Loss
+from miners.growth.candidates import attribute_names, choose_in_pieces, families, levels_carried
+from miners.growth.criteria import CRITERIA, blur
+from miners.growth.frontier import Level, Rules
+from miners.trees.tree_miner import GreedyTree, Recipe, Variant, many
 from pinq.errors import QueryError
-from pinq.schema import Numeric, Schema
-from pinq.specs import AnyCut, Family, Values
+from pinq.public.epsilon import Loss
+from pinq.public.schema import Numeric, Schema
+from pinq.public.specs import AnyCut, Family, Values
 
 __all__ = ["LEAF_SHARE", "DiffPC45"]
 
@@ -62,7 +62,7 @@ class DiffPC45(GreedyTree):
         counts in place of Algorithm 3; class shares that lean on the parent's as far as noise demands. Trade-offs that measured better: "gini", two
         groups of values, fixed depth without a stop test, a sixth of epsilon for the leaves.
         "paper" selects by the textbook exponential mechanism with its factor 2 and calibrates counts by Algorithm 3.
-        Subtrees are pruned to leaves, not raised: see ``miners.trees.pruning``.
+        Subtrees are pruned to leaves, not raised: see ``miners.growth.pruning``.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.3, 4.4, Algorithm 3; Quinlan 1993, "C4.5".

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from miners.budget.plan import PlanLine
+from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
-from miners.plan import PlanLine
-from miners.schedule import Schedule
-from miners.trees.candidates import choose_in_pieces, multiway_splits
-from miners.trees.criteria import CRITERIA, blur
-from miners.trees.greedy import Candidate, GreedyTree, Recipe, Variant, many
-from miners.trees.growth import Level, Rules, Sprout
-from pinq.epsilon import Loss
-from pinq.schema import Schema
+from miners.growth.candidates import choose_in_pieces, multiway_splits
+from miners.growth.criteria import CRITERIA, blur
+from miners.growth.frontier import Level, Rules, Sprout
+from miners.trees.tree_miner import Candidate, GreedyTree, Recipe, Variant, many
+from pinq.public.epsilon import Loss
+from pinq.public.schema import Schema
 
 __all__ = ["DiffPID3", "multiway_facts", "multiway_rules"]
 

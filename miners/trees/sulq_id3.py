@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from miners.budget.noise import count_scale, count_variance
+from miners.budget.plan import PlanLine
+from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
-from miners.noise import count_scale, count_variance
-from miners.plan import PlanLine
-from miners.schedule import Schedule
-from miners.trees.candidates import multiway_splits
-from miners.trees.criteria import CRITERIA, gain
+from miners.growth.candidates import multiway_splits
+from miners.growth.criteria import CRITERIA, gain
+from miners.growth.frontier import Level, Rules
 from miners.trees.diffp_id3 import multiway_facts, multiway_rules
-from miners.trees.greedy import Candidate, GreedyTree, Recipe, Variant, many, noise_of
-from miners.trees.growth import Level, Rules
-from pinq.epsilon import Loss
-from pinq.schema import Schema
-from pinq.specs import Values
+from miners.trees.tree_miner import Candidate, GreedyTree, Recipe, Variant, many, noise_of
+from pinq.public.epsilon import Loss
+from pinq.public.schema import Schema
+from pinq.public.specs import Values
 
 __all__ = ["SuLQID3"]
 

@@ -17,9 +17,9 @@ import numpy as np
 from pinq.engine.sql import axis_expression, part_expression, unsigned
 from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import InternalError
-from pinq.parts import Block, Part, PartSet
-from pinq.schema import Schema
-from pinq.specs import Axis, Partition
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis, Partition
 
 __all__ = ["DuckDBEngine"]
 

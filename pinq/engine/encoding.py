@@ -23,8 +23,8 @@ import pyarrow as pa
 from pinq.engine.duckdb import DuckDBEngine
 from pinq.engine.sql import unsigned
 from pinq.errors import PolicyError
-from pinq.policy import DatabaseTable, Policy
-from pinq.schema import Categorical, Numeric, closest
+from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.schema import Categorical, Numeric, closest
 
 __all__ = ["EncodingReport", "open_engine", "read_columns"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from pinq.parts import Block, Part, PartSet
-from pinq.specs import Axis, Partition
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.specs import Axis, Partition
 
 __all__ = ["axis_expression", "part_expression", "unsigned"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinq.specs import Axis
+from pinq.public.specs import Axis
 
 __all__ = ["ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
 

@@ -14,16 +14,16 @@ from starlette.responses import Response
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
+from pinq.public.wire import PROTOCOL, Health
+from pinq.server.api.gate import Gate, failure
+from pinq.server.api.limits import Settings
+from pinq.server.api.openapi import describe
+from pinq.server.api.routes import router
 from pinq.server.datasets import Datasets
-from pinq.server.gate import Gate, failure
-from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
-from pinq.server.login import Login
-from pinq.server.openapi import describe
-from pinq.server.page import create_page
-from pinq.server.routes import router
-from pinq.server.views import PATH
-from pinq.wire import PROTOCOL, Health
+from pinq.server.page.login import Login
+from pinq.server.page.routes import create_page
+from pinq.server.page.views import PATH
 
 __all__ = ["create_app"]
 

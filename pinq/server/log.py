@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pinq.grants import now
+from pinq.ledger.grants import now
 
 __all__ = ["RequestLog"]
 

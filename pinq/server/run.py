@@ -16,8 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from pinq.errors import PolicyError
-from pinq.server.connections import connections
-from pinq.server.limits import Settings
+from pinq.server.api.connections import connections
+from pinq.server.api.limits import Settings
 
 __all__ = ["Config", "require_secure", "serve"]
 

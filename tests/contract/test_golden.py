@@ -17,8 +17,8 @@ import pytest
 
 import miners
 import pinq
-from pinq.ledger import Ledger
-from pinq.queries import Answer, Request
+from pinq.ledger.log import Ledger
+from pinq.public.queries import Answer, Request
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "golden"

@@ -15,10 +15,10 @@ import pytest
 import pinq
 from miners.secure import Member, Session
 from pinq import errors
-from pinq.local import open_ledger
-from pinq.policy import DatabaseTable, Policy
-from pinq.schema import Categorical, Numeric, PrivacyUnit
-from pinq.wire import STATUSES
+from pinq.provider.local import open_ledger
+from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit
+from pinq.public.wire import STATUSES
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,8 +43,8 @@ def test_the_readmes_python_runs(project: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
-    assert names["tree"].cost_ == pinq.epsilon.exact(5 * 10**8)
-    assert names["h"].budget.spent == pinq.epsilon.exact(8 * 10**8)
+    assert names["tree"].cost_ == pinq.public.epsilon.exact(5 * 10**8)
+    assert names["h"].budget.spent == pinq.public.epsilon.exact(8 * 10**8)
 
 
 def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_page_on_distances_runs(project: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "dilca.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(compile(block, "dilca.md", "exec"), names)
-    assert names["miner"].cost_ == names["h"].budget.spent == pinq.epsilon.exact(5 * 10**8)
+    assert names["miner"].cost_ == names["h"].budget.spent == pinq.public.epsilon.exact(5 * 10**8)
 
 
 def test_the_page_on_secure_computation_runs(project: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_readmes_commands_exist() -> None:
         words = line.split("#")[0].split()
         command = " ".join(words[:2]) if words[0] == "secure" else words[0]
         if command not in helps:
-            done = subprocess.run([sys.executable, "-m", "pinq.cli", *command.split(), "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""})
+            done = subprocess.run([sys.executable, "-m", "pinq.cli.main", *command.split(), "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""})
             helps[command] = done.stdout
         for option in (word for word in words if word.startswith("-")):
             assert option in helps[command], line

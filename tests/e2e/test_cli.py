@@ -18,8 +18,8 @@ import yaml
 from typer.testing import CliRunner
 
 import pinq
-from pinq.cli import app
-from pinq.cli_base import OPTIONS
+from pinq.cli.base import OPTIONS
+from pinq.cli.main import app
 from pinq.errors import PinqError
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "名前 ünïcode", "age:30"]
@@ -63,7 +63,7 @@ def run(*words: object) -> Any:
 def process(*words: object, **settings: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", **settings}
-    command = [sys.executable, "-m", "pinq.cli", *map(str, words)]
+    command = [sys.executable, "-m", "pinq.cli.main", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=120, check=False)
 
 
@@ -151,7 +151,7 @@ class TestHelp:
 
     def test_help_loads_nothing_heavy(self) -> None:
         code = (
-            "import sys; from pinq.cli import app; app(['--help'], standalone_mode=False)\n"
+            "import sys; from pinq.cli.main import app; app(['--help'], standalone_mode=False)\n"
             "print(sorted({'duckdb', 'opendp', 'sqlalchemy', 'pandas', 'numpy', 'pydantic'} & set(sys.modules)))"
         )
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -340,7 +340,7 @@ class TestUnexpected:
         def burst(*_: object, **__: object) -> None:
             raise ValueError(SECRET)
 
-        monkeypatch.setattr("pinq.provider.show", burst)
+        monkeypatch.setattr("pinq.provider.grants.show", burst)
         result = run("show", policy)
         failed(result, "Something unexpected went wrong (ValueError). Please report it;")
         assert SECRET not in result.output
@@ -349,7 +349,7 @@ class TestUnexpected:
         def burst(*_: object, **__: object) -> None:
             raise PinqError("\x1b]0;title\x07 [red]x[/red]\u202e")
 
-        monkeypatch.setattr("pinq.provider.show", burst)
+        monkeypatch.setattr("pinq.provider.grants.show", burst)
         assert run("show", policy).stderr == "Error: \\x1b]0;title\\x07 [red]x[/red]\\u202e\n"
 
     @pytest.mark.parametrize("log", [False, True])
@@ -358,7 +358,7 @@ class TestUnexpected:
             "import sys; from pinq.engine import DuckDBEngine\n"
             f"def burst(*a, **k): raise ValueError({SECRET!r})\n"
             "DuckDBEngine.tabulate = burst\n"
-            "from pinq.cli import main; sys.argv[0] = 'pinq'; main()"
+            "from pinq.cli.main import main; sys.argv[0] = 'pinq'; main()"
         )
         environment = {**os.environ, **({"PINQ_LOG": str(tmp_path / "pinq.log")} if log else {})}
         words = ["query", str(policy), "--analyst", "ana", "count", "--epsilon", "1"]
@@ -377,7 +377,7 @@ class TestUnexpected:
         assert (found.returncode, found.stderr) == (1, "Error: /nonexistent/pinq.log: No such file or directory.\n")
 
     def test_a_closed_pipe_is_no_error(self, policy: Path) -> None:
-        command = f"{sys.executable} -m pinq.cli audit {policy} --html | head -c 10"
+        command = f"{sys.executable} -m pinq.cli.main audit {policy} --html | head -c 10"
         found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert (found.stdout, found.stderr) == ("<!doctype ", "")
 

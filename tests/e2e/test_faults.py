@@ -32,17 +32,17 @@ from handles import engine_of, ledger_of
 import pinq
 from miners import DiffPID3
 from pinq import AnyCut, BudgetExceeded, ClassCount, Cuts, EngineError, Gini, Groups, LedgerError, NotAuthorised, Parts, PolicyError, QueryError, Shards, Values
+from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
-from pinq.epsilon import NANO, to_nano
-from pinq.grants import now
-from pinq.ledger import Ledger
-from pinq.local import open_ledger
-from pinq.mechanisms import choose, laplace
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy, load_policy
-from pinq.queries import Request
-from pinq.specs import bind
+from pinq.ledger.grants import now
+from pinq.ledger.log import Ledger
+from pinq.provider.local import open_ledger
+from pinq.public.epsilon import NANO, to_nano
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy, load_policy
+from pinq.public.queries import Request
+from pinq.public.specs import bind
 
 NOT_LOSSES = [math.nan, math.inf, -math.inf, 0, -0.1, -1, "nan", "inf", "-1", Decimal("NaN"), np.float64("nan"), None, True, 1e300, 10**7]
 ENGINE_ERROR = (
@@ -98,8 +98,8 @@ def test_losses_are_checked_without_assertions(tmp_path: Path) -> None:
     program = """
 import math, pathlib, sys
 import pandas as pd, pinq
-from pinq.epsilon import to_nano
-from pinq.local import open_ledger
+from pinq.public.epsilon import to_nano
+from pinq.provider.local import open_ledger
 assert False, "assertions are on"
 policy = pinq.Policy(dataset="o", cap=10, max_rows=10, columns={"s": {"type": "categorical", "values": ["f"]}}, folder=pathlib.Path(sys.argv[1]))
 open_ledger(policy).grant("ana", to_nano(1))
@@ -270,7 +270,7 @@ def test_a_failure_in_the_noise_is_an_engine_failure_too(granted: Callable[..., 
     def fail(*_: Any) -> Any:
         raise ValueError("the true count is 40")
 
-    monkeypatch.setattr("pinq.curator.laplace", fail)
+    monkeypatch.setattr("pinq.curator.monitor.laplace", fail)
     with pytest.raises(EngineError, match="^" + re.escape(ENGINE_ERROR) + "$"):
         handle.noisy_count(epsilon=0.1)
     assert handle.budget.spent == Fraction(1, 10)
@@ -473,7 +473,7 @@ def test_noise_is_fresh_after_a_fork() -> None:
 import os
 from fractions import Fraction
 import numpy as np
-from pinq.mechanisms import Weighted, choose, choose_weighted, laplace
+from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace
 
 def draw():
     noise = laplace(np.zeros(40, dtype=np.int64), 1000, Fraction(1)).tolist()

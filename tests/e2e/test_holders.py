@@ -17,7 +17,7 @@ from servers import Certificate, Server, people, publish, serving, token_of
 import pinq
 from miners import DPTopDown, Federation
 from miners.federated.federation import HolderFailed
-from pinq.local import open_ledger
+from pinq.provider.local import open_ledger
 
 COORDINATOR = """
 import sys, time, pinq

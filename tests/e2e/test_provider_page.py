@@ -11,9 +11,9 @@ from browser import CHROMIUM, Browser, browsing
 from servers import Certificate, Server, publish, serving, token_of
 
 import pinq
-from pinq import provider
-from pinq.grants import Terms
-from pinq.server.login import write_password_file
+from pinq.ledger.grants import Terms
+from pinq.provider import grants as provider
+from pinq.server.page.login import write_password_file
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM, so the provider's page was not tried in a browser: apt-get install chromium")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from pinq.epsilon import to_nano
-from pinq.local import open_ledger
-from pinq.policy import Policy, load_policy
+from pinq.provider.local import open_ledger
+from pinq.public.epsilon import to_nano
+from pinq.public.policy import Policy, load_policy
 
 PROCESSES = 8
 

@@ -13,11 +13,11 @@ import pytest
 from miners import Tree
 from miners.secure.plain import plain_id3
 from miners.secure.task import Holding, hold, to_tree
-from pinq.audit import audit
-from pinq.epsilon import exact
 from pinq.errors import BudgetExceeded
-from pinq.provider import show
-from pinq.secure import join
+from pinq.provider.grants import show
+from pinq.provider.report.audit import audit
+from pinq.provider.secure import join
+from pinq.public.epsilon import exact
 from tests.parties import NAMES, Consortium
 
 # The command, but killed at a certain point: a signal from here could come too late.
@@ -31,7 +31,7 @@ def dying(text, **how):
         os.kill(os.getpid(), signal.SIGKILL)
 
 typer.echo = dying
-from pinq.cli import main
+from pinq.cli.main import main
 main()
 """
 

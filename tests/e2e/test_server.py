@@ -27,11 +27,11 @@ from typer.testing import CliRunner
 import pinq
 from miners import DiffPID3
 from pinq import Gini, Values
-from pinq.cli import app
-from pinq.local import open_ledger
-from pinq.queries import Request
-from pinq.server.routes import coarse
-from pinq.wire import PROTOCOL_HEADER, SCHEMA_HEADER
+from pinq.cli.main import app
+from pinq.provider.local import open_ledger
+from pinq.public.queries import Request
+from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
+from pinq.server.api.routes import coarse
 
 HOSTILE = '"; drop table events; --'
 WEIRD = {
@@ -377,7 +377,7 @@ def test_too_much_is_refused(server: Server, policy: Path) -> None:
 
 def test_terms_of_a_grant(server: Server, policy: Path) -> None:
     """Columns, verbs, size and pace that a grant does not allow are refused on both sides of the wall, logged, and can be changed at once."""
-    token = token_of(policy, "terms", 10, terms=pinq.provider.make_terms(policy, max_epsilon_per_query="0.5", columns=["sex", "income"], verbs=["count", "choose"], queries_per_minute=3))
+    token = token_of(policy, "terms", 10, terms=pinq.provider.grants.make_terms(policy, max_epsilon_per_query="0.5", columns=["sex", "income"], verbs=["count", "choose"], queries_per_minute=3))
     with pinq.connect(server.url(), token=token, timeout=2, **server.words()) as far, pinq.open(policy, analyst="terms") as near:
         for handle in (far, near):
             with pytest.raises(pinq.NotAllowed, match=r"does not allow the column job; it allows sex, income\. Nothing was spent"):

@@ -26,8 +26,8 @@ from hypothesis.errors import Unsatisfiable
 from servers import COLUMNS, Server, people, publish, serving, token_of
 
 import pinq
-from pinq.local import open_ledger
-from pinq.queries import Answer
+from pinq.provider.local import open_ledger
+from pinq.public.queries import Answer
 
 MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000
 VARIANTS = 9

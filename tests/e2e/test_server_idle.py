@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from servers import Certificate
 
-from pinq.server.limits import Settings
+from pinq.server.api.limits import Settings
 from pinq.server.run import Config
 
 REQUEST = b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n"

@@ -15,10 +15,10 @@ import pytest
 from servers import Server, pinq_command, publish, serving, token_of
 
 import pinq
+from pinq.analyst.tokens import PREFIX, digest, find_token, new_token
 from pinq.errors import NotAuthorised, QueryError
-from pinq.grants import now
-from pinq.local import open_ledger
-from pinq.tokens import PREFIX, digest, find_token, new_token
+from pinq.ledger.grants import now
+from pinq.provider.local import open_ledger
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import pytest
 
 from miners import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from miners.fitted.tree import Tree
-from miners.trees.growth import grow
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import simulate
-from pinq.specs import Values
-from pinq.testing import epsilon_lower_bound
+from miners.growth.frontier import grow
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Values
 
 ALMOST_NEVER = 1e-7
 EPSILON = Fraction(1, 10)

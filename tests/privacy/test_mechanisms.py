@@ -23,17 +23,17 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-import pinq.mechanisms
-from pinq.accuracy import laplace_interval
-from pinq.crosses import AnyCross
-from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.schema import Schema
-from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.selection import Selection
-from pinq.specs import AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
-from pinq.testing import epsilon_lower_bound
+import pinq.curator.mechanisms
+from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
+from pinq.curator.selection import Selection
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.accuracy import laplace_interval
+from pinq.public.crosses import AnyCross
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.schema import Schema
+from pinq.public.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
 
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
@@ -42,11 +42,11 @@ WEAK = Fraction(7, 10)
 @pytest.fixture
 def weak(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes all noise 30 % too small: the scale of noise and of noisy max, and the span of the weighted choice."""
-    right_scale, right_choice = pinq.mechanisms.scale_of, pinq.mechanisms.choose_weighted
+    right_scale, right_choice = pinq.curator.mechanisms.scale_of, pinq.curator.mechanisms.choose_weighted
 
     def weaken() -> None:
-        monkeypatch.setattr(pinq.mechanisms, "scale_of", lambda sensitivity, epsilon: right_scale(sensitivity, epsilon / WEAK))
-        monkeypatch.setattr("pinq.selection.choose_weighted", lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK))
+        monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, epsilon: right_scale(sensitivity, epsilon / WEAK))
+        monkeypatch.setattr("pinq.curator.selection.choose_weighted", lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK))
 
     return weaken
 
@@ -232,8 +232,8 @@ def test_the_slow_path_agrees_with_the_fast_one(one: Weighted) -> None:
         decided = 0
         for _ in range(400):
             drawn = secrets.randbits(64)
-            fast = pinq.mechanisms._by_doubles(one, best, eta, drawn)
-            slow = pinq.mechanisms._by_decimals(one, best, eta, drawn, 64, 50)
+            fast = pinq.curator.mechanisms._by_doubles(one, best, eta, drawn)
+            slow = pinq.curator.mechanisms._by_decimals(one, best, eta, drawn, 64, 50)
             assert slow is not None
             assert fast in (None, slow)
             decided += fast is not None
@@ -243,7 +243,7 @@ def test_the_slow_path_agrees_with_the_fast_one(one: Weighted) -> None:
 @pytest.mark.parametrize("one", WEIGHTED, ids=range(len(WEIGHTED)))
 def test_the_slow_path_alone_has_the_same_law(one: Weighted, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the doubles switched off the choice follows the same law."""
-    monkeypatch.setattr(pinq.mechanisms, "_by_doubles", lambda *_: None)
+    monkeypatch.setattr(pinq.curator.mechanisms, "_by_doubles", lambda *_: None)
     drawn = np.array([choose_weighted(one, 3, Fraction(3, 2))[0] for _ in range(2500)])
     law_is(drawn, weighted_law(one, 0.5))
 
@@ -252,10 +252,10 @@ def test_a_draw_next_to_a_boundary_is_decided_exactly() -> None:
     """Two equal runs part at one half: draws that touch it are undecided in doubles, and settled by more bits."""
     one, half = weighted([0, 0], [1, 1], [1, 1]), 2**63
     for drawn in (half - 1, half):
-        assert pinq.mechanisms._by_doubles(one, 0, Fraction(1), drawn) is None
-    assert pinq.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) - 2**66, 128, 50) == 0
-    assert pinq.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) + 2**66, 128, 50) == 1
-    assert pinq.mechanisms._by_decimals(one, 0, Fraction(1), half << 64, 128, 50) is None
+        assert pinq.curator.mechanisms._by_doubles(one, 0, Fraction(1), drawn) is None
+    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) - 2**66, 128, 50) == 0
+    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) + 2**66, 128, 50) == 1
+    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), half << 64, 128, 50) is None
 
 
 def test_the_doubles_never_err() -> None:
@@ -268,8 +268,8 @@ def test_the_doubles_never_err() -> None:
         best = int(one.scores[one.members > 0].max())
         for _ in range(10):
             drawn = secrets.randbits(64)
-            fast = pinq.mechanisms._by_doubles(one, best, eta, drawn)
-            assert fast in (None, pinq.mechanisms._by_decimals(one, best, eta, drawn, 64, 60))
+            fast = pinq.curator.mechanisms._by_doubles(one, best, eta, drawn)
+            assert fast in (None, pinq.curator.mechanisms._by_decimals(one, best, eta, drawn, 64, 60))
 
 
 def test_decimal_settings_of_the_caller_do_not_matter() -> None:
@@ -278,8 +278,8 @@ def test_decimal_settings_of_the_caller_do_not_matter() -> None:
     with decimal.localcontext() as context:
         context.prec = 3
         drawn = [secrets.randbits(64) for _ in range(100)]
-        rough = [pinq.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
-    assert rough == [pinq.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
+        rough = [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
+    assert rough == [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
 
 
 # The exponential mechanism loses its epsilon only in the limit of a rare candidate. The score of the rare run (2 % of the mass)
@@ -289,9 +289,9 @@ RARE = weighted([0, 0], [1, 49], [50, 50]), weighted([0, -3], [1, 49], [50, 50])
 
 def test_a_weighted_choice_loses_its_epsilon(weak: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A rare candidate stays where all others fall: the loss is close to epsilon, and not more."""
-    import pinq.selection
+    import pinq.curator.selection
 
-    mechanism = lambda one, runs: [pinq.selection.choose_weighted(one, 3, Fraction(2))[0] for _ in range(runs)]  # noqa: E731
+    mechanism = lambda one, runs: [pinq.curator.selection.choose_weighted(one, 3, Fraction(2))[0] for _ in range(runs)]  # noqa: E731
     holds_and_would_fail(mechanism, *RARE, epsilon=2, runs=48_000, weaken=weak)
 
 
@@ -336,7 +336,7 @@ def loses_exactly(score: Any, schema: Schema, candidates: list[Any], table: list
     parts = PartSet([Block(Part())])
     selection = Selection(schema, parts, score, [candidates] if candidates else [], (0,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pinq.selection.choose", lambda *given: handed.append(given) or 0)
+        patch.setattr("pinq.curator.selection.choose", lambda *given: handed.append(given) or 0)
         for tables in (table, neighbour):
             selection.choose([np.array([one]) for one in tables], epsilon)
     for weaker, fails in ((Fraction(1), False), (WEAK, True)):
@@ -503,7 +503,7 @@ def test_sparse_and_dense_cuts_have_one_law(in_memory: Any, monkeypatch: pytest.
     scores = [int(score.of(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]), schema)) for cut in range(1, 40)]
     alone = int(table.sum(axis=0).max())
     weight = np.append(np.exp(np.array(scores) - float(max(scores))) / 39, math.exp(alone - max(scores)))
-    monkeypatch.setattr("pinq.selection.DENSE_CODES", 4)
+    monkeypatch.setattr("pinq.curator.selection.DENSE_CODES", 4)
     parts = in_memory(10**6, policy=policy, data=frame).partition(Values("part"))
     drawn = [one for _ in range(6) for one in parts.exp_mech([AnyCut("x"), Values("g")], score=score, epsilon=epsilon)]
     candidates = [Cuts("x", (float(cut),)) for cut in range(1, 40)] + [Values("g")]

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from miners.noise import count_variance
+from miners.budget.noise import count_variance
 from miners.secure import SecureFederation, noise
 from miners.secure.arithmetic import Arithmetic
 from miners.secure.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
@@ -28,8 +28,8 @@ from miners.secure.noise import own_share
 from miners.secure.rules import Budget, Noisy
 from miners.secure.task import Task
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts
 
 LEVEL = 1e-6
 DRAWS = 6_000

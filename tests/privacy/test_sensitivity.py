@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinq.schema import Schema
-from pinq.scores import GINI_UNIT, AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, monotone_step_table
-from pinq.testing import epsilon_lower_bound, search_sensitivity, small_tables
+from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
+from pinq.public.schema import Schema
+from pinq.public.scores import GINI_UNIT, AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, monotone_step_table
 
 ROWS = 8
 SHAPES = [(2, 2), (3, 2), (2, 3)]

@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pinq.parts import Block, Part, PartSet
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.scores import WAY, EnoughRows
-from pinq.specs import Cuts, Values, bind
-from pinq.stopping import penalty, splits_kept
+from pinq.curator.stopping import penalty, splits_kept
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.scores import WAY, EnoughRows
+from pinq.public.specs import Cuts, Values, bind
 
 COPIES, DEPTH = 2000, 4
 SCHEMA = Schema(columns={"copy": Categorical(values=tuple(range(COPIES))), "x": Numeric(lower=0, upper=15, integer=True)}, max_rows=10**6)

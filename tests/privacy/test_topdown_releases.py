@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import pinq.mechanisms
+import pinq.curator.mechanisms
 from miners import DPTopDown, Federation
 from miners.federated.federation import Question
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import simulate
-from pinq.testing import epsilon_lower_bound
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Categorical, Numeric, Schema
 
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
 WEAK = Fraction(7, 10)
@@ -64,8 +64,8 @@ def deviation(strategy: Any) -> float:
 def test_every_count_has_the_noise_that_its_loss_asks_for(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each holder was charged for, in its own policy's terms, is what its counts hide behind."""
     assert abs(deviation(strategy)) < 6
-    right = pinq.mechanisms.scale_of
-    monkeypatch.setattr(pinq.mechanisms, "scale_of", lambda sensitivity, eps: right(sensitivity, eps / WEAK))
+    right = pinq.curator.mechanisms.scale_of
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, eps: right(sensitivity, eps / WEAK))
     assert deviation(strategy) < -6
 
 

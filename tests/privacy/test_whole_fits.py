@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from miners import DiffPC45, DiffPID3, SuLQID3
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import simulate
-from pinq.testing import epsilon_lower_bound
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Categorical, Numeric, Schema
 
 SCHEMA = Schema(
     columns={

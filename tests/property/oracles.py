@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pinq.parts import Part, PartSet
-from pinq.schema import Schema
-from pinq.specs import Axis
+from pinq.public.parts import Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis
 
 Path = tuple[tuple[bytes, int], ...]
 """A way down from the whole table: partition and index at each step. Names a part without the package's own keys."""

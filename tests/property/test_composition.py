@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import cost, disjoint
 
-from pinq.composition import Costs, Demand
-from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.grants import dump_demand as dump
-from pinq.grants import load_demand
-from pinq.ledger import Ledger
-from pinq.parts import Block, Part, PartSet
-from pinq.queries import WireParts
-from pinq.schema import Schema
-from pinq.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.grants import dump_demand as dump
+from pinq.ledger.grants import load_demand
+from pinq.ledger.log import Ledger
+from pinq.public.epsilon import NANO, exact, show, to_nano
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.queries import WireParts
+from pinq.public.schema import Schema
+from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
     max_rows=1000,

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinq.crosses import AnyCross
-from pinq.policy import Policy, load_policy
-from pinq.queries import Answer, Request, WireParts
-from pinq.schema import Numeric
-from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
+from pinq.public.crosses import AnyCross
+from pinq.public.policy import Policy, load_policy
+from pinq.public.queries import Answer, Request, WireParts
+from pinq.public.schema import Numeric
+from pinq.public.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
+from pinq.public.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 NAMES = TEXT.filter(bool)

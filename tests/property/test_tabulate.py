@@ -16,10 +16,10 @@ from oracles import encode, members, tabulate
 
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, Sparse, TableRequest
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.schema import Categorical, Numeric
-from pinq.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.schema import Categorical, Numeric
+from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 WHOLE = PartSet([Block(Part())])
 HOSTILE = ["select", 'a"b', "c0", "c1", "row_coin", "unit", "codes", "source", "価格", "x; DROP TABLE codes --", "p", "m", "%s", " x", "k0", "'", "\u00e9", "e\u0301"]

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from pinq import QueryError, Values
-from pinq.answers import NoisyArray, NoisyInt, noisy
-from pinq.queries import Answer
+from pinq.analyst.answers import NoisyArray, NoisyInt, noisy
+from pinq.public.queries import Answer
 
 
 def test_numbers_act_as_numbers(in_memory: Callable[..., Any]) -> None:

@@ -17,13 +17,13 @@ import pytest
 from rich.console import Console
 
 import pinq
-from pinq import provider
-from pinq.audit import Replay, audit, bar, replay, when
-from pinq.audit_html import printable
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
-from pinq.grants import Terms
-from pinq.ledger import Ledger
-from pinq.specs import Values
+from pinq.ledger.grants import Terms
+from pinq.ledger.log import Ledger
+from pinq.provider import grants as provider
+from pinq.provider.report.audit import Replay, audit, bar, replay, when
+from pinq.provider.report.html import printable
+from pinq.public.specs import Values
 
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", "名前 & \"quotes\""]
 POLICY = """

@@ -21,7 +21,7 @@ from benchmarks.learners import Rows, exact_tree
 from benchmarks.measure import measure, missing
 from benchmarks.publish import RESULTS, publish, shortfall
 from benchmarks.reproduce import options, reproduce
-from pinq.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Numeric, Schema
 
 CELL = Cell("fig3", "Max", 100.0, 0, 0.5)
 

@@ -11,9 +11,9 @@ import duckdb
 import pandas as pd
 import pytest
 
-from pinq.claim import ledger_url
 from pinq.errors import PolicyError
-from pinq.policy import Policy
+from pinq.ledger.claim import ledger_url
+from pinq.public.policy import Policy
 
 COLUMNS = {"a": {"type": "categorical", "values": ["x", "y"]}}
 

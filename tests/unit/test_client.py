@@ -14,13 +14,13 @@ import pytest
 
 import pinq
 from pinq import errors
-from pinq.client import RemoteSession
+from pinq.analyst.client import RemoteSession
 from pinq.errors import BudgetExceeded, PinqError, TooManyRequests
-from pinq.queries import Answer, Asked
-from pinq.schema import Schema
-from pinq.server.gate import failure
-from pinq.server.routes import page
-from pinq.wire import PROTOCOL_HEADER, Failure, History, WireBudget, status_of
+from pinq.public.queries import Answer, Asked
+from pinq.public.schema import Schema
+from pinq.public.wire import PROTOCOL_HEADER, Failure, History, WireBudget, status_of
+from pinq.server.api.gate import failure
+from pinq.server.api.routes import page
 
 SCHEMA = Schema(columns={"s": {"type": "categorical", "values": ["f", "m"]}}, max_rows=10)
 HELLO = {"dataset": "d", "analyst": "ana", "schema": SCHEMA.model_dump(mode="json"), "digest": SCHEMA.digest, "terms": "no terms"}
@@ -46,7 +46,7 @@ def answered(_: httpx.Request) -> httpx.Response:
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A handle on a server that follows a script; the bodies that it was sent; no pause is slept."""
-    monkeypatch.setattr("pinq.client.time.sleep", lambda _: None)
+    monkeypatch.setattr("pinq.analyst.client.time.sleep", lambda _: None)
 
     def make(script: Script, timeout: float = 60.0) -> tuple[Any, list[bytes]]:
         bodies: list[bytes] = []
@@ -57,7 +57,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             bodies.append(request.content)
             return script.pop(0)(request)
 
-        monkeypatch.setattr("pinq.client.httpx.Client", lambda **words: REAL(**words, transport=httpx.MockTransport(serve)))
+        monkeypatch.setattr("pinq.analyst.client.httpx.Client", lambda **words: REAL(**words, transport=httpx.MockTransport(serve)))
         return pinq.connect("http://127.0.0.1/d", token="pinq_t", insecure_http=True, timeout=timeout), bodies
 
     return make
@@ -88,7 +88,7 @@ def test_what_repeating_would_not_change_is_raised_at_once(error: PinqError, con
 def test_patience_ends(connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """After ``timeout`` the last error is raised, and it says how to get an answer that was paid for."""
     clock = iter(range(0, 10**6, 7))
-    monkeypatch.setattr("pinq.client.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("pinq.analyst.client.time.monotonic", lambda: float(next(clock)))
     handle, bodies = connect([lost] * 99, timeout=60)
     with pytest.raises(pinq.Unavailable, match=r"within 60 s .*`reuse=True` returns it at no further cost"):
         handle.noisy_count(epsilon=0.1)

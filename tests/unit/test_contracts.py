@@ -65,7 +65,7 @@ def test_the_analysts_face_loads_no_provider_side() -> None:
     code = (
         "import sys\n"
         "for name in ('duckdb', 'opendp', 'sqlalchemy', 'yaml'): sys.modules[name] = None\n"
-        "import pinq.queryable, pinq.queries\n"
+        "import pinq.analyst.queryable, pinq.public.queries\n"
         "from pinq import Values, Cuts, Gini, Schema, PrivateQueryable, QueryError\n"
         "from miners import DiffPID3\n"
         "schema = Schema(columns={'a': {'type': 'categorical', 'values': ['x', 'y']}, 'b': {'type': 'categorical', 'values': ['x', 'y']}}, max_rows=10)\n"

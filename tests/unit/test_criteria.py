@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miners.trees.criteria import CRITERIA, gain, require_criterion
+from miners.growth.criteria import CRITERIA, gain, require_criterion
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Schema
+from pinq.public.schema import Categorical, Schema
 
 SCHEMA = Schema(columns={"y": Categorical(values=("a", "b", "c"))}, max_rows=1000)
 TABLE = np.array([[8.0, 0.0], [2.0, 6.0]])

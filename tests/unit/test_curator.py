@@ -15,8 +15,8 @@ from handles import ledger_of
 from pydantic import ValidationError
 
 from pinq import AbsoluteError, AnyCut, AnyGrouping, Balance, ClassCount, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
-from pinq.policy import Policy
-from pinq.queries import MAX_NODES, MAX_SPECS, Request, WireParts
+from pinq.public.policy import Policy
+from pinq.public.queries import MAX_NODES, MAX_SPECS, Request, WireParts
 
 SURE = 10**4  # at this epsilon noise is zero but for a chance of exp(-100), and the best candidate wins
 
@@ -50,7 +50,7 @@ def test_answers_are_right_where_noise_is_negligible(in_memory: Callable[..., An
 def test_sums_of_any_grid(column: dict[str, Any], values: list[float], total: float, grid: float, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell stands for its only whole number or its middle, exactly, in the largest unit that fits all."""
     policy = Policy(dataset="grid", cap=1, max_rows=9, columns={"x": {"type": "numeric"} | column})
-    monkeypatch.setattr("pinq.curator.laplace", lambda exact, *_: exact)
+    monkeypatch.setattr("pinq.curator.monitor.laplace", lambda exact, *_: exact)
     answer = in_memory(1, policy=policy, data=pd.DataFrame({"x": values}))._session.ask(Request(id="x", verb="noisy_sum", epsilon="1", column="x"))
     assert answer.values == (pytest.approx(total, abs=1e-9),)
     assert answer.grid == grid
@@ -141,7 +141,7 @@ def test_many_splits_of_a_column_share_a_table(score: Any, in_memory: Callable[.
         for first in (1, 5)
     ]
     chosen = parts.exp_mech(lists, score=score, epsilon=SURE)
-    monkeypatch.setattr("pinq.selection.FEW_SPLITS", 1000)
+    monkeypatch.setattr("pinq.curator.selection.FEW_SPLITS", 1000)
     assert parts.exp_mech(lists, score=score, epsilon=SURE) == chosen
 
 
@@ -245,9 +245,9 @@ def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch
         Request.model_validate({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * most}})
         with pytest.raises(ValidationError, match="should have at most"):
             Request.model_validate({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * (most + 1)}})
-    monkeypatch.setattr("pinq.queries.MAX_NODES", 29_999)
+    monkeypatch.setattr("pinq.public.queries.MAX_NODES", 29_999)
     with pytest.raises(QueryError, match=r"names more than 29,999 parts one by one.*Nothing was spent"):
         level.noisy_count(epsilon=1)
-    monkeypatch.setattr("pinq.queries.MAX_SPECS", 0)
+    monkeypatch.setattr("pinq.public.queries.MAX_SPECS", 0)
     with pytest.raises(QueryError, match="splits by 1 different specs; at most 0"):
         handle.partition(Values("sex")).noisy_count(epsilon=1)

@@ -20,9 +20,9 @@ from miners import DPDilca
 from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
 from miners.distances.context import METHODS, mean_context, predominant_context
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import made_up, simulate
-from pinq.specs import Values, bind
+from pinq.provider.simulation import made_up, simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Values, bind
 
 SCHEMA = Schema(
     columns={

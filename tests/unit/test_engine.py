@@ -13,9 +13,9 @@ import pytest
 from pinq.engine import open_engine
 from pinq.engine.duckdb import TableRequest
 from pinq.errors import PolicyError
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 WHOLE = PartSet([Block(Part())])
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pinq import Balance, Cuts, EnoughRows, Parts, QueryError, Values, simulate
-from pinq.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Numeric, Schema
 
 SCHEMA = Schema(columns={"x": Numeric(lower=0, upper=99, integer=True), "sex": Categorical(values=("f", "m"))}, max_rows=5000)
 SURE = 1000

@@ -15,12 +15,12 @@ import pytest
 import miners.federated.federation
 from miners import Federation
 from miners.federated.federation import FederatedParts, HolderFailed
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
-from pinq.queryable import PrivateQueryable
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.scores import Gini
-from pinq.simulation import simulate
-from pinq.specs import Cuts, Values
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.scores import Gini
+from pinq.public.specs import Cuts, Values
 
 COLUMNS = {
     "age": Numeric(lower=0, upper=99, integer=True),

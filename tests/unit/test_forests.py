@@ -23,9 +23,9 @@ from miners import (
     Tree,
 )
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import made_up, simulate
-from pinq.specs import Cuts
+from pinq.provider.simulation import made_up, simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts
 
 SCHEMA = Schema(
     columns={
@@ -324,7 +324,7 @@ def test_a_level_of_a_forest_is_one_request_or_two(variant, requests):
 
 
 def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
-    monkeypatch.setattr("miners.trees.candidates.MOST_CELLS", 1500)
+    monkeypatch.setattr("miners.growth.candidates.MOST_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
         one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, variant=variant, random_state=0).fit(h, "income")

@@ -14,15 +14,15 @@ import pytest
 from handles import ledger_of
 
 from pinq import NotAllowed, QueryError, TooManyRequests, Values
-from pinq.audit import audit, replay
-from pinq.composition import Demand
-from pinq.epsilon import NANO
-from pinq.grants import FREE, VERBS, Terms, now
-from pinq.ledger import Ledger
-from pinq.local import open_ledger
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.provider import make_terms
+from pinq.ledger.composition import Demand
+from pinq.ledger.grants import FREE, VERBS, Terms, now
+from pinq.ledger.log import Ledger
+from pinq.provider.grants import make_terms
+from pinq.provider.local import open_ledger
+from pinq.provider.report.audit import audit, replay
+from pinq.public.epsilon import NANO
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 TERMS = Terms(NANO // 2, ("age", "sex"), ("noisy_count",), 7)

@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 
 import pinq
-import pinq.provider
+import pinq.provider.grants
 from pinq import AnyGrouping, Balance, Categorical, Cuts, Gini, Groups, Policy, QueryError, Values
-from pinq.composition import Demand
-from pinq.curator import Curator
+from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
-from pinq.ledger import Ledger
-from pinq.local import LocalSession, open_ledger
-from pinq.parts import Block, Part, PartSet
-from pinq.queries import Request, WireParts
+from pinq.ledger.composition import Demand
+from pinq.ledger.log import Ledger
+from pinq.provider.local import LocalSession, open_ledger
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.queries import Request, WireParts
 
 COLUMNS: dict[str, Any] = {"sex": {"type": "categorical", "values": ["F", "M"]}, "n": {"type": "numeric", "lower": 0, "upper": 9, "integer": True}}
 WHOLE = Demand.of(PartSet([Block(Part())]))
@@ -54,7 +54,7 @@ def test_one_more_csv_row_changes_no_other(tmp_path: Path, row: str) -> None:
     for text in (CSV, CSV + row + "\n", row.join(["v,w\n", "\n"]) + CSV[4:]):
         (tmp_path / "t.csv").write_text(text, encoding="utf-8")
         engine, _ = open_engine(policy(tmp_path, source="t.csv", columns=columns), salt=b"")
-        parts = PartSet([Block(Part())], shape=()).split(pinq.specs.bind(Values("v"), policy(tmp_path, columns=columns).schema_))
+        parts = PartSet([Block(Part())], shape=()).split(pinq.public.specs.bind(Values("v"), policy(tmp_path, columns=columns).schema_))
         counts.append(engine.tabulate(parts)[0].tolist())
         engine.close()
     assert counts[1] == counts[2]
@@ -115,7 +115,7 @@ def test_a_charge_pays_for_one_meaning_only(place: Path) -> None:
     ledger.declare("x", 10**9, {})
     ledger.grant("ana", 10**9)
     schema = loaded.schema_
-    parts = PartSet([Block(Part())], shape=()).split(pinq.specs.bind(Values("sex"), schema))
+    parts = PartSet([Block(Part())], shape=()).split(pinq.public.specs.bind(Values("sex"), schema))
     request = Request(id="r", verb="noisy_count", epsilon="1", parts=WireParts.of(parts.take([1])))  # type: ignore[arg-type]
     engine, _ = open_engine(loaded, salt=b"")
     engine.close()
@@ -166,7 +166,7 @@ def test_preview_and_ask_agree_under_both_limits(place: Path) -> None:
     with pytest.raises(BudgetExceeded, match="cap"):
         bob.noisy_count(epsilon=0.4)
     preview = parts[1]["M"].preview("noisy_count", epsilon=0.7)
-    assert preview.remaining == pinq.epsilon.exact(3 * 10**8)
+    assert preview.remaining == pinq.public.epsilon.exact(3 * 10**8)
     parts[1]["M"].noisy_count(epsilon=0.7)
     ledger.close()
 
@@ -248,4 +248,4 @@ def test_an_unreadable_source_is_explained_to_the_provider_only(place: Path) -> 
         pinq.open(policy(place), analyst="ana")
     assert "Parquet" not in str(error.value)
     with pytest.raises(PolicyError, match=r"cannot be read: .*arquet"):
-        pinq.provider.check(policy(place))
+        pinq.provider.grants.check(policy(place))

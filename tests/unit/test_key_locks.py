@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from pinq.curator.key_locks import KeyLocks
 from pinq.errors import EngineError
-from pinq.key_locks import KeyLocks
-from pinq.queries import Request
+from pinq.public.queries import Request
 
 WAIT = 20
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from pinq.composition import Demand
-from pinq.epsilon import NANO
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
-from pinq.grants import now
-from pinq.ledger import Ledger
-from pinq.parts import Block, Part, PartSet
-from pinq.schema import Schema
-from pinq.specs import Values, bind
+from pinq.ledger.composition import Demand
+from pinq.ledger.grants import now
+from pinq.ledger.log import Ledger
+from pinq.public.epsilon import NANO
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Values, bind
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 
@@ -219,7 +219,7 @@ def test_a_head_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as broken:
-        broken.setattr("pinq.ledger.os.pwrite", full)
+        broken.setattr("pinq.ledger.log.os.pwrite", full)
         with pytest.raises(LedgerError, match=r"l.head cannot be written \(No space left on device\). What was spent is in the log"):
             ledger.charge("a", "r", WHOLE, 4, {})
     charge, given = ledger.charge("a", "r", WHOLE, 4, {})

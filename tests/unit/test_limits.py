@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from pinq.errors import TooManyRequests
-from pinq.server.limits import MANY, Guesses, Lanes, Settings
+from pinq.server.api.limits import MANY, Guesses, Lanes, Settings
 
 
 class Clock:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import PolicyError, QueryError, TooManyRequests
-from pinq.server import login
-from pinq.server.login import Login, Notice, Session, WrongPassword, hash_password, read_password_file, write_password_file
+from pinq.server.page import login
+from pinq.server.page.login import Login, Notice, Session, WrongPassword, hash_password, read_password_file, write_password_file
 
 PASSWORD = "correct horse battery"
 HASHED = hash_password(PASSWORD)
@@ -167,7 +167,7 @@ def test_the_file(tmp_path: Path) -> None:
 
 
 def command(*words: object, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "pinq.cli", *map(str, words)], input=typed, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "pinq.cli.main", *map(str, words)], input=typed, capture_output=True, text=True, check=False)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -18,17 +18,17 @@ import pytest
 from markupsafe import escape
 from servers import publish
 
-from pinq import provider
-from pinq.composition import Demand
-from pinq.epsilon import NANO
 from pinq.errors import BudgetExceeded
-from pinq.grants import Terms
-from pinq.ledger import Ledger
+from pinq.ledger.composition import Demand
+from pinq.ledger.grants import Terms
+from pinq.ledger.log import Ledger
+from pinq.provider import grants as provider
+from pinq.public.epsilon import NANO
+from pinq.server.api.limits import Settings
 from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
-from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
-from pinq.server.login import Login, hash_password
+from pinq.server.page.login import Login, hash_password
 
 PASSWORD = "correct horse battery"
 HASHED = hash_password(PASSWORD)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinq.curator.selection import _sums
 from pinq.errors import QueryError
-from pinq.parts import Block, Part, PartSet
-from pinq.schema import Schema
-from pinq.selection import _sums
-from pinq.specs import AnyGrouping, Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import AnyGrouping, Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
     max_rows=100,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import PolicyError
-from pinq.policy import Policy, load_policy
-from pinq.schema import Categorical
+from pinq.public.policy import Policy, load_policy
+from pinq.public.schema import Categorical
 
 GOOD = """
 dataset: adult

@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 import pinq
-from pinq import provider
-from pinq.epsilon import exact
 from pinq.errors import LedgerError, PolicyError, QueryError
-from pinq.grants import Terms
-from pinq.local import open_ledger
-from pinq.policy import Policy, load_policy
-from pinq.proposal import propose
-from pinq.schema import Categorical, Numeric
+from pinq.ledger.grants import Terms
+from pinq.provider import grants as provider
+from pinq.provider.local import open_ledger
+from pinq.provider.proposal import propose
+from pinq.public.epsilon import exact
+from pinq.public.policy import Policy, load_policy
+from pinq.public.schema import Categorical, Numeric
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "größe: 名前 #1", "select", "a'b\nc", "yes"]
 

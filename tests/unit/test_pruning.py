@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from miners.trees.pruning import calibrate, pessimistic_errors, worth_keeping
+from miners.growth.pruning import calibrate, pessimistic_errors, worth_keeping
 
 
 def upper_limit(rows, errors, certainty):

@@ -13,7 +13,7 @@ import pytest
 from handles import ledger_of
 
 import pinq
-import pinq.local
+import pinq.provider.local
 from pinq import AnyCut, Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
 
 
@@ -127,11 +127,11 @@ def test_the_history_shows_what_was_asked_and_answered(in_memory: Callable[..., 
     assert history["spent"].tolist() == ["0.5", "0.75", "0.75"]
     assert history["outcome"].tolist() == ["answered", "answered", "refused (budget)"]
     assert history["answer"].tolist()[:2] == [count, chosen]
-    monkeypatch.setattr("pinq.local.ANSWERS_AT_A_TIME", 2)
+    monkeypatch.setattr("pinq.provider.local.ANSWERS_AT_A_TIME", 2)
     assert handle.history().equals(history)
     session = handle._session
     for start in range(5):
-        assert list(pinq.local.history(session._curator.ledger, "ana", start)) == session.history()[start:]  # type: ignore[attr-defined]
+        assert list(pinq.provider.local.history(session._curator.ledger, "ana", start)) == session.history()[start:]  # type: ignore[attr-defined]
 
 
 def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups
 
 mpl.use("Agg")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from pinq.server.api.metrics import Metrics
 from pinq.server.log import RequestLog
-from pinq.server.metrics import Metrics
 
 
 def test_lines_are_json_and_for_the_provider_alone(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import dlaplace
 
-from miners.noise import count_scale
-from miners.schedule import Ask, Schedule, spread
-from pinq.accuracy import laplace_interval, standard_deviation
-from pinq.epsilon import NANO, exact
+from miners.budget.noise import count_scale
+from miners.budget.schedule import Ask, Schedule, spread
 from pinq.errors import QueryError
-from pinq.schema import Numeric, Schema
+from pinq.public.accuracy import laplace_interval, standard_deviation
+from pinq.public.epsilon import NANO, exact
+from pinq.public.schema import Numeric, Schema
 
 WEIGHT = st.integers(1, 20)
 NODE = st.dictionaries(st.sampled_from(["size", "cut", "split", "tables"]), WEIGHT | st.tuples(WEIGHT, st.integers(1, 40)), min_size=1)

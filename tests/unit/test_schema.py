@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, PrivacyUnit, Schema, describe, unit_text
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, describe, unit_text
 
 SEX = Categorical(values=("f", "m"), nullable=True)
 

@@ -29,11 +29,11 @@ from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, Stra
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-import miners.public_rows
+import miners.tuning.public_rows
 import pinq
 from miners import DiffPC45, DiffPID3, PublicRows, SuLQID3
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Numeric, Schema
 
 mpl.use("Agg")
 
@@ -205,4 +205,4 @@ def test_public_rows_must_be_a_frame_with_a_class_each():
 
 
 def test_the_example_of_the_documentation_runs():
-    assert doctest.testmod(miners.public_rows) == doctest.TestResults(0, 7)
+    assert doctest.testmod(miners.tuning.public_rows) == doctest.TestResults(0, 7)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pinq.errors import QueryError
-from pinq.schema import Schema
-from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, require_score
-from pinq.specs import bind
+from pinq.public.schema import Schema
+from pinq.public.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, require_score
+from pinq.public.specs import bind
 
 SCHEMA = Schema(
     max_rows=50,

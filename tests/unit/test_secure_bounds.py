@@ -16,7 +16,7 @@ from miners.secure.rules import Exact
 from miners.secure.segments import rounds
 from miners.secure.task import Task
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Schema
+from pinq.public.schema import Categorical, Schema
 
 
 def fraction(cells: tuple[tuple[int, ...], ...], alpha: int) -> tuple[int, int]:

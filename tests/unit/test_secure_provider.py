@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from miners.secure import SecureID3, Session, load_session
 from miners.secure.network import Identity
 from miners.secure.session import Member
-from pinq.cli import app
+from pinq.cli.main import app
 from pinq.errors import NotAuthorised, PolicyError, QueryError, SessionError
-from pinq.policy import load_policy
-from pinq.schema import Schema
-from pinq.secure import join, require_fit
+from pinq.provider.secure import join, require_fit
+from pinq.public.policy import load_policy
+from pinq.public.schema import Schema
 from tests.parties import COLUMNS, NAMES, Consortium, patients
 from tests.servers import publish
 

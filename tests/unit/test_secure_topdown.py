@@ -24,9 +24,9 @@ from miners.secure.session import Session
 from miners.secure.task import Holding, hold
 from miners.secure.together import OwnRows
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.schema import Schema
-from pinq.simulation import simulate
-from pinq.specs import Values
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Schema
+from pinq.public.specs import Values
 from tests.parties import COLUMNS, patients, session_of
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)

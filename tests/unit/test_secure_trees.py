@@ -21,7 +21,7 @@ from miners.secure.protocols import Outcome, Part
 from miners.secure.rules import Budget, Exact, Noisy
 from miners.secure.secret_tree import MOST_PATHS
 from miners.secure.task import Branch, Holding, Task, hold
-from pinq.schema import Categorical, Schema
+from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
 
 TABLES = 50

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 
 from miners import DiffPID3, SuLQID3, suggest
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Numeric, Schema
 
 mpl.use("Agg")
 
@@ -127,7 +127,7 @@ def test_wrong_miners_schemas_and_targets_are_named():
 
 def test_means_are_read_off_a_monotone_curve():
     """A mean that falls by chance does not make the answer jump: neighbours are pooled."""
-    from miners.suggestion import Tried, _crossing
+    from miners.tuning.suggestion import Tried, _crossing
 
     curve = tuple(Tried(epsilon, 0.0, 0.0, 2) for epsilon in (0.1, 1.0, 10.0, 100.0))
     assert _crossing(curve, np.array([0.5, 0.9, 0.7, 1.0]), 0.8) == 1.0  # 0.9 and 0.7 pool to 0.8

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miners.fitted.route import encode
-from miners.synthetic import MAX_NODES, Concept
+from miners.tuning.synthetic import MAX_NODES, Concept
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups, Values
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values
 
 SCHEMA = Schema(
     columns={

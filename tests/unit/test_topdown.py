@@ -21,11 +21,11 @@ from miners.federated.best_first import BestFirst
 from miners.federated.federation import HolderFailed, Tally
 from miners.federated.splitting import splitting_functions
 from miners.federated.turns import deal
-from miners.trees.criteria import promise
+from miners.growth.criteria import promise
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import simulate
-from pinq.specs import Cuts, Groups, Values
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values
 
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
 SCHEMA = Schema(

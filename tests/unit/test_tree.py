@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
-from pinq.specs import Values, bind
+from pinq.public.specs import Values, bind
 
 
 def test_shape_and_sums():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from miners.fitted.arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
 from miners.fitted.tree import Node, Tree
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups, Values
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values
 
 
 def apply_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:

@@ -17,8 +17,8 @@ from example_tree import SCHEMA, example, random_tree
 from miners.fitted.sketch import COLOURS, shorten
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups, Values
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values
 
 mpl.use("Agg")
 

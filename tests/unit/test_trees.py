@@ -14,11 +14,11 @@ from sklearn.base import clone
 
 import miners
 from miners import DiffPC45, DiffPID3, SuLQID3
-from miners.trees.candidates import equal_width, multiway_splits
+from miners.growth.candidates import equal_width, multiway_splits
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import made_up, simulate
-from pinq.specs import Cuts, Groups, Values
+from pinq.provider.simulation import made_up, simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values
 
 SCHEMA = Schema(
     columns={
@@ -68,7 +68,7 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, mo
     """Many classes below many nodes would need a table larger than the layer bears; the pieces are disjoint and cost what one request costs."""
     whole = handle(epsilon=100)
     miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
-    monkeypatch.setattr("miners.trees.candidates.MOST_CELLS", 300)
+    monkeypatch.setattr("miners.growth.candidates.MOST_CELLS", 300)
     pieces = handle(epsilon=100)
     fitted = miner(epsilon=100, max_depth=3, variant=variant).fit(pieces, "income")
     assert fitted.cost_ == pieces.budget.spent == whole.budget.spent
@@ -383,8 +383,8 @@ def test_equal_width_edges_of_a_coarse_column_count_once(bins, edges):
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
 def test_no_more_nodes_are_split_than_can_be_asked(miner, variant, monkeypatch):
-    monkeypatch.setattr("miners.trees.growth.MAX_PARTS", 64)
-    monkeypatch.setattr("pinq.parts.MAX_PARTS", 64)
+    monkeypatch.setattr("miners.growth.frontier.MAX_PARTS", 64)
+    monkeypatch.setattr("pinq.public.parts.MAX_PARTS", 64)
     columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {"y": Categorical(values=("n", "p"), nullable=True)}
     with simulate(Schema(columns=columns, max_rows=5000), rows=5000, epsilon=100) as h:
         one = miner(epsilon=100, max_depth=4, variant=variant).fit(h, "y")
@@ -457,7 +457,7 @@ import miners
 assert not {"sklearn", "pandas", "numpy"} & set(sys.modules)
 assert "DiffPID3" in dir(miners)
 miners.DiffPID3, miners.DiffPC45, miners.SuLQID3
-assert not {"duckdb", "opendp", "sqlalchemy", "matplotlib", "pinq.curator", "pinq.engine"} & set(sys.modules)
+assert not {"duckdb", "opendp", "sqlalchemy", "matplotlib", "pinq.curator.monitor", "pinq.engine"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert {"DiffPC45", "DiffPID3", "SuLQID3", "Tree"} <= set(miners.__all__)

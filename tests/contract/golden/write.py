@@ -38,7 +38,7 @@ from pinq import (
     SquaredError,
     Values,
 )
-from pinq.local import open_ledger
+from pinq.provider.local import open_ledger
 
 HERE = Path(__file__).resolve().parent
 COLUMNS: dict[str, Any] = {
@@ -123,7 +123,7 @@ def write_ledger(folder: Path) -> None:
     """The ledger, what it says, and what crossed the wall."""
     policy = Policy(dataset="golden", cap=1000, max_rows=1000, columns=COLUMNS, folder=folder)
     ledger = open_ledger(policy)
-    from pinq.grants import Terms
+    from pinq.ledger.grants import Terms
 
     ledger.grant("ana", 100 * 10**9)
     ledger.grant("bob", 10**9, datetime(2100, 1, 1, tzinfo=UTC), terms=Terms(5 * 10**8, ("sex", "age"), ("noisy_count",), 1000), token="ab" * 32)
@@ -174,7 +174,7 @@ ASKED: dict[str, str] = {}
 
 def remember_requests() -> None:
     """Keeps the text of every request that reaches a curator."""
-    from pinq.curator import Curator
+    from pinq.curator.monitor import Curator
 
     asked = Curator.ask
 
