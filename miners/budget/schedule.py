@@ -7,7 +7,7 @@ whole level cost what one of its nodes costs (parallel composition), and levels 
 Privacy:
     Claim: what is asked along a way from the root to a leaf below the last split adds up to ``total`` exactly, and along no way
     to more. A leaf that is reached early may be asked with all that its way has left (``left``).
-    Exact: integers; what does not divide evenly goes to the leaf. Held by: tests/unit/test_schedule.py.
+    Exact: integers; what does not divide evenly goes to the leaf. Held by: tests/unit/budget/test_schedule.py.
 
 References:
     Friedman & Schuster 2010, Algorithms 1 and 2 (equal shares for every level, leaves included); privacy.md 5 and 6.

@@ -7,7 +7,7 @@ Privacy:
     Adjacency: the policy's. Claim: ``select`` costs ``task.selecting`` exactly.
     Why: each choice and each table is one request of the handle at one share; shares are whole nano-epsilons that add up to the claim, and
     what is asked next follows noisy answers alone. One table of two attributes serves both as targets, by post-processing.
-    Exact: nano-epsilons. Held by: tests/unit/test_dilca.py, tests/privacy/test_dilca_releases.py.
+    Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py, tests/privacy/test_dilca_releases.py.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         Why: choices and tables are answers of the handle, each at a share of ``epsilon``; the shares are whole nano-epsilons that add up to it
         (``miners.distances.context``). Everything else is computed from the answers. With T targets max relevance spends h epsilon / (T k) on
         each choice, max dependency h epsilon / T on each, and (1 - h) epsilon goes evenly to the pairs of attributes of all contexts together.
-        Exact: nano-epsilons. Held by: tests/unit/test_dilca.py, tests/privacy/test_dilca_releases.py.
+        Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py, tests/privacy/test_dilca_releases.py.
 
     Notes:
         Where this differs from the paper, at equal epsilon (privacy.md 2.4, 2.8, 5, 6): a choice's exponent is at least twice as large (the

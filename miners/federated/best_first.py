@@ -5,7 +5,7 @@ Privacy:
     Claim: at each holder, every way from the root to a leaf costs ``Task.epsilon`` in all, in the terms of its policy.
     Why: a node of depth t is judged once, at the share of depth t, or less; what no share went into goes into the leaf's histogram. A split's gain
     is computed from noisy histograms, which are also what is known of its children: no score leaves a holder, and no size is asked for itself.
-    Which node is split next, and which is judged at all, follows from those. Held by: tests/unit/test_topdown.py.
+    Which node is split next, and which is judged at all, follows from those. Held by: tests/unit/federated/test_topdown.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 Privacy:
     Claim: at each holder, every way from the root to a leaf is asked ``epsilon`` in all, exactly.
     Why: a bud knows what its way has paid at each holder, and a leaf is asked with all that is left. Parts that are asked together are
-    disjoint, so they cost what one of them costs. Held by: tests/unit/test_topdown.py.
+    disjoint, so they cost what one of them costs. Held by: tests/unit/federated/test_topdown.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ nothing here is trusted with anything.
 Privacy:
     Claim: at each holder, what that holder's own policy says and its own ledger enforces.
     Why: a question to the federation is the same question to each handle, and all that is done here follows from what the handles let out: answers,
-    errors, and how long they took. Time is outside the layer's guarantee (docs/known-limits.md), and so is which holder was too slow. Held by: tests/unit/test_federation.py.
+    errors, and how long they took. Time is outside the layer's guarantee (docs/known-limits.md), and so is which holder was too slow. Held by: tests/unit/federated/test_federation.py.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class DPTopDown(TreeClassifier):
         Why: on every way from the root to a leaf the shares of what a holder is asked add up to ``epsilon``: see ``miners.federated.turns`` and
         ``miners.federated.best_first``; its ledger charges and enforces just that. A person is one holder's only, so nothing adds up over holders.
         Scores are the layer's, scaled to counts and with public sensitivities; a choice publishes an index, never a score.
-        Exact: nano-epsilons. Held by: tests/unit/test_topdown.py, tests/privacy/test_topdown_releases.py.
+        Exact: nano-epsilons. Held by: tests/unit/federated/test_topdown.py, tests/privacy/test_topdown_releases.py.
 
     Notes:
         What differs from the paper, whose mechanisms are not private as printed (privacy.md 2.8): no noise is scaled by private sizes; a gain comes from a

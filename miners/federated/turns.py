@@ -8,7 +8,7 @@ is that a quarter of the rows is a sample. Only the classes of the leaves are as
 Privacy:
     Claim: at each holder, every way from the root to a leaf costs ``Task.epsilon`` in all, in the terms of its policy.
     Why: a holder is asked for its size, for the splits of its own levels, and for each leaf's histogram with what is left. Nodes of a level are disjoint.
-    Whose turn it is follows from noisy sizes. Held by: tests/unit/test_topdown.py.
+    Whose turn it is follows from noisy sizes. Held by: tests/unit/federated/test_topdown.py.
 """
 
 from __future__ import annotations

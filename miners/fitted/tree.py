@@ -4,7 +4,7 @@
 Privacy:
     Claim: a tree costs nothing to use, show, store or send.
     Why: it is computed from a public schema and from differentially private answers (post-processing). Its JSON holds
-    those and nothing more: no seed, no secret, no row. Held by: tests/unit/test_tree.py.
+    those and nothing more: no seed, no secret, no row. Held by: tests/unit/fitted/test_tree.py.
 """
 
 from __future__ import annotations

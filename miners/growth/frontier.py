@@ -6,7 +6,7 @@ Privacy:
     not ``spend_rest``.
     Why: the nodes of a level, of however many trees on disjoint rows, are disjoint, so each question to a level costs what it costs one node (parallel composition), and
     along a way from the root down the shares of the schedule add up (sequential composition); a share "stop" is one question of whole trees, charged at
-    their roots. What is asked next, and where to stop, depends on the schema and on earlier answers only. Held by: tests/unit/test_trees.py.
+    their roots. What is asked next, and where to stop, depends on the schema and on earlier answers only. Held by: tests/unit/trees/test_trees.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Privacy:
     that does not depend on the secret; ``is_zero`` opens the number times a random one, on a polynomial that is random but for its value at 0
     (MPyC's own does not see to that, see ``mpyc_runtime``; a number that is not 0 seems so with probability 1/p). The rest is MPyC's. Common
     randomness is pseudorandom (SHAKE128), by keys of 128 bits, each unknown to as many parties as may pool what they see.
-    Held by: tests/unit/test_secure_trees.py, which sees every opened value and every opening; tests/unit/test_secure_runtime.py.
+    Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value and every opening; tests/integration/test_secure_runtime.py.
 
 References:
     Schoenmakers, MPyC; Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006 (comparison); Shamir 1979.

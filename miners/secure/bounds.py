@@ -3,7 +3,7 @@
 
 Everything is computed modulo a prime p. ``Arithmetic`` takes p of ``bits`` + security + 2 bits, where every compared number is proved to lie
 strictly between -2^(bits-1) and 2^(bits-1); the rest of p is the room that comparison needs for its mask. n is the largest number of rows
-that all parties together may have, v_k the number of values of attribute k, c the number of classes. Held by: tests/unit/test_secure_bounds.py, at the extremes.
+that all parties together may have, v_k the number of values of attribute k, c the number of classes. Held by: tests/unit/secure/test_secure_bounds.py, at the extremes.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Exact:
 
     Privacy:
         None of differential privacy: an exact tree leaks (who is alone in a leaf, say). What is opened is the tree and nothing else.
-        Held by: tests/unit/test_secure_trees.py.
+        Held by: tests/unit/secure/test_secure_trees.py.
 
     References:
         de Hoogh, Schoenmakers, Chen & op den Akker 2014, sec. 4.

@@ -9,7 +9,7 @@ Privacy:
     Why: all that is opened are noisy sums (``miners.secure.histogram``), each at its question's loss over the schema's distance. What they cost together is
     the ledger's own recursion (``pinq.ledger.composition``), and a party that would pass its limit refuses before anything is shared. Which question comes next
     follows from what was opened.
-    Held by: tests/unit/test_secure_topdown.py, tests/privacy/test_secure_noise.py.
+    Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py.
 """
 
 from __future__ import annotations

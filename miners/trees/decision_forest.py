@@ -51,7 +51,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: each node of d levels is asked one choice at epsilon / 2d, each leaf one histogram at epsilon / 2 (a leaf that is reached early, at all that its way has
         left); nodes of a level are disjoint, and so are the trees of shards, while trees on the same rows share epsilon. Exact: nano-epsilons.
-        Held by: tests/unit/test_forests.py.
+        Held by: tests/unit/trees/test_forests.py.
 
     Notes:
         The paper calibrates its choices to the *local* sensitivity of the Gini index, which follows the rows and so is not private itself;

@@ -54,7 +54,7 @@ class DiffPC45(GreedyTree):
         e = epsilon/((2+n)d+2), asks a node that splits for its size, one cut for each of them and one choice, at e each, and a leaf for size and
         classes at e each. Nodes of a level are disjoint, so each way from the root down costs at most epsilon. The choice over all cuts of a
         column weighs them by a public measure, the grid (privacy.md 2.7). Pruning looks at answers alone.
-        Exact: nano-epsilons. Held by: tests/unit/test_trees.py, tests/unit/test_schedule.py.
+        Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py, tests/unit/budget/test_schedule.py.
 
     Notes:
         What "best" does otherwise than the paper at equal epsilon (privacy.md 2.7 and 6): one selection over all pairs of attribute and

@@ -52,7 +52,7 @@ class DiffPID3(GreedyTree):
         Why: with d levels of splits, a node that splits is asked two questions at e = epsilon/(2(d+1)) each, a leaf below the last split
         is asked at 2e. Nodes of a level are disjoint, so each way from the root down costs at most epsilon, and the handle charges and
         enforces exactly that. Which questions follow, and where to stop, depends on noisy answers alone.
-        Exact: nano-epsilons. Held by: tests/unit/test_trees.py, tests/unit/test_schedule.py.
+        Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py, tests/unit/budget/test_schedule.py.
 
     Notes:
         What "best" does otherwise than the paper at equal epsilon (privacy.md 6): the layer selects by permute-and-flip

@@ -196,7 +196,7 @@ class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):
     """A tree that predicts the values of a categorical column. See ``DiPriMeForestClassifier``, whose arguments it has but for those that speak of several trees.
 
     Privacy:
-        As for ``DiPriMeForestClassifier``, with a single tree. Held by: tests/unit/test_forests.py, tests/privacy/test_diprime.py.
+        As for ``DiPriMeForestClassifier``, with a single tree. Held by: tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     Examples:
         >>> DiPriMeTreeClassifier(epsilon=0.5, max_depth=3)
@@ -208,7 +208,7 @@ class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMeTree):
     """A tree that predicts the mean of a numeric column. See ``DiPriMeForestRegressor``, whose arguments it has but for those that speak of several trees.
 
     Privacy:
-        As for ``DiPriMeForestRegressor``, with a single tree. Held by: tests/unit/test_forests.py, tests/privacy/test_diprime.py.
+        As for ``DiPriMeForestRegressor``, with a single tree. Held by: tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     Examples:
         >>> DiPriMeTreeRegressor(epsilon=0.5, max_depth=3)
@@ -252,7 +252,7 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
         ``stopping`` is one more question of each whole tree, at its share of the leaves' epsilon (privacy.md 3.4). Nodes of a level are disjoint, so each way
         from the root down costs epsilon. Shards are disjoint, by a keyed coin for each row that no other row moves, so all trees cost what one costs;
         trees on the same rows have epsilon / T each. Which attributes a node looks at is drawn without a look at rows; so is the depth.
-        Exact: nano-epsilons. Held by: tests/unit/test_forests.py, tests/privacy/test_diprime.py.
+        Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     Notes:
         The published algorithm, and the code that was released with it, is not epsilon-DP in several places (privacy.md 2.8): it divides the noise in a mean by the private number
@@ -298,7 +298,7 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: as for ``DiPriMeForestClassifier``, with one two-bin average of each leaf in the place of its histogram. The paper's mean with noise W / (n epsilon) is not
-        private, for n is (privacy.md 2.3): tests/privacy/test_diprime.py shows it. Held by: tests/unit/test_forests.py, tests/privacy/test_diprime.py.
+        private, for n is (privacy.md 2.3): tests/privacy/test_diprime.py shows it. Held by: tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     References:
         Consul & Williamson 2020, "Differentially Private Median Forests for Regression and Classification", Algorithms 1 to 3.

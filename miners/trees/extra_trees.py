@@ -79,7 +79,7 @@ class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: splits are drawn from the public schema alone. The leaves of all trees are disjoint parts ("shards"), one histogram each at epsilon; or each tree's
         leaves are, at epsilon over the number of trees ("all"), which adds up. ``stopping`` has its share of that
-        (privacy.md 3.4). Exact: nano-epsilons. Held by: tests/unit/test_forests.py.
+        (privacy.md 3.4). Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py.
 
     Notes:
         A random cut of a declared range that is wide beside the data leaves most leaves empty; ``DiPriMeForestClassifier`` looks where rows are.
@@ -99,7 +99,7 @@ class DPExtraTreesRegressor(Regressor, ForestFaces, RandomSplits):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram. Held by: tests/unit/test_forests.py.
+        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram. Held by: tests/unit/trees/test_forests.py.
     """
 
     _numeric_target = True

@@ -5,7 +5,7 @@ Privacy:
     Claim: fitting a forest costs at most ``Recipe.total``, in the policy's terms; exactly that unless some of it had been paid for before.
     Why: trees on shards are grown from disjoint parts of the table (an independent keyed coin for each row says which), so all of them together cost what one
     costs. Trees on the same rows get schedules that add up to the total. Which columns a node looks at is drawn without looking at rows.
-    Held by: tests/unit/test_forests.py.
+    Held by: tests/unit/trees/test_forests.py.
 """
 
 from __future__ import annotations

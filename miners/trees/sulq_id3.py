@@ -52,7 +52,7 @@ class SuLQID3(GreedyTree):
         Why: all answers are noisy counts. With d levels of splits and e = epsilon/(2(d+1)), "paper" asks a node that splits for its size at e and,
         of each of the a attributes that its way has not used, for the rows of each value and of each value and class at e/(2a) each: 2e
         in all. "best" asks for the latter alone, at 2e/a. A leaf costs 2e. Nodes of a level are disjoint; so a way costs at most epsilon.
-        Exact: nano-epsilons. Held by: tests/unit/test_trees.py, tests/unit/test_schedule.py.
+        Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py, tests/unit/budget/test_schedule.py.
 
     Notes:
         "best" (privacy.md 6): four times the epsilon for each cell of the tables, hence a quarter of its noise; the chosen attribute's table counts as

@@ -11,7 +11,7 @@ Privacy:
     the policy's; it is charged to the grant of ``analyst`` before anything leaves, by the rule that charges queries. Without noise the exact result leaks, which no epsilon
     describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge. Refusals follow from session, policy and ledger, never from rows that the
     policy admits: a table of more than its ``max_rows``, for which no claim is made and no field is sized, never takes part.
-    Held by: tests/e2e/test_secure_session.py, tests/unit/test_secure_provider.py.
+    Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
 """
 
 from __future__ import annotations
