@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from miners.trees.decision_forest import DPDecisionForest
     from miners.trees.diffp_c45 import DiffPC45
     from miners.trees.diffp_id3 import DiffPID3
-    from miners.trees.diprime import DiPriMeForestClassifier, DiPriMeForestRegressor, DiPriMeTreeClassifier, DiPriMeTreeRegressor
+    from miners.trees.diprime import (
+        DiPriMeForestClassifier,
+        DiPriMeForestRegressor,
+        DiPriMeTreeClassifier,
+        DiPriMeTreeRegressor,
+    )
     from miners.trees.extra_trees import DPExtraTrees, DPExtraTreesRegressor
     from miners.trees.sulq_id3 import SuLQID3
     from miners.tuning.public_rows import PublicRows

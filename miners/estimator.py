@@ -27,7 +27,19 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["Classifier", "Fitted", "ForestFaces", "Regressor", "TreeClassifier", "TreeFaces", "plain", "public_schema", "read_stored", "require_budget", "whole_number"]
+__all__ = [
+    "Classifier",
+    "Fitted",
+    "ForestFaces",
+    "Regressor",
+    "TreeClassifier",
+    "TreeFaces",
+    "plain",
+    "public_schema",
+    "read_stored",
+    "require_budget",
+    "whole_number",
+]
 
 VERSION = 1
 
@@ -66,7 +78,14 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         model = self._model.to_dict()
         params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
         return json.dumps(
-            {"format": f"pinq-{type(self).__name__}", "version": VERSION, "params": params, "cost": show(int(self.cost_ * NANO)), self._state.kept_as: model}, allow_nan=False
+            {
+                "format": f"pinq-{type(self).__name__}",
+                "version": VERSION,
+                "params": params,
+                "cost": show(int(self.cost_ * NANO)),
+                self._state.kept_as: model,
+            },
+            allow_nan=False,
         )
 
     @classmethod
@@ -86,7 +105,8 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
     """A fitted miner that predicts the values of a categorical column.
 
     Attributes:
-        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn takes for granted. The fitted model's ``classes`` has them as declared.
+        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn takes
+            for granted. The fitted model's ``classes`` has them as declared.
     """
 
     classes_: np.ndarray
@@ -101,7 +121,8 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
 
         Args:
             X: A pandas or Arrow table.
-            y: The true classes; by default the target's column of ``X``. A missing or undeclared class counts as not predicted.
+            y: The true classes; by default the target's column of ``X``. A missing or undeclared
+                class counts as not predicted.
             sample_weight: A weight for each row.
         """
         model = self._model
@@ -126,7 +147,8 @@ class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
 
         Args:
             X: A pandas or Arrow table.
-            y: The true values; by default the target's column of ``X``. Rows whose value is missing do not count.
+            y: The true values; by default the target's column of ``X``. Rows whose value is missing
+                do not count.
             sample_weight: A weight for each row.
         """
         truth = np.asarray(X[self._model.target] if y is None else y, dtype=np.float64)
@@ -207,7 +229,8 @@ def public_schema(handle: Any) -> Schema:
 
 def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> None:
     """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
-    # Every part of a tree's last level costs what its root costs in one question of the whole epsilon, shared partitions included.
+    # Every part of a tree's last level costs what its root costs in one question of the whole
+    # epsilon, shared partitions included.
     remaining = handle.preview("noisy_count", epsilon=needed).remaining + needed if needed else Fraction(0)
     if needed > remaining:
         raise BudgetExceeded(
@@ -222,7 +245,9 @@ def read_stored(kind: Any, text: str | bytes, version: int) -> tuple[dict[str, A
     """What every stored miner has: the whole object, its parameters, what it cost. ``QueryError`` where the text is something else."""
     found, name, known = read_json(text), kind.__name__, kind._get_param_names()
     if not isinstance(found, dict) or found.get("format") != f"pinq-{name}" or found.get("version") != version:
-        raise QueryError(f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}.")
+        raise QueryError(
+            f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."
+        )
     params = found.get("params")
     if not isinstance(params, dict) or not set(params) <= set(known):
         raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")

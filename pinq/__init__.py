@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A budgeted, differentially private handle on a table that may not be handed out.
 
-The provider writes a policy and grants a budget (the ``pinq`` command); the analyst opens a handle and asks through five verbs.
-Names load when they are first used, so the analyst's side needs neither an engine nor a noise library.
+The provider writes a policy and grants a budget (the ``pinq`` command); the analyst opens a handle
+and asks through five verbs. Names load when they are first used, so the analyst's side needs
+neither an engine nor a noise library.
 """
 
 from __future__ import annotations
@@ -56,14 +57,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# What an engine says of a failure may follow the rows: it goes where the provider sends it, never to stderr by default.
+# What an engine says of a failure may follow the rows: it goes where the provider sends it, never
+# to stderr by default.
 logging.getLogger("pinq").addHandler(logging.NullHandler())
 
 _HOMES = {
     "analyst.client": ("connect",),
     "public.crosses": ("AnyCross",),
     "errors": (
-        "BudgetExceeded", "EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "PinqError", "PolicyError", "QueryError", "TooManyRequests", "Unavailable",
+        "BudgetExceeded",
+        "EngineError",
+        "InternalError",
+        "LedgerError",
+        "NotAllowed",
+        "NotAuthorised",
+        "PinqError",
+        "PolicyError",
+        "QueryError",
+        "TooManyRequests",
+        "Unavailable",
     ),
     "provider.local": ("open",),
     "public.specs": ("AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
@@ -71,7 +83,17 @@ _HOMES = {
     "public.queries": ("Preview",),
     "analyst.queryable": ("Budget", "Parts", "PrivateQueryable"),
     "public.schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
-    "public.scores": ("AbsoluteError", "Balance", "ClassCount", "EnoughRows", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),
+    "public.scores": (
+        "AbsoluteError",
+        "Balance",
+        "ClassCount",
+        "EnoughRows",
+        "Gini",
+        "InfoGain",
+        "MaxClass",
+        "MutualInformation",
+        "SquaredError",
+    ),
     "provider.simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -88,7 +110,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDS_PROVIDER:
             raise
-        raise ModuleNotFoundError(f"pinq.{name} needs the provider's side: pip install 'pinq-miners[provider]'", name=error.name) from None
+        raise ModuleNotFoundError(
+            f"pinq.{name} needs the provider's side: pip install 'pinq-miners[provider]'", name=error.name
+        ) from None
     globals()[name] = found
     return found
 

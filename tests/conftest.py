@@ -28,7 +28,10 @@ from pinq.public.schema import Schema
 
 # The same examples each time, so that what passed here passes elsewhere; `make explore` draws new ones.
 settings.register_profile(
-    "pinq", deadline=None, print_blob=True, derandomize=not os.environ.get("PINQ_EXPLORE"),
+    "pinq",
+    deadline=None,
+    print_blob=True,
+    derandomize=not os.environ.get("PINQ_EXPLORE"),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("pinq")
@@ -86,7 +89,9 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
     """Makes a handle: ``granted(epsilon=1)``, on ``tiny_policy`` and ``frame`` unless others are given."""
     opened: list[PrivateQueryable] = []
 
-    def make(epsilon: Any = 1, *, analyst: str = "ana", policy: Policy = tiny_policy, data: Any = frame) -> PrivateQueryable:
+    def make(
+        epsilon: Any = 1, *, analyst: str = "ana", policy: Policy = tiny_policy, data: Any = frame
+    ) -> PrivateQueryable:
         ledger = open_ledger(policy)
         if analyst not in ledger.grants():
             ledger.grant(analyst, to_nano(epsilon))

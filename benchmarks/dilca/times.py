@@ -24,7 +24,15 @@ __all__ = ["write"]
 
 METHODS = ("mean_su", "max_relevance", "max_dependency", "baseline")
 HEAD = (
-    "dataset", "method", "ours, durable (s)", "ours (CPU s)", "requests, two commits each", "group-bys on text (CPU s)", "ratio", "group-bys on codes (CPU s)", "ratio",
+    "dataset",
+    "method",
+    "ours, durable (s)",
+    "ours (CPU s)",
+    "requests, two commits each",
+    "group-bys on text (CPU s)",
+    "ratio",
+    "group-bys on codes (CPU s)",
+    "ratio",
 )
 SAMPLE = 200  # candidates of the peer that are timed; the rest is scaled up
 
@@ -67,7 +75,10 @@ def write(place: str | None, folder: Path) -> None:
         for name in NAMES:
             data = load(name, place)
             codes = pd.DataFrame(data.codes.T, columns=data.attributes)
-            frames = [pd.DataFrame({column: [f"value {code}" for code in codes[column]] for column in codes}, dtype=object), codes]
+            frames = [
+                pd.DataFrame({column: [f"value {code}" for code in codes[column]] for column in codes}, dtype=object),
+                codes,
+            ]
             for method in METHODS:
                 wall, cpu, requests = fit_seconds(data, method)
                 line = [name, method, f"{wall:.2f}", f"{cpu:.2f}", f"{requests}"]

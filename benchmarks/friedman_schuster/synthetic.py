@@ -59,7 +59,9 @@ class Synthetic:
 
     def schema(self) -> Schema:
         """Ten attributes and a binary class; the largest size bounds the rows."""
-        attributes = {f"n{i}": Numeric(lower=0, upper=100) for i in range(self.numeric)} | {f"a{i}": Categorical(values=(0, 1)) for i in range(10 - self.numeric)}
+        attributes = {f"n{i}": Numeric(lower=0, upper=100) for i in range(self.numeric)} | {
+            f"a{i}": Categorical(values=(0, 1)) for i in range(10 - self.numeric)
+        }
         return Schema(columns={**attributes, TARGET: Categorical(values=(0, 1))}, max_rows=max(self.sizes))
 
     def concept(self, run: int) -> Concept:
@@ -83,7 +85,10 @@ class Synthetic:
 
 
 def _paper(miner: type, depth: int, suffix: str = "", **params: object) -> dict[str, Learner]:
-    return {f"{name}{suffix}": private(miner, variant="paper", criterion=criterion, max_depth=depth, **params) for name, criterion in CRITERIA.items()}
+    return {
+        f"{name}{suffix}": private(miner, variant="paper", criterion=criterion, max_depth=depth, **params)
+        for name, criterion in CRITERIA.items()
+    }
 
 
 SMALL = (100, 250, 500, 1000, 1500, 2000, 3000, 4000, 5000)

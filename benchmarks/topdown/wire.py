@@ -70,7 +70,9 @@ def main() -> None:
         port = serve(place, stack)
         for epsilon in EPSILONS:
             for name, params in STRATEGIES.items():
-                lines.append({"strategy": name, "epsilon": epsilon, **fit(place, port, tokens, {"epsilon": epsilon, **params})})
+                lines.append(
+                    {"strategy": name, "epsilon": epsilon, **fit(place, port, tokens, {"epsilon": epsilon, **params})}
+                )
                 print(lines[-1], flush=True)
     pd.DataFrame(lines).to_csv(RESULTS / "topdown" / "wire.csv", index=False)
 
@@ -87,9 +89,18 @@ def fit(place: Path, port: int, tokens: list[str], params: dict[str, Any]) -> di
         began = time.perf_counter()
         fitted = DPTopDown(**params).fit(federation, "income")
         seconds = time.perf_counter() - began
-    up, down = (max(getattr(relay, way) - old[place_] for relay, old in zip(relays, before, strict=True)) for place_, way in enumerate(("up", "down")))
+    up, down = (
+        max(getattr(relay, way) - old[place_] for relay, old in zip(relays, before, strict=True))
+        for place_, way in enumerate(("up", "down"))
+    )
     card = fitted.card_
-    return {"rounds": card.rounds, "requests": max(card.requests.values()), "kB_up": round(up / 1000), "kB_down": round(down / 1000), "seconds": round(seconds, 1)}
+    return {
+        "rounds": card.rounds,
+        "requests": max(card.requests.values()),
+        "kB_up": round(up / 1000),
+        "kB_down": round(down / 1000),
+        "seconds": round(seconds, 1),
+    }
 
 
 def publish_share(place: Path, number: int) -> str:

@@ -25,8 +25,9 @@ class PlanLine:
         verb: The verb of the handle.
         parts: The most parts that can be asked; usually far fewer are.
         epsilon: What it costs, for all parts together.
-        noise: Standard deviation of the noise in each number; for a choice, the scale of its noise: among m candidates the one chosen
-            falls short of the best by about ln(m) times that. None where there is no one number for it.
+        noise: Standard deviation of the noise in each number; for a choice, the scale of its noise:
+            among m candidates the one chosen falls short of the best by about ln(m) times that.
+            None where there is no one number for it.
         unit: Of ``noise``.
     """
 
@@ -41,7 +42,13 @@ class PlanLine:
     def cells(self) -> tuple[str, ...]:
         """The line as texts, one for each heading."""
         parts = f"{self.parts:,} {'part' if self.parts == 1 else 'parts'}" if self.parts < 10**9 else "very many parts"
-        return (str(self.level), self.asked, parts, show(int(self.epsilon * NANO)), "" if self.noise is None else f"±{rows_text(self.noise)} {self.unit}")
+        return (
+            str(self.level),
+            self.asked,
+            parts,
+            show(int(self.epsilon * NANO)),
+            "" if self.noise is None else f"±{rows_text(self.noise)} {self.unit}",
+        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,13 @@ class Plan:
         table = [HEADINGS, *(line.cells() for line in self.lines), ("", "in all", "", show(int(self.total * NANO)), "")]
         wide = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
         right = {0, 2, 4}
-        rows = ["  ".join(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, wide, strict=True))).rstrip() for row in table]
+        rows = [
+            "  ".join(
+                cell.rjust(w) if i in right else cell.ljust(w)
+                for i, (cell, w) in enumerate(zip(row, wide, strict=True))
+            ).rstrip()
+            for row in table
+        ]
         rule = "-" * max(len(row) for row in rows)
         text = [self.title, rule, rows[0], rule, *rows[1:-1], rule, rows[-1]]
         text += [f"Note: {note}" for note in self.notes]

@@ -22,12 +22,17 @@ CRITERIA: dict[str, tuple[type[MaxClass] | type[Gini] | type[InfoGain], int, str
 }
 
 
-REGRESSION_CRITERIA: dict[str, type[SquaredError] | type[AbsoluteError]] = {"squared_error": SquaredError, "absolute_error": AbsoluteError}
+REGRESSION_CRITERIA: dict[str, type[SquaredError] | type[AbsoluteError]] = {
+    "squared_error": SquaredError,
+    "absolute_error": AbsoluteError,
+}
 
 
 def score_of(criterion: str, target: str) -> Score:
     """The score that a criterion stands for."""
-    return REGRESSION_CRITERIA[criterion](target) if criterion in REGRESSION_CRITERIA else CRITERIA[criterion][0](target)
+    return (
+        REGRESSION_CRITERIA[criterion](target) if criterion in REGRESSION_CRITERIA else CRITERIA[criterion][0](target)
+    )
 
 
 def blur(schema: Schema, criterion: str, epsilon: Fraction, *, textbook: bool, target: str = "") -> tuple[float, str]:
@@ -38,10 +43,15 @@ def blur(schema: Schema, criterion: str, epsilon: Fraction, *, textbook: bool, t
         criterion: One of ``CRITERIA`` or ``REGRESSION_CRITERIA``.
         epsilon: Of the choice.
         textbook: Whether it is made by the exponential mechanism with its general factor 2.
-        target: Needed for regression, whose unit is the error of a row that is as wrong as one can be.
+        target: Needed for regression, whose unit is the error of a row that is as wrong as one can
+            be.
     """
     score = score_of(criterion, target)
-    unit, called = (score.sensitivity(schema), "rows of the largest error") if criterion in REGRESSION_CRITERIA else CRITERIA[criterion][1:]
+    unit, called = (
+        (score.sensitivity(schema), "rows of the largest error")
+        if criterion in REGRESSION_CRITERIA
+        else CRITERIA[criterion][1:]
+    )
     width = 2 * score.sensitivity(schema) if textbook else score.span(schema)
     return float(width * schema.distance / (unit * epsilon)), called
 
@@ -58,18 +68,22 @@ def require_criterion(criterion: object, known: Iterable[str] = CRITERIA) -> str
             "hides everything (privacy.md 2.5). SuLQID3 computes it from counts that are noisy already."
         )
     listed = ", ".join(repr(name) for name in names)
-    raise QueryError(f"`criterion` is {criterion!r}{closest(str(criterion), names)}; it must be one of {listed}.{why} Nothing was spent.")
+    raise QueryError(
+        f"`criterion` is {criterion!r}{closest(str(criterion), names)}; it must be one of {listed}.{why} Nothing was spent."
+    )
 
 
 def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> float:
     """How good a split is by its table of noisy counts, shape (parts, classes); higher is better. Counts below 0 count as 0.
 
-    The quantities of Friedman & Schuster 2010, sec. 4.1 and 4.2, per row; for ``"gain_ratio"`` the information gain over the split's own entropy.
+    The quantities of Friedman & Schuster 2010, sec. 4.1 and 4.2, per row; for ``"gain_ratio"`` the
+    information gain over the split's own entropy.
 
     Args:
         criterion: One of ``CRITERIA``, or ``"gain_ratio"``.
         table: Noisy rows of each part and class.
-        parts: Noisy rows of each part where they were asked for themselves, as Algorithm 1 does; by default the sums over classes.
+        parts: Noisy rows of each part where they were asked for themselves, as Algorithm 1 does; by
+            default the sums over classes.
     """
     counts = np.maximum(np.asarray(table, dtype=np.float64), 0.0)
     sums = counts.sum(axis=1) if parts is None else np.maximum(np.asarray(parts, dtype=np.float64), 0.0)
@@ -81,7 +95,8 @@ def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> 
         return float(counts.max(axis=1).sum() / rows)
     if criterion == "gini":
         return float((np.square(counts) / inside).sum() / rows)
-    # -H(class given part): the terms of Algorithm 1; a part that seems smaller than one of its classes has no entropy to speak of.
+    # -H(class given part): the terms of Algorithm 1; a part that seems smaller than one of its
+    # classes has no entropy to speak of.
     after = float((counts * np.minimum(np.log2(np.where(counts > 0, counts, 1) / inside), 0.0)).sum() / rows)
     information = float(_entropy(counts.sum(axis=0))) + after
     if criterion == "info_gain":
@@ -98,7 +113,8 @@ def promise(criterion: str, tables: np.ndarray) -> np.ndarray:
         tables: Noisy counts, shape (..., parts, classes); below 0 counts as 0.
 
     Returns:
-        From 0 to 1, shape (...,): 1 where evenly mixed classes become pure parts, 0 where nothing is there.
+        From 0 to 1, shape (...,): 1 where evenly mixed classes become pure parts, 0 where nothing
+        is there.
     """
     counts = np.maximum(tables, 0.0)
     rows = counts.sum(axis=(-2, -1))

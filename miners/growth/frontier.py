@@ -2,11 +2,13 @@
 """The frontier loop: how every tree of this package grows, alone or as one of a forest, each question asked of a whole level at once.
 
 Privacy:
-    Claim: growing costs at most ``schedule.total``, in the policy's terms; exactly that unless a leaf that is reached early does
-    not ``spend_rest``.
-    Why: the nodes of a level, of however many trees on disjoint rows, are disjoint, so each question to a level costs what it costs one node (parallel composition), and
-    along a way from the root down the shares of the schedule add up (sequential composition); a share "stop" is one question of whole trees, charged at
-    their roots. What is asked next, and where to stop, depends on the schema and on earlier answers only. Held by: tests/unit/trees/test_trees.py.
+    Claim: growing costs at most ``schedule.total``, in the policy's terms; exactly that unless a
+    leaf that is reached early does not ``spend_rest``.
+    Why: the nodes of a level, of however many trees on disjoint rows, are disjoint, so each
+    question to a level costs what it costs one node (parallel composition), and along a way from
+    the root down the shares of the schedule add up (sequential composition); a share "stop" is one
+    question of whole trees, charged at their roots. What is asked next, and where to stop, depends
+    on the schema and on earlier answers only. Held by: tests/unit/trees/test_trees.py.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class Sprout:
         used: Columns that its way does not split again.
         size: Noisy number of rows, None where it was not asked.
         size_scale: Scale of the noise in ``size``.
-        cells: Noisy rows of each class, the missing class last where there is one, or of the two ends of a numeric target; None where
-            nothing was said of them.
+        cells: Noisy rows of each class, the missing class last where there is one, or of the two
+            ends of a numeric target; None where nothing was said of them.
         variance: Of the noise in each of ``cells``.
     """
 
@@ -83,7 +85,8 @@ class Level:
         number: Splits above them.
         parts: They themselves.
         sprouts: What is known of each, in the order of the parts.
-        below: What choosing their splits told about the children: for each node a row of noisy class counts for each part of its split.
+        below: What choosing their splits told about the children: for each node a row of noisy
+            class counts for each part of its split.
         below_scale: Scale of the noise in those.
     """
 
@@ -100,18 +103,24 @@ class Rules:
 
     Attributes:
         schema: The public schema.
-        cells: Numbers that a node is described by: parts of the histogram of classes, one for a missing class included; 2 for a numeric target.
-        schedule: The losses. A share named "size" or "classes" asks that of each node of a level before it is decided whether to
-            split it; the other shares are what ``choose`` spends. A leaf is asked for "classes", and for its "size" where the schedule says so.
-        ask: One request that describes all these parts, shape (parts, cells); see ``ask_classes`` and ``ask_ends``.
+        cells: Numbers that a node is described by: parts of the histogram of classes, one for a
+            missing class included; 2 for a numeric target.
+        schedule: The losses. A share named "size" or "classes" asks that of each node of a level
+            before it is decided whether to split it; the other shares are what ``choose`` spends. A
+            leaf is asked for "classes", and for its "size" where the schedule says so.
+        ask: One request that describes all these parts, shape (parts, cells); see ``ask_classes``
+            and ``ask_ends``.
         choose: Splits for all nodes of a level; None for one that cannot be split.
         enough: The noisy size from which a node is split; None to split all.
-        spend_rest: A leaf that is reached early asks for its classes with all that its way has left, not with the leaf's share.
+        spend_rest: A leaf that is reached early asks for its classes with all that its way has
+            left, not with the leaf's share.
         widest: The most parts that a node's split can have.
         once: Whether a way that has used this split does not use its column again.
-        least: The rows from which a tree's first node is worth splitting, where the schedule's leaves have a share "stop": that one question of all grown
-            trees at once says where their ways end early, and only the leaves that are left are described.
-        in_vain: Which shares of its level a node has been asked that turns out to have no split; None for all.
+        least: The rows from which a tree's first node is worth splitting, where the schedule's
+            leaves have a share "stop": that one question of all grown trees at once says where
+            their ways end early, and only the leaves that are left are described.
+        in_vain: Which shares of its level a node has been asked that turns out to have no split;
+            None for all.
     """
 
     schema: Schema
@@ -133,14 +142,17 @@ def _in_vain(asks: Mapping[str, Ask], rules: Rules) -> Sequence[str]:
 
 def ask_classes(target: str, cells: int) -> Callable[[Parts, Fraction], np.ndarray]:
     """Describes parts by their histograms of a categorical target."""
-    return lambda parts, epsilon: np.asarray(parts.partition(Values(target)).noisy_count(epsilon=epsilon)).reshape(len(parts), cells)
+    return lambda parts, epsilon: np.asarray(parts.partition(Values(target)).noisy_count(epsilon=epsilon)).reshape(
+        len(parts), cells
+    )
 
 
 def ask_ends(schema: Schema, target: str) -> Callable[[Parts, Fraction], np.ndarray]:
     """Describes parts by the two ends of a numeric target: a row at a share s of the way from its lower bound to its upper one counts 1 - s and s.
 
-    The two-bin average of the layer, taken apart again: the noise in each end is that of a count at the same epsilon, and nothing more is paid for
-    the number of rows. A noisy end below 0 is not told apart from 0.
+    The two-bin average of the layer, taken apart again: the noise in each end is that of a count at
+    the same epsilon, and nothing more is paid for the number of rows. A noisy end below 0 is not
+    told apart from 0.
     """
     column = schema.numeric(target)
     low, high = column.number(0), column.number(column.cells - 1)
@@ -206,25 +218,42 @@ def _grow_bare(level: Level, sprouts: list[Sprout], rules: Rules) -> tuple[list[
     return levels, left | dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop"))
 
 
-def _stop(roots: Parts, levels: Sequence[Level], left: dict[int, Fraction], sprouts: list[Sprout], rules: Rules) -> None:
+def _stop(
+    roots: Parts, levels: Sequence[Level], left: dict[int, Fraction], sprouts: list[Sprout], rules: Rules
+) -> None:
     """Ends ways where rows become too few, by one question of the leaves of all trees; then describes the leaves that are left, with all that is left."""
     grown = [_only(level, np.array([not sprout.children for sprout in level.sprouts])) for level in levels]
     score = EnoughRows(rules.least, above=roots.depth)
-    kept = iter(_union([level.parts for level in grown]).exp_mech(score=score, epsilon=rules.schedule.leaf["stop"].epsilon))
-    end = {id(sprout): next(kept) for level in grown for sprout in level.sprouts}  # how many splits are left on the longest way through a node
+    kept = iter(
+        _union([level.parts for level in grown]).exp_mech(score=score, epsilon=rules.schedule.leaf["stop"].epsilon)
+    )
+    end = {
+        id(sprout): next(kept) for level in grown for sprout in level.sprouts
+    }  # how many splits are left on the longest way through a node
     leaves: dict[Fraction, list[Level]] = {}
     for level in reversed(levels):
         for sprout in level.sprouts:
             if sprout.children:
                 below = [id(sprouts[child]) for child in sprout.children]
-                end[id(sprout)], left[id(sprout)] = max(end[child] for child in below), min(left[child] for child in below)
+                end[id(sprout)], left[id(sprout)] = (
+                    max(end[child] for child in below),
+                    min(left[child] for child in below),
+                )
                 if end[id(sprout)] <= level.number:
                     sprout.split, sprout.children = None, ()
         rest = [left[id(sprout)] if end[id(sprout)] == level.number else None for sprout in level.sprouts]
         for epsilon in sorted({one for one in rest if one is not None}):
             leaves.setdefault(epsilon, []).append(_only(level, np.array([one == epsilon for one in rest])))
     for epsilon, some in leaves.items():
-        _ask_classes(Level(levels[-1].number, _union([level.parts for level in some]), [sprout for level in some for sprout in level.sprouts]), epsilon, rules)
+        _ask_classes(
+            Level(
+                levels[-1].number,
+                _union([level.parts for level in some]),
+                [sprout for level in some for sprout in level.sprouts],
+            ),
+            epsilon,
+            rules,
+        )
 
 
 def _union(collections: Sequence[Parts]) -> Parts:
@@ -237,7 +266,9 @@ def _below(sprouts: Sequence[Sprout], root: int) -> list[Sprout]:
     for place in kept:  # grows while it is walked through: parents before their children
         kept += sprouts[place].children
     number = {place: new for new, place in enumerate(kept)}
-    return [replace(sprouts[place], children=tuple(number[child] for child in sprouts[place].children)) for place in kept]
+    return [
+        replace(sprouts[place], children=tuple(number[child] for child in sprouts[place].children)) for place in kept
+    ]
 
 
 def _ask_sizes(level: Level, epsilon: Fraction, rules: Rules) -> None:
@@ -272,7 +303,8 @@ def _worth_splitting(level: Level, rules: Rules) -> np.ndarray:
     widest = np.array([rules.widest(sprout) for sprout in level.sprouts])
     order = np.argsort(-sizes, kind="stable")
     asked = np.cumsum(np.where(grows[order], widest[order], 0)) * rules.cells
-    # More leaves than the table can have rows are of no use, and a depth that a caller took from elsewhere would ask for millions.
+    # More leaves than the table can have rows are of no use, and a depth that a caller took from
+    # elsewhere would ask for millions.
     grows[order[asked > min(MAX_PARTS, max(FEW_PARTS, rules.schema.max_rows))]] = False
     return grows
 
@@ -281,7 +313,13 @@ def _only(level: Level, chosen: np.ndarray) -> Level:
     if chosen.all():
         return level
     below = None if level.below is None else [table for table, one in zip(level.below, chosen, strict=True) if one]
-    return Level(level.number, level.parts[chosen], [sprout for sprout, one in zip(level.sprouts, chosen, strict=True) if one], below, level.below_scale)
+    return Level(
+        level.number,
+        level.parts[chosen],
+        [sprout for sprout, one in zip(level.sprouts, chosen, strict=True) if one],
+        below,
+        level.below_scale,
+    )
 
 
 def _branch(level: Level, splits: Sequence[Split], sprouts: list[Sprout], rules: Rules) -> Level:

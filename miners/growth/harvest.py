@@ -2,7 +2,8 @@
 """From a grown tree with its answers to the nodes of a fitted one: as released, calibrated, or estimated from all answers together; and pruned.
 
 Privacy:
-    Claim: free. Why: functions of differentially private answers and of their public variances (post-processing).
+    Claim: free. Why: functions of differentially private answers and of their public variances
+    (post-processing).
 """
 
 from __future__ import annotations
@@ -50,10 +51,16 @@ def released_nodes(sprouts: Sequence[Sprout], kept: int) -> list[Node]:
     return nodes
 
 
-def _pruned(sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[float | None], certainty: float | None) -> list[Node]:
+def _pruned(
+    sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[float | None], certainty: float | None
+) -> list[Node]:
     """The nodes that are left where only some splits are worth keeping, renumbered."""
     children = [sprout.children for sprout in sprouts]
-    keeps = np.array([bool(below) for below in children]) if certainty is None else worth_keeping(children, counts, certainty)
+    keeps = (
+        np.array([bool(below) for below in children])
+        if certainty is None
+        else worth_keeping(children, counts, certainty)
+    )
     kept = [0]
     for place in kept:  # grows while it is walked through: parents before their children
         kept += children[place] if keeps[place] else ()
@@ -63,5 +70,7 @@ def _pruned(sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[
         sprout = sprouts[place]
         split = sprout.split if keeps[place] else None
         below = tuple(number[child] for child in children[place]) if keeps[place] else ()
-        nodes.append(Node(split, below, sprout.size, sprout.size_scale, tuple(counts[place].tolist()), None, deviations[place]))
+        nodes.append(
+            Node(split, below, sprout.size, sprout.size_scale, tuple(counts[place].tolist()), None, deviations[place])
+        )
     return nodes

@@ -24,9 +24,10 @@ Children = Sequence[Sequence[int]]
 def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence[np.ndarray | None]) -> np.ndarray:
     """Class counts of all nodes as Friedman & Schuster's Algorithm 3 makes them agree, shape (nodes, cells).
 
-    Top-down each node's rows are shared out among its children in proportion to their noisy sizes; bottom-up a leaf's rows
-    are shared out among the classes in proportion to their noisy counts, and added up. The paper divides by noisy sums, which
-    may be 0 or less: numbers below 0 count as 0 here, and where all are 0, all are alike.
+    Top-down each node's rows are shared out among its children in proportion to their noisy sizes;
+    bottom-up a leaf's rows are shared out among the classes in proportion to their noisy counts,
+    and added up. The paper divides by noisy sums, which may be 0 or less: numbers below 0 count as
+    0 here, and where all are 0, all are alike.
 
     Args:
         children: Of each node, the root first, parents before their children.
@@ -52,8 +53,9 @@ def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence
 def pessimistic_errors(rows: float, errors: float, certainty: float) -> float:
     """C4.5's estimate of how many of ``rows`` unseen rows a leaf gets wrong that gets ``errors`` of as many seen ones wrong.
 
-    The upper end of a one-sided binomial confidence interval of level ``1 - certainty``; real numbers are allowed. Exact at 0 errors,
-    within 7 % of the exact limit from 1 error on at the usual certainty of 0.25, linear between.
+    The upper end of a one-sided binomial confidence interval of level ``1 - certainty``; real
+    numbers are allowed. Exact at 0 errors, within 7 % of the exact limit from 1 error on at the
+    usual certainty of 0.25, linear between.
     """
     if rows <= 0:
         return 0.0
@@ -69,19 +71,23 @@ def _extra(rows: float, errors: float, certainty: float) -> float:
         return max(rows - errors, 0.0)
     z = NormalDist().inv_cdf(1 - certainty)
     f = (errors + 0.5) / rows
-    bound = (f + z * z / (2 * rows) + z * math.sqrt(f / rows - f * f / rows + z * z / (4 * rows * rows))) / (1 + z * z / rows)
+    bound = (f + z * z / (2 * rows) + z * math.sqrt(f / rows - f * f / rows + z * z / (4 * rows * rows))) / (
+        1 + z * z / rows
+    )
     return rows * bound - errors
 
 
 def worth_keeping(children: Children, cells: np.ndarray, certainty: float) -> np.ndarray:
     """Which nodes keep their split, shape (nodes,): those that are expected to err less with what is below them than as a leaf.
 
-    Subtrees are not raised in their parent's place, as C4.5 may do: how the rows of the other branches would fare there nobody has asked.
+    Subtrees are not raised in their parent's place, as C4.5 may do: how the rows of the other
+    branches would fare there nobody has asked.
 
     Args:
         children: Of each node, the root first, parents before their children.
         cells: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
-        certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned. 0.25 is usual.
+        certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
+            0.25 is usual.
     """
     table = np.maximum(cells, 0.0)
     errors = np.zeros(len(children))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees and forests that learn from one handle, one file for each algorithm.
 
-What they share of ``fit`` and ``plan`` is in ``tree_miner.py`` and ``forest_miner.py``; how a tree grows is in ``growth``.
-Read ``tree_miner.py`` first, then ``diffp_c45.py``.
+What they share of ``fit`` and ``plan`` is in ``tree_miner.py`` and ``forest_miner.py``; how a tree
+grows is in ``growth``. Read ``tree_miner.py`` first, then ``diffp_c45.py``.
 """

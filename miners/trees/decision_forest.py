@@ -35,9 +35,12 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         epsilon: What ``fit`` costs in all, half of it for splits and half for leaves.
         n_estimators: Trees, 1 to 1,000.
         max_depth: Levels of splits, 0 to 60; no more than there are attributes.
-        max_features: Attributes that each node chooses from; None for the square root of their number, rounded up.
-        bins: Intervals of equal width into which numeric attributes are cut; a number for all, or as ``cuts`` of ``DiffPID3`` for each.
-        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are in every tree, and the trees share epsilon.
+        max_features: Attributes that each node chooses from; None for the square root of their
+            number, rounded up.
+        bins: Intervals of equal width into which numeric attributes are cut; a number for all, or
+            as ``cuts`` of ``DiffPID3`` for each.
+        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
+            in every tree, and the trees share epsilon.
         attributes: Columns to split by; None for all but the target.
         random_state: Steers which attributes a node chooses from, which is public; never the noise.
 
@@ -49,13 +52,15 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: each node of d levels is asked one choice at epsilon / 2d, each leaf one histogram at epsilon / 2 (a leaf that is reached early, at all that its way has
-        left); nodes of a level are disjoint, and so are the trees of shards, while trees on the same rows share epsilon. Exact: nano-epsilons.
+        Why: each node of d levels is asked one choice at epsilon / 2d, each leaf one histogram at
+        epsilon / 2 (a leaf that is reached early, at all that its way has left); nodes of a level
+        are disjoint, and so are the trees of shards, while trees on the same rows share epsilon.
+        Exact: nano-epsilons.
         Held by: tests/unit/trees/test_forests.py.
 
     Notes:
-        The paper calibrates its choices to the *local* sensitivity of the Gini index, which follows the rows and so is not private itself;
-        here it is the global one of the layer's score.
+        The paper calibrates its choices to the *local* sensitivity of the Gini index, which follows
+        the rows and so is not private itself; here it is the global one of the layer's score.
 
     References:
         Fletcher & Islam 2015, "A Differentially Private Decision Forest".
@@ -94,19 +99,34 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         features = math.ceil(math.sqrt(len(facts.names)))
         if self.max_features is not None:
             features = whole_number("max_features", self.max_features, 1, len(facts.names))
-        return replace(facts, trees=trees, features=features, schedules=schedules(self.epsilon, trees, self.rows, depth, {"split": 1}, max(1, depth)))
+        return replace(
+            facts,
+            trees=trees,
+            features=features,
+            schedules=schedules(self.epsilon, trees, self.rows, depth, {"split": 1}, max(1, depth)),
+        )
 
     def _splits(self, recipe: Recipe) -> dict[str, Values | Cuts]:
         """Each attribute's split."""
         numeric = [name for name in recipe.names if isinstance(recipe.schema.columns[name], Numeric)]
         cuts = self.bins if isinstance(self.bins, Mapping) else dict.fromkeys(numeric, self.bins)
-        return {split.column: split for split in multiway_splits(recipe.schema, recipe.target, attributes=recipe.names, cuts=cuts)}
+        return {
+            split.column: split
+            for split in multiway_splits(recipe.schema, recipe.target, attributes=recipe.names, cuts=cuts)
+        }
 
-    def _choose(self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator) -> Sequence[Split | None]:
+    def _choose(
+        self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
+    ) -> Sequence[Split | None]:
         splits = self._splits(recipe)
-        offered = [[splits[name] for name in names] for names in drawn(recipe, [self._open(recipe, sprout) for sprout in level.sprouts], random)]
+        offered = [
+            [splits[name] for name in names]
+            for names in drawn(recipe, [self._open(recipe, sprout) for sprout in level.sprouts], random)
+        ]
         epsilon = schedule.levels[level.number]["split"].epsilon
-        return choose_in_pieces(level.parts, offered, recipe.schema, measure=recipe.cells, score=Gini(recipe.target), epsilon=epsilon)
+        return choose_in_pieces(
+            level.parts, offered, recipe.schema, measure=recipe.cells, score=Gini(recipe.target), epsilon=epsilon
+        )
 
     def _open(self, recipe: Recipe, sprout: Sprout) -> list[str]:
         """The attributes that no node above has used up."""
@@ -121,4 +141,14 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         each = recipe.schedules[0].levels[level]["split"].epsilon
         noise, unit = blur(recipe.schema, "gini", each, textbook=False)
-        return [PlanLine(level, f"best of {many(min(recipe.features, len(recipe.names) - level), 'split')}", "exp_mech", nodes, recipe.cost(level, "split"), noise, unit)]
+        return [
+            PlanLine(
+                level,
+                f"best of {many(min(recipe.features, len(recipe.names) - level), 'split')}",
+                "exp_mech",
+                nodes,
+                recipe.cost(level, "split"),
+                noise,
+                unit,
+            )
+        ]

@@ -47,9 +47,13 @@ class RandomSplits(ForestMiner):
         require_word("rows", self.rows, ("shards", "all"))
         trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
         depth = whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
-        return replace(facts, trees=trees, schedules=schedules(self.epsilon, trees, self.rows, depth, {}, 1, self.stopping))
+        return replace(
+            facts, trees=trees, schedules=schedules(self.epsilon, trees, self.rows, depth, {}, 1, self.stopping)
+        )
 
-    def _choose(self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator) -> Sequence[Split | None]:
+    def _choose(
+        self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
+    ) -> Sequence[Split | None]:
         return [random_split(recipe.schema, recipe.names, sprout.part, "groups", random) for sprout in level.sprouts]
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
@@ -63,9 +67,11 @@ class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
         epsilon: What ``fit`` costs in all.
         n_estimators: Trees, 1 to 1,000.
         max_depth: Levels of splits, 0 to 60.
-        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are in every tree, and the trees share epsilon.
-        stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of all grown trees: which nodes have too few rows
-            to stay split. It costs the same at any depth. None to keep all splits.
+        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
+            in every tree, and the trees share epsilon.
+        stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of
+            all grown trees: which nodes have too few rows to stay split. It costs the same at any
+            depth. None to keep all splits.
         attributes: Columns to split by; None for all but the target.
         random_state: Steers the splits, which are public; never the noise.
 
@@ -77,16 +83,19 @@ class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: splits are drawn from the public schema alone. The leaves of all trees are disjoint parts ("shards"), one histogram each at epsilon; or each tree's
-        leaves are, at epsilon over the number of trees ("all"), which adds up. ``stopping`` has its share of that
-        (privacy.md 3.4). Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py.
+        Why: splits are drawn from the public schema alone. The leaves of all trees are disjoint
+        parts ("shards"), one histogram each at epsilon; or each tree's leaves are, at epsilon over
+        the number of trees ("all"), which adds up. ``stopping`` has its share of that (privacy.md
+        3.4). Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py.
 
     Notes:
-        A random cut of a declared range that is wide beside the data leaves most leaves empty; ``DiPriMeForestClassifier`` looks where rows are.
+        A random cut of a declared range that is wide beside the data leaves most leaves empty;
+        ``DiPriMeForestClassifier`` looks where rows are.
 
     References:
-        Bojarski, Choromanska, Choromanski & LeCun 2014, "Differentially- and non-differentially-private random decision trees";
-        Geurts, Ernst & Wehenkel 2006, "Extremely randomized trees".
+        Bojarski, Choromanska, Choromanski & LeCun 2014, "Differentially- and
+        non-differentially-private random decision trees"; Geurts, Ernst & Wehenkel 2006, "Extremely
+        randomized trees".
 
     Examples:
         >>> DPExtraTrees(epsilon=0.5)
@@ -99,7 +108,8 @@ class DPExtraTreesRegressor(Regressor, ForestFaces, RandomSplits):
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram. Held by: tests/unit/trees/test_forests.py.
+        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram. Held
+        by: tests/unit/trees/test_forests.py.
     """
 
     _numeric_target = True

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What SuLQ-ID3, DiffPID3 and DiffPC4.5 share: checks, ``fit``, ``plan``, and how a grown tree becomes a ``Tree``.
 
-Each of them is a *recipe*: public facts, all checked, that say what is going to be asked at which loss.
+Each of them is a *recipe*: public facts, all checked, that say what is going to be asked at which
+loss.
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ class Recipe:
         classes: Declared classes.
         cells: Parts of the histogram of classes, one for a missing class included.
         splits: For each attribute a split, or a family of which the mechanism picks a member.
-        attributes: How many attributes a fit has; one fewer than ``splits`` where one of them is going to be the target.
+        attributes: How many attributes a fit has; one fewer than ``splits`` where one of them is
+            going to be the target.
         schedule: The losses.
         fan_out: The most parts that a split of each level makes, shape (levels,).
         typical: Parts that a split makes on average.
-        factor: What the noise is multiplied with to say which nodes are large enough to be split; 0 splits all.
+        factor: What the noise is multiplied with to say which nodes are large enough to be split; 0
+            splits all.
     """
 
     schema: Schema
@@ -72,7 +75,11 @@ class Recipe:
         """Parts that a split makes; the missing values of a nullable column are a part of their own wherever it is cut."""
         if isinstance(split, AnyGrouping):
             return 2
-        return 2 + self.schema.columns[split.column].nullable if isinstance(split, AnyCut) else bind(split, self.schema).size
+        return (
+            2 + self.schema.columns[split.column].nullable
+            if isinstance(split, AnyCut)
+            else bind(split, self.schema).size
+        )
 
     @property
     def ask(self) -> Callable[[Parts, Fraction], np.ndarray]:
@@ -103,8 +110,8 @@ class Recipe:
 class GreedyTree(TreeClassifier, ABC):
     """A tree grown level by level on a private handle, each node split where it seems best.
 
-    Subclasses say how: ``_recipe`` (what is asked, at which loss), ``_rules`` (how splits are chosen), ``_lines`` (how a
-    level's choice reads in a plan).
+    Subclasses say how: ``_recipe`` (what is asked, at which loss), ``_rules`` (how splits are
+    chosen), ``_lines`` (how a level's choice reads in a plan).
     """
 
     epsilon: Loss
@@ -130,7 +137,9 @@ class GreedyTree(TreeClassifier, ABC):
         require_budget(handle, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit")
         before = handle.budget.spent
         (sprouts,) = grow(handle.parts(), self._rules(recipe))
-        return self._fitted(Tree(recipe.schema, target, self._nodes(recipe, sprouts)), Fraction(handle.budget.spent - before))
+        return self._fitted(
+            Tree(recipe.schema, target, self._nodes(recipe, sprouts)), Fraction(handle.budget.spent - before)
+        )
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """What ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
@@ -138,7 +147,8 @@ class GreedyTree(TreeClassifier, ABC):
         Args:
             schema: The public schema, ``handle.schema``.
             target: The column to predict; without it the plan allows for the widest that there is.
-            rows: How many rows the table has, if that is known; by default the schema's ``max_rows``. For the warning only.
+            rows: How many rows the table has, if that is known; by default the schema's
+                ``max_rows``. For the warning only.
         """
         recipe = self._checked(schema, target, need_target=False)
         schedule = recipe.schedule
@@ -155,16 +165,27 @@ class GreedyTree(TreeClassifier, ABC):
                 lines.append(_count_line(recipe, level, "classes", nodes, left, of=None))
             lines += self._lines(recipe, level, nodes)
             nodes = min(nodes * recipe.fan_out[level], MAX_PARTS)
-        lines += [_count_line(recipe, schedule.depth, name, nodes, ask.epsilon, of="each leaf") for name, ask in schedule.leaf.items()]
+        lines += [
+            _count_line(recipe, schedule.depth, name, nodes, ask.epsilon, of="each leaf")
+            for name, ask in schedule.leaf.items()
+        ]
         goal = f" for `{target}`" if target is not None else ""
         title = f"{type(self).__name__}{goal}: {many(schedule.depth, 'level')} of splits by {many(recipe.attributes, 'attribute')}, criterion {self.criterion}"
-        notes = ["the nodes of a level are disjoint, so a level costs what one node costs; each way from the root to a leaf costs the total."]
+        notes = [
+            "the nodes of a level are disjoint, so a level costs what one node costs; each way from the root to a leaf costs the total."
+        ]
         if self.variant == "paper":
-            notes = ["the nodes of a level are disjoint, so a level costs what one node costs; a tree all of whose leaves are reached early costs less."]
+            notes = [
+                "the nodes of a level are disjoint, so a level costs what one node costs; a tree all of whose leaves are reached early costs less."
+            ]
         if self.max_depth is None:
-            notes.append(f"max_depth is not given; {schedule.depth} is what epsilon, max_rows and the attributes let expect to be of use.")
+            notes.append(
+                f"max_depth is not given; {schedule.depth} is what epsilon, max_rows and the attributes let expect to be of use."
+            )
         elif schedule.depth < self.max_depth:
-            notes.append(f"a way can use up {many(schedule.depth, 'attribute')}, so no more than {many(schedule.depth, 'level')} of splits are planned.")
+            notes.append(
+                f"a way can use up {many(schedule.depth, 'attribute')}, so no more than {many(schedule.depth, 'level')} of splits are planned."
+            )
         return Plan(title, tuple(lines), schedule.total, tuple(notes), self._warnings(recipe, rows))
 
     # What subclasses say
@@ -197,25 +218,36 @@ class GreedyTree(TreeClassifier, ABC):
         if self.max_depth is not None:
             whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
         if self.variant not in ("best", "paper"):
-            raise QueryError(f"`variant` is {self.variant!r}{closest(str(self.variant), ('best', 'paper'))}; it must be 'best' or 'paper'. Nothing was spent.")
+            raise QueryError(
+                f"`variant` is {self.variant!r}{closest(str(self.variant), ('best', 'paper'))}; it must be 'best' or 'paper'. Nothing was spent."
+            )
         require_criterion(self.criterion, self.criteria)
         splits = self._splits(schema, target)
         if target is not None or need_target:
             classes, cells = self._classes(schema, target)
         else:
-            classes, cells = 2, max((column.codes for column in schema.columns.values() if column.type == "categorical"), default=2)
+            classes, cells = (
+                2,
+                max((column.codes for column in schema.columns.values() if column.type == "categorical"), default=2),
+            )
         # Without a target one of the columns that stand here is going to be it.
         usable = len(splits) - (target is None and self.attributes is None)
-        facts = Recipe(schema, target, classes, cells, splits, usable, Schedule.even(self.epsilon, 0, node={}, leaf={"classes": 1}))
+        facts = Recipe(
+            schema, target, classes, cells, splits, usable, Schedule.even(self.epsilon, 0, node={}, leaf={"classes": 1})
+        )
         depth = PAPER_DEPTH if self.max_depth is None and self.variant == "paper" else self.max_depth
         return self._recipe(facts, max(1, self._carried(facts, schema.max_rows)) if depth is None else depth)
 
     def _classes(self, schema: Schema, target: str | None) -> tuple[int, int]:
         column = schema.column(target)
         if column.type != "categorical":
-            raise QueryError(f"the target `{target}` is numeric; {type(self).__name__} predicts the values of a categorical column. Nothing was spent.")
+            raise QueryError(
+                f"the target `{target}` is numeric; {type(self).__name__} predicts the values of a categorical column. Nothing was spent."
+            )
         if column.cells < 2:
-            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent.")
+            raise QueryError(
+                f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent."
+            )
         return column.cells, column.codes
 
     def _warnings(self, recipe: Recipe, rows: int | None) -> tuple[str, ...]:
@@ -227,7 +259,9 @@ class GreedyTree(TreeClassifier, ABC):
         average = known / recipe.typical ** (wanted - 1)
         choice = self._lines(recipe, wanted - 1, 1)[-1]
         bound = "at most" if rows is None else "about"
-        advice = f"depth {carried} is what the budget carries" if carried else "a larger `epsilon` is needed for any split"
+        advice = (
+            f"depth {carried} is what the budget carries" if carried else "a larger `epsilon` is needed for any split"
+        )
         return (
             f"at epsilon {show(to_nano(self.epsilon))} and {bound} {known:,} rows a depth-{wanted} tree over {many(recipe.attributes, 'attribute')} "
             f"expects {rows_text(average)} rows in a node that is split last, where noise of about {rows_text(choice.noise or 0.0)} {choice.unit} decides; {advice}.",
@@ -248,7 +282,11 @@ class GreedyTree(TreeClassifier, ABC):
         certainty = self._certainty()
         if self.variant == "best":
             return estimated_nodes(sprouts, recipe.cells, recipe.classes, certainty)
-        return released_nodes(sprouts, recipe.classes) if certainty is None else calibrated_nodes(sprouts, recipe.classes, certainty)
+        return (
+            released_nodes(sprouts, recipe.classes)
+            if certainty is None
+            else calibrated_nodes(sprouts, recipe.classes, certainty)
+        )
 
 
 def many(count: int, name: str) -> str:
@@ -262,6 +300,10 @@ def noise_of(schema: Schema, epsilon: Fraction) -> float:
 
 
 def _count_line(recipe: Recipe, level: int, name: str, nodes: int, epsilon: Fraction, *, of: str | None) -> PlanLine:
-    what = {"size": f"size of {of}", "classes": f"classes of {of}"}[name] if of else "or, where that is too small, once more: its classes"
+    what = (
+        {"size": f"size of {of}", "classes": f"classes of {of}"}[name]
+        if of
+        else "or, where that is too small, once more: its classes"
+    )
     parts = nodes * (recipe.cells if name == "classes" else 1)
     return PlanLine(level, what, "noisy_count", parts, epsilon, noise_of(recipe.schema, epsilon))

@@ -21,16 +21,21 @@ __all__ = ["PublicRows"]
 class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier or regressor whose ``fit`` takes a pandas frame of *public* rows, behind a simulated handle.
 
-    scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and fit on each. A private handle has no rows to
-    cut, so they compare settings on public rows: made-up ones, last year's published ones, another country's. Each fit opens ``pinq.simulate``
-    on its rows with a budget of the miner's ``epsilon``; the noise is that of a real handle, drawn afresh in each fit.
+    scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and
+    fit on each. A private handle has no rows to cut, so they compare settings on public rows:
+    made-up ones, last year's published ones, another country's. Each fit opens ``pinq.simulate`` on
+    its rows with a budget of the miner's ``epsilon``; the noise is that of a real handle, drawn
+    afresh in each fit.
 
-    Never for sensitive rows. Whoever has those in a frame needs no handle, and nothing guards them here: there is no ledger that lasts, the folds
-    are cut by exact classes, and each score is an exact number about the rows. Settings chosen so are a function of the rows.
+    Never for sensitive rows. Whoever has those in a frame needs no handle, and nothing guards them
+    here: there is no ledger that lasts, the folds are cut by exact classes, and each score is an
+    exact number about the rows. Settings chosen so are a function of the rows.
 
     Args:
-        estimator: The miner, not fitted. Its parameters are searched as ``estimator__epsilon`` and so on.
-        schema: The schema that the rows are encoded by, as ``handle.schema`` has it; rows that do not fit are left out.
+        estimator: The miner, not fitted. Its parameters are searched as ``estimator__epsilon`` and
+            so on.
+        schema: The schema that the rows are encoded by, as ``handle.schema`` has it; rows that do
+            not fit are left out.
         target: Which of its columns ``y`` is.
 
     Attributes:
@@ -61,7 +66,8 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             y: The class or value of each row.
 
         Raises:
-            QueryError: Something else than a frame was passed, or a parameter of the miner is wrong.
+            QueryError: Something else than a frame was passed, or a parameter of the miner is
+                wrong.
         """
         if not hasattr(X, "assign"):
             raise QueryError(f"a pandas frame with the schema's columns is needed, not {type(X).__name__}.")

@@ -2,7 +2,8 @@
 """Which epsilon a miner would need, by simulation on made-up rows of the same public schema.
 
 Privacy:
-    Claim: free. Why: the public schema and made-up rows are all that is looked at; no handle of a real table is asked anything.
+    Claim: free. Why: the public schema and made-up rows are all that is looked at; no handle of a
+    real table is asked anything.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ class Suggestion:
     """The answer of ``suggest``, and the curve it was read from.
 
     Attributes:
-        epsilon: The smallest epsilon whose mean accuracy reaches the goal; None where none up to the limit does.
-        between: Where two standard errors of the means, either way, put it; None for an end outside of what was tried.
+        epsilon: The smallest epsilon whose mean accuracy reaches the goal; None where none up to
+            the limit does.
+        between: Where two standard errors of the means, either way, put it; None for an end outside
+            of what was tried.
         accuracy: The goal.
         rows: Rows that each run learned from.
         miner: What was asked for, as text.
@@ -108,7 +111,15 @@ class Suggestion:
         if ax is None:
             ax = plt.subplots(figsize=(6, 4), layout="constrained")[1]
         epsilons, means = [one.epsilon for one in self.curve], [one.mean for one in self.curve]
-        ax.errorbar(epsilons, means, yerr=[SURE * one.error for one in self.curve], marker="o", markersize=4, capsize=3, label="mean ± two standard errors")
+        ax.errorbar(
+            epsilons,
+            means,
+            yerr=[SURE * one.error for one in self.curve],
+            marker="o",
+            markersize=4,
+            capsize=3,
+            label="mean ± two standard errors",
+        )
         ax.axhline(self.accuracy, color="#777777", linestyle="--", linewidth=1, label=f"goal {self.accuracy:.1%}")
         if self.epsilon is not None:
             ax.axvline(self.epsilon, color="#59a14f", linewidth=1, label=f"epsilon {self.epsilon:g}")
@@ -125,7 +136,10 @@ class Suggestion:
         return "\n".join([f"{self.miner}: {self.verdict}", *lines, f"Note: {NOTE}"])
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{one.epsilon:g}</td><td>{one.mean:.1%}</td><td>{one.deviation:.1%}</td><td>{one.runs}</td></tr>" for one in self.curve)
+        rows = "".join(
+            f"<tr><td>{one.epsilon:g}</td><td>{one.mean:.1%}</td><td>{one.deviation:.1%}</td><td>{one.runs}</td></tr>"
+            for one in self.curve
+        )
         head = "".join(f"<th>{name}</th>" for name in ("epsilon", "accuracy", "sd", "runs"))
         return f"<p><b>{escape(self.miner)}</b>: {escape(self.verdict)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{escape(NOTE)}</p>"
 
@@ -146,30 +160,36 @@ def suggest(
 ) -> Suggestion:
     """Solves for the epsilon at which a miner reaches an accuracy on made-up rows.
 
-    Each run makes up a rule (a random tree of ``depth`` levels over the schema, categorical values in two random groups) and ``rows`` rows
-    that follow it but for ``noise``; the miner learns from a simulated handle and is tested on 5,000 fresh rows without noise. All
-    epsilons meet the same rules and rows, so that their difference is the noise of privacy. Epsilons ten times apart are tried upward
-    until one reaches the goal, then the gap is halved, on a logarithmic scale, down to 15 %; the answer is read off the monotone curve
-    that fits all means best, and rounded up to two figures.
+    Each run makes up a rule (a random tree of ``depth`` levels over the schema, categorical values
+    in two random groups) and ``rows`` rows that follow it but for ``noise``; the miner learns from
+    a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons meet the same
+    rules and rows, so that their difference is the noise of privacy. Epsilons ten times apart are
+    tried upward until one reaches the goal, then the gap is halved, on a logarithmic scale, down to
+    15 %; the answer is read off the monotone curve that fits all means best, and rounded up to two
+    figures.
 
-    What it cannot say: how well the miner does on the real table. Real rows follow other rules, easier or harder; attributes lean on
-    each other and classes are not even. Read it as the order of magnitude below which a budget is wasted, and to compare miners and settings.
+    What it cannot say: how well the miner does on the real table. Real rows follow other rules,
+    easier or harder; attributes lean on each other and classes are not even. Read it as the order
+    of magnitude below which a budget is wasted, and to compare miners and settings.
 
     Args:
-        miner: An estimator with a parameter ``epsilon``, say ``DiffPC45(max_depth=4)``. It is copied; its own epsilon does not matter.
+        miner: An estimator with a parameter ``epsilon``, say ``DiffPC45(max_depth=4)``. It is
+            copied; its own epsilon does not matter.
         schema: The public schema, ``handle.schema``.
         target: The categorical column to predict.
         rows: How many rows to expect, at most ``schema.max_rows``.
         accuracy: The goal: share of fresh rows whose class is predicted, in the mean over the runs.
         limits: The smallest and the largest epsilon to try.
-        runs: Rules, each with its own rows; at least 2. The error of the answer falls with their square root.
+        runs: Rules, each with its own rows; at least 2. The error of the answer falls with their
+            square root.
         depth: Levels of the made-up rules, 1 to 12.
         noise: Share of the made-up values that are replaced at random.
         seed: Steers rules and rows, never the noise of privacy.
         progress: Whether to show progress on a terminal.
 
     Returns:
-        The answer with its curve; ``.plot()`` draws it. Where no epsilon up to the limit reaches the goal, ``epsilon`` is None.
+        The answer with its curve; ``.plot()`` draws it. Where no epsilon up to the limit reaches
+        the goal, ``epsilon`` is None.
 
     Raises:
         QueryError: A parameter is wrong.
@@ -180,7 +200,10 @@ def suggest(
     """
     _check(miner, schema, target, rows=rows, accuracy=accuracy, limits=limits, runs=runs, depth=depth)
     with ExitStack() as opened, _counter(progress) as advance:
-        trials = [_Trial.open(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=[seed, run]) for run in range(runs)]
+        trials = [
+            _Trial.open(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=[seed, run])
+            for run in range(runs)
+        ]
 
         def attempt(epsilon: float) -> Tried:
             scores = []
@@ -205,7 +228,9 @@ class _Trial:
     target: str
 
     @classmethod
-    def open(cls, opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]) -> _Trial:
+    def open(
+        cls, opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
+    ) -> _Trial:
         concept = Concept.random(schema, target, depth=depth, categorical="groups", seed=[*seed, 0])
         handle = pinq.simulate(schema, data=concept.sample(rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
         return cls(opened.enter_context(handle), concept.sample(FRESH, seed=[*seed, 2]), target)
@@ -234,7 +259,8 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
 def _crossing(curve: tuple[Tried, ...], means: np.ndarray, goal: float) -> float | None:
     """The smallest epsilon that was tried at which the monotone curve that fits the means best reaches the goal; None where it does not.
 
-    Not a point between two: the default depth of a miner follows epsilon in steps, and so does accuracy.
+    Not a point between two: the default depth of a miner follows epsilon in steps, and so does
+    accuracy.
     """
     place = int(np.searchsorted(isotonic_regression(means), goal))
     return None if place == len(curve) else curve[place].epsilon
@@ -247,9 +273,26 @@ def _figures(number: float, figures: int) -> float:
     return float((exact / step).to_integral_value("ROUND_HALF_EVEN") * step)
 
 
-def _check(miner: Any, schema: Any, target: str, *, rows: int, accuracy: float, limits: tuple[float, float], runs: int, depth: int) -> None:
-    if isinstance(miner, type) or not hasattr(miner, "get_params") or "epsilon" not in miner.get_params() or not hasattr(miner, "score"):
-        raise QueryError(f"{miner!r} is not a classifier with a parameter `epsilon`; pass one like DiffPC45(max_depth=4).")
+def _check(
+    miner: Any,
+    schema: Any,
+    target: str,
+    *,
+    rows: int,
+    accuracy: float,
+    limits: tuple[float, float],
+    runs: int,
+    depth: int,
+) -> None:
+    if (
+        isinstance(miner, type)
+        or not hasattr(miner, "get_params")
+        or "epsilon" not in miner.get_params()
+        or not hasattr(miner, "score")
+    ):
+        raise QueryError(
+            f"{miner!r} is not a classifier with a parameter `epsilon`; pass one like DiffPC45(max_depth=4)."
+        )
     if not isinstance(schema, Schema):
         raise QueryError(f"`schema` is {type(schema).__name__}; it must be a Schema, like `handle.schema`.")
     schema.categorical(target)
@@ -259,7 +302,9 @@ def _check(miner: Any, schema: Any, target: str, *, rows: int, accuracy: float, 
     if isinstance(accuracy, bool) or not isinstance(accuracy, (int, float)) or not 0 < accuracy < 1:
         raise QueryError(f"`accuracy` is {accuracy!r}; it must be above 0 and below 1.")
     if not isinstance(limits, (tuple, list)) or len(limits) != 2 or not 0 < limits[0] < limits[1] <= 1000:
-        raise QueryError(f"`limits` is {limits!r}; it must be a smaller and a larger epsilon, above 0 and at most 1,000.")
+        raise QueryError(
+            f"`limits` is {limits!r}; it must be a smaller and a larger epsilon, above 0 and at most 1,000."
+        )
 
 
 def _name(miner: Any) -> str:
@@ -273,6 +318,8 @@ def _counter(show: bool) -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True, disable=not show or not Console(stderr=True).is_terminal) as bar:
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=not show or not Console(stderr=True).is_terminal
+    ) as bar:
         task = bar.add_task("making up rows", total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

@@ -66,16 +66,19 @@ class Concept:
     ) -> Concept:
         """A random rule.
 
-        Each node is split by an attribute that is picked uniformly: a numeric one in two at a random point of what is left of its grid, a categorical
-        one, not again on the same way, into its values. From the third level on a node is a leaf with ``leaf_probability``.
-        A leaf's class is uniform. A node whose children would make the tree larger than 65,536 nodes is a leaf too.
+        Each node is split by an attribute that is picked uniformly: a numeric one in two at a
+        random point of what is left of its grid, a categorical one, not again on the same way, into
+        its values. From the third level on a node is a leaf with ``leaf_probability``. A leaf's
+        class is uniform. A node whose children would make the tree larger than 65,536 nodes is a
+        leaf too.
 
         Args:
             schema: The public schema.
             target: The column that the rule determines, categorical.
             depth: Levels of splits, at least 0.
             leaf_probability: From 0 to 1.
-            categorical: ``"values"`` as in the paper; ``"groups"`` splits values into two random groups, which suits attributes of many values.
+            categorical: ``"values"`` as in the paper; ``"groups"`` splits values into two random
+                groups, which suits attributes of many values.
             attributes: The columns that the rule may look at; None for all but the target.
             seed: The same seed, the same rule.
         """
@@ -110,8 +113,9 @@ class Concept:
     def sample(self, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> pa.Table:
         """Made-up rows.
 
-        Attributes are uniform over their declared domains (a missing value counts as one more value where it is declared), the class
-        is the rule's. Then each attribute and the class is drawn anew with probability ``noise``, uniformly, perhaps to what it was before.
+        Attributes are uniform over their declared domains (a missing value counts as one more value
+        where it is declared), the class is the rule's. Then each attribute and the class is drawn
+        anew with probability ``noise``, uniformly, perhaps to what it was before.
 
         Args:
             rows: How many, at least 0.
@@ -122,7 +126,9 @@ class Concept:
             raise QueryError(f"`rows` is {rows!r}; it must be a whole number of at least 0.")
         _share("noise", noise)
         random = np.random.default_rng(seed)
-        columns = {name: column.cells if name == self.target else column.codes for name, column in self.schema.columns.items()}  # a class is never missing
+        columns = {
+            name: column.cells if name == self.target else column.codes for name, column in self.schema.columns.items()
+        }  # a class is never missing
         codes = {name: random.integers(0, size, rows) for name, size in columns.items()}
         reached = self.tree.apply(self._table({name: codes[name] for name in columns if name != self.target}, random))
         codes[self.target] = self.tree.probabilities.argmax(axis=1)[reached]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers that say what they are: numbers and arrays that also carry their ``epsilon``, ``scale`` and ``interval(0.95)``.
 
-What is computed from them (a sum of two, a slice) is a plain number or array: its noise is no longer that of one release.
+What is computed from them (a sum of two, a slice) is a plain number or array: its noise is no
+longer that of one release.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Facts:
 
     Attributes:
         epsilon: What it was charged.
-        scale: Scale of the discrete Laplace noise, in units of the answer; for an average in units times rows.
+        scale: Scale of the discrete Laplace noise, in units of the answer; for an average in units
+            times rows.
         grid: Distance of neighbouring possible answers, likewise.
         rows: For an average: the noisy number of rows of each part.
         bounds: For an average: where it must lie.
@@ -48,18 +50,26 @@ class Facts:
     def interval(self, value: Any, level: float) -> tuple[Any, Any]:
         """Lower and upper ends that hold the exact answer with probability at least ``level``.
 
-        For an average U/(U+L) both noisy bins are within k of their exact sums with that probability, if each is with (1 + level) / 2;
-        then the exact share lies within k / (U+L) of the noisy one, whatever the two are.
+        For an average U/(U+L) both noisy bins are within k of their exact sums with that
+        probability, if each is with (1 + level) / 2; then the exact share lies within k / (U+L) of
+        the noisy one, whatever the two are.
         """
         if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
             raise QueryError(f"`level` is {level!r}; it must lie between 0 and 1, both excluded, for example 0.95.")
         if self.scale is None or self.grid is None:
-            raise QueryError("this answer was stored by a version of pinq that did not keep its scale, so it has no interval.")
+            raise QueryError(
+                "this answer was stored by a version of pinq that did not keep its scale, so it has no interval."
+            )
         if self.rows is None:
             half: Any = laplace_interval(self.scale / self.grid, level) * self.grid
         else:
             half = np.full(self.rows.shape, np.inf)
-            np.divide(laplace_interval(self.scale / self.grid, (1 + level) / 2) * self.grid, self.rows, out=half, where=self.rows > 0)
+            np.divide(
+                laplace_interval(self.scale / self.grid, (1 + level) / 2) * self.grid,
+                self.rows,
+                out=half,
+                where=self.rows > 0,
+            )
         return np.maximum(value - half, self.bounds[0]), np.minimum(value + half, self.bounds[1])
 
 
@@ -106,7 +116,9 @@ class NoisyArray(_Noisy, np.ndarray):
         return self.view(np.ndarray).__reduce__()
 
 
-def noisy(answer: Answer, shape: tuple[int, ...], kind: type[np.generic], bounds: tuple[float, float] | None = None) -> Any:
+def noisy(
+    answer: Answer, shape: tuple[int, ...], kind: type[np.generic], bounds: tuple[float, float] | None = None
+) -> Any:
     """An answer's numbers in their parts' shape: a number where that is (), else an array.
 
     Args:
@@ -118,7 +130,9 @@ def noisy(answer: Answer, shape: tuple[int, ...], kind: type[np.generic], bounds
     values = np.array(answer.values, dtype=kind).reshape(shape)
     rows = None if answer.rows is None else np.array(answer.rows, dtype=np.float64).reshape(shape)
     facts = Facts(Fraction(answer.epsilon), answer.scale, answer.grid, rows, bounds or (-np.inf, np.inf))
-    found: Any = (NoisyInt if kind is np.int64 else NoisyFloat)(values.item()) if shape == () else values.view(NoisyArray)
+    found: Any = (
+        (NoisyInt if kind is np.int64 else NoisyFloat)(values.item()) if shape == () else values.view(NoisyArray)
+    )
     found.facts = facts
     return found
 

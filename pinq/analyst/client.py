@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handle on a dataset behind a server: the same face, over HTTPS.
 
-Every request has an id. The server answers an id once and charges it once, so whatever goes wrong on the way, the client simply
-sends the same bytes again.
+Every request has an id. The server answers an id once and charges it once, so whatever goes wrong
+on the way, the client simply sends the same bytes again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from pinq.analyst.queryable import Budget, PrivateQueryable
 from pinq.analyst.tokens import find_token
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.queries import Answer, Asked, Preview, Request
-from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
+from pinq.public.wire import (
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    SCHEMA_HEADER,
+    Description,
+    Failure,
+    History,
+    WireBudget,
+    WirePreview,
+)
 
 __all__ = ["RemoteSession", "connect"]
 
@@ -32,22 +41,30 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def connect(
-    url: str, *, token: str | os.PathLike[str] | None = None, verify: bool | str | os.PathLike[str] = True, timeout: float = 60.0, insecure_http: bool = False
+    url: str,
+    *,
+    token: str | os.PathLike[str] | None = None,
+    verify: bool | str | os.PathLike[str] = True,
+    timeout: float = 60.0,
+    insecure_http: bool = False,
 ) -> PrivateQueryable:
     """Opens a handle on a dataset behind a server.
 
     Args:
         url: ``https://host:port/dataset``.
-        token: What ``pinq grant`` printed, or a ``Path`` to a file that holds it; by default ``PINQ_TOKEN``, else a line of
-            ``~/.config/pinq/tokens``. Token files must have mode 0600.
-        verify: True for the system's certificate authorities, or a file of the provider's own. It cannot be switched off.
+        token: What ``pinq grant`` printed, or a ``Path`` to a file that holds it; by default
+            ``PINQ_TOKEN``, else a line of ``~/.config/pinq/tokens``. Token files must have mode
+            0600.
+        verify: True for the system's certificate authorities, or a file of the provider's own. It
+            cannot be switched off.
         timeout: Seconds until an unanswered request is given up, retries included.
         insecure_http: Allow ``http://`` to a server on this very machine.
 
     Raises:
         QueryError: A malformed argument, or no token.
         NotAuthorised: The server does not accept the token.
-        Unavailable: No server answers there, its certificate is not trusted, or it speaks another version.
+        Unavailable: No server answers there, its certificate is not trusted, or it speaks another
+            version.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 10**6:
         raise QueryError(f"`timeout` is {timeout!r}; it must be a number of seconds greater than 0.")
@@ -60,15 +77,24 @@ class RemoteSession:
 
     def __init__(self, root: str, dataset: str, token: str, verify: ssl.SSLContext | None, timeout: float) -> None:
         self._timeout, self._path = timeout, f"/v{PROTOCOL}/{quote(dataset)}"
-        headers = {"Authorization": f"Bearer {token}", PROTOCOL_HEADER: PROTOCOL, "Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = {
+            "Authorization": f"Bearer {token}",
+            PROTOCOL_HEADER: PROTOCOL,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
         # A proxy of the environment must never see a token in the clear.
         patience = httpx.Timeout(timeout, connect=min(timeout, 10.0))
-        self._client = httpx.Client(base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None)
+        self._client = httpx.Client(
+            base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None
+        )
         try:
             told = self._get("", Description)
             self.name, self.analyst, self.schema = told.dataset, told.analyst, told.columns
             if self.schema.digest != told.digest:
-                raise Unavailable("The server's schema does not read the same here; use the same version of pinq on both sides.")
+                raise Unavailable(
+                    "The server's schema does not read the same here; use the same version of pinq on both sides."
+                )
         except BaseException:
             self._client.close()
             raise
@@ -104,7 +130,9 @@ class RemoteSession:
         self._client.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("A handle cannot be pickled: it would carry its token elsewhere. Connect again where it is needed.")
+        raise TypeError(
+            "A handle cannot be pickled: it would carry its token elsewhere. Connect again where it is needed."
+        )
 
     def _get(self, path: str, kind: type[T]) -> T:
         return self._read(self._send("GET", path), kind)
@@ -116,7 +144,9 @@ class RemoteSession:
         while True:
             try:
                 headers = {"Content-Type": "application/json"} if content else None
-                response = self._client.request(method, self._path + path, content=content, headers=headers, timeout=left)
+                response = self._client.request(
+                    method, self._path + path, content=content, headers=headers, timeout=left
+                )
                 if response.status_code == 200:
                     return response
                 error = self._error(response)
@@ -139,13 +169,17 @@ class RemoteSession:
             return Failure.model_validate_json(response.content).error()
         except ValidationError:
             known = "" if spoken is None else f", which speaks protocol {spoken} while this client speaks {PROTOCOL}"
-            return Unavailable(f"{self._client.base_url} answered {response.status_code} and is not a pinq server that this client understands{known}.")
+            return Unavailable(
+                f"{self._client.base_url} answered {response.status_code} and is not a pinq server that this client understands{known}."
+            )
 
     def _unreachable(self, problem: httpx.TransportError) -> PinqError:
         cause: BaseException | None = problem
         while cause is not None:
             if isinstance(cause, ssl.SSLError) and "CERTIFICATE" in str(cause):
-                raise Unavailable(f"The certificate of {self._client.base_url} is not trusted: {problem}. Ask the provider for it and pass `verify=FILE`.") from None
+                raise Unavailable(
+                    f"The certificate of {self._client.base_url} is not trusted: {problem}. Ask the provider for it and pass `verify=FILE`."
+                ) from None
             cause = cause.__cause__ or cause.__context__
         return Unavailable(
             f"No answer from {self._client.base_url} within {self._timeout:g} s ({type(problem).__name__}). If it was charged meanwhile, the answer is "
@@ -156,10 +190,14 @@ class RemoteSession:
         try:
             return kind.model_validate_json(response.content)
         except ValidationError:
-            raise Unavailable(f"{self._client.base_url} answered something that is no {kind.__name__}; is it a pinq server of protocol {PROTOCOL}?") from None
+            raise Unavailable(
+                f"{self._client.base_url} answered something that is no {kind.__name__}; is it a pinq server of protocol {PROTOCOL}?"
+            ) from None
 
 
-def _split(url: str, verify: bool | str | os.PathLike[str], insecure_http: bool) -> tuple[str, str, ssl.SSLContext | None]:
+def _split(
+    url: str, verify: bool | str | os.PathLike[str], insecure_http: bool
+) -> tuple[str, str, ssl.SSLContext | None]:
     """The server's root, the dataset, and how to trust its certificate (None for plain HTTP)."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
@@ -167,15 +205,28 @@ def _split(url: str, verify: bool | str | os.PathLike[str], insecure_http: bool)
     except ValueError:
         parts = urlsplit("")
     where, _, dataset = parts.path.rstrip("/").rpartition("/")
-    if parts.scheme not in ("https", "http") or not parts.hostname or not dataset or parts.query or parts.fragment or parts.username is not None:
-        raise QueryError(f"`url` is {str(url)[:200]!r}; it must look like https://stats.example.org:8443/adult, the dataset's name last.")
+    if (
+        parts.scheme not in ("https", "http")
+        or not parts.hostname
+        or not dataset
+        or parts.query
+        or parts.fragment
+        or parts.username is not None
+    ):
+        raise QueryError(
+            f"`url` is {str(url)[:200]!r}; it must look like https://stats.example.org:8443/adult, the dataset's name last."
+        )
     root = f"{parts.scheme}://{parts.netloc}{where}"
     if parts.scheme == "http":
         if not insecure_http or parts.hostname not in LOOPBACK:
-            raise QueryError("a token and answers need https://; http:// is for a server on this machine only, with `insecure_http=True`.")
+            raise QueryError(
+                "a token and answers need https://; http:// is for a server on this machine only, with `insecure_http=True`."
+            )
         return root, dataset, None
     if verify is False or verify is None:
-        raise QueryError("`verify` cannot be switched off: without it anybody could take the token. Pass the file with the provider's certificate.")
+        raise QueryError(
+            "`verify` cannot be switched off: without it anybody could take the token. Pass the file with the provider's certificate."
+        )
     try:
         return root, dataset, ssl.create_default_context(cafile=None if verify is True else os.fspath(verify))
     except (OSError, ssl.SSLError) as error:

@@ -36,7 +36,8 @@ class Budget:
     Attributes:
         epsilon: The limit that was granted.
         spent: The cost of everything answered so far.
-        remaining: What can still be asked; also 0 when the cap over all analysts is reached, or the grant has ended.
+        remaining: What can still be asked; also 0 when the cap over all analysts is reached, or the
+            grant has ended.
     """
 
     epsilon: Fraction
@@ -44,7 +45,13 @@ class Budget:
     remaining: Fraction
 
     def __repr__(self) -> str:
-        return "Budget(" + ", ".join(f"{name}={show(int(getattr(self, name) * 10**9))}" for name in ("epsilon", "spent", "remaining")) + ")"
+        return (
+            "Budget("
+            + ", ".join(
+                f"{name}={show(int(getattr(self, name) * 10**9))}" for name in ("epsilon", "spent", "remaining")
+            )
+            + ")"
+        )
 
     def _repr_html_(self) -> str:
         share = float(self.spent / self.epsilon) if self.epsilon else 1.0
@@ -90,7 +97,8 @@ class _Verbs:
             reuse: Return the stored answer where you asked this very question before, at no cost.
 
         Returns:
-            An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and ``interval(0.95)``.
+            An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and
+            ``interval(0.95)``.
 
         Raises:
             QueryError: Nothing was spent.
@@ -103,7 +111,8 @@ class _Verbs:
         """Sum of a numeric column over each part, values clamped to the declared bounds, missing ones left out.
 
         Returns:
-            A float, or a float64 array of the parts' shape, in the column's units. Errors as in ``noisy_count``.
+            A float, or a float64 array of the parts' shape, in the column's units. Errors as in
+            ``noisy_count``.
         """
         return self._numbers(self._request("noisy_sum", epsilon, column=column, reuse=reuse), np.float64)
 
@@ -111,33 +120,49 @@ class _Verbs:
         """Average of a numeric column over each part, within its declared bounds; about their middle where a part is empty.
 
         Returns:
-            A float, or a float64 array of the parts' shape, in the column's units. Errors as in ``noisy_count``.
+            A float, or a float64 array of the parts' shape, in the column's units. Errors as in
+            ``noisy_count``.
         """
         request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
         numeric = self.schema.numeric(column)
         return self._numbers(request, np.float64, (numeric.number(0), numeric.number(numeric.cells - 1)))
 
-    def exp_mech(self, candidates: Any = (), *, score: Any, epsilon: Loss, textbook: bool = False, each: bool = False, reuse: bool = False) -> Any:
+    def exp_mech(
+        self,
+        candidates: Any = (),
+        *,
+        score: Any,
+        epsilon: Loss,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
+    ) -> Any:
         """Chooses a candidate for each part, better ones more likely.
 
         Args:
-            candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and families (``AnyCut``,
-                ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of such lists, one for each part. None with ``ClassCount`` and ``EnoughRows``.
-            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``, ``SquaredError``, ``AbsoluteError``, ``MutualInformation`` or ``EnoughRows``.
+            candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and
+                families (``AnyCut``, ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of
+                such lists, one for each part. None with ``ClassCount`` and ``EnoughRows``.
+            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``,
+                ``SquaredError``, ``AbsoluteError``, ``MutualInformation`` or ``EnoughRows``.
             epsilon: Loss of all choices together.
-            textbook: Select by the exponential mechanism with its general factor 2, as papers do; for reproducing them.
-                Costs the same and is never better.
-            each: Choose a member of every candidate (the median of each of several columns, say) instead of one candidate. All these
-                choices of a part share epsilon evenly.
+            textbook: Select by the exponential mechanism with its general factor 2, as papers do;
+                for reproducing them. Costs the same and is never better.
+            each: Choose a member of every candidate (the median of each of several columns, say)
+                instead of one candidate. All these choices of a part share epsilon evenly.
             reuse: As in ``noisy_count``.
 
         Returns:
-            The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts' flat order; None for a part
-            that its own splits leave nothing to choose from. With ``each`` a list of choices where there would be one: in the order of the
-            candidates, and as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of trees, and the
-            answer is how many splits of its way are left above each. Errors as in ``noisy_count``.
+            The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts'
+            flat order; None for a part that its own splits leave nothing to choose from. With
+            ``each`` a list of choices where there would be one: in the order of the candidates, and
+            as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of
+            trees, and the answer is how many splits of its way are left above each. Errors as in
+            ``noisy_count``.
         """
-        request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse)
+        request = self._request(
+            "exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse
+        )
         if not len(self._parts):
             return []
         answer = self._session.ask(request)
@@ -172,7 +197,16 @@ class _Verbs:
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
     def _request(
-        self, verb: str, epsilon: Loss, *, column: Any = None, candidates: Any = (), score: Any = None, textbook: bool = False, each: bool = False, reuse: bool = False
+        self,
+        verb: str,
+        epsilon: Loss,
+        *,
+        column: Any = None,
+        candidates: Any = (),
+        score: Any = None,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
     ) -> Request:
         nano = to_nano(epsilon)
         if column is not None or verb in ("noisy_sum", "noisy_avg"):
@@ -181,8 +215,17 @@ class _Verbs:
         if verb == "exp_mech":
             require_score(score, self.schema)
         return Request.model_construct(
-            id=new_id(), verb=verb, epsilon=show(nano), parts=WireParts.of(self._parts), column=column, score=score,
-            candidates=lists if any(lists) else (), which=which, textbook=bool(textbook), each=True if each else None, reuse=True if reuse else None,
+            id=new_id(),
+            verb=verb,
+            epsilon=show(nano),
+            parts=WireParts.of(self._parts),
+            column=column,
+            score=score,
+            candidates=lists if any(lists) else (),
+            which=which,
+            textbook=bool(textbook),
+            each=True if each else None,
+            reuse=True if reuse else None,
         )
 
     def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:
@@ -223,7 +266,10 @@ class PrivateQueryable(_Verbs):
         """What was asked, what it cost, what came back: one row for each charge and refusal, oldest first."""
         import pandas as pd
 
-        rows = [(one.at, one.about, one.epsilon, one.spent, one.outcome, self._answered(one)) for one in self._session.history()]
+        rows = [
+            (one.at, one.about, one.epsilon, one.spent, one.outcome, self._answered(one))
+            for one in self._session.history()
+        ]
         return pd.DataFrame(rows, columns=["at", "asked", "epsilon", "spent", "outcome", "answer"])
 
     def _answered(self, asked: Asked) -> Any:
@@ -235,7 +281,9 @@ class PrivateQueryable(_Verbs):
             values = [labels[place] if place < len(labels) else place for place in values]
         elif asked.answer.verb == "exp_mech" and asked.classes is None:
             chosen = asked.answer.chosen
-            values = [None if place < 0 else chosen[place] if chosen else place for place in values]  # EnoughRows chooses numbers
+            values = [
+                None if place < 0 else chosen[place] if chosen else place for place in values
+            ]  # EnoughRows chooses numbers
         return values[0] if len(values) == 1 else values
 
     def close(self) -> None:
@@ -290,7 +338,9 @@ class Parts(_Verbs):
             return PrivateQueryable(self._session, single.at(single.partition.find(item)))
         if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
             return PrivateQueryable(self._session, self._parts.at(int(self._positions([item])[0])))
-        raise QueryError(f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to {len(self) - 1}.")
+        raise QueryError(
+            f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to {len(self) - 1}."
+        )
 
     def partition(self, *specs: Any) -> Parts:
         """Cuts each part: all by the same spec(s), or, given one list, each by its own (None leaves a part as it is)."""
@@ -298,7 +348,10 @@ class Parts(_Verbs):
             own = list(specs[0])
             if len(own) != len(self):
                 raise QueryError(f"{len(own)} specs were given for {len(self)} parts. Nothing was spent.")
-            blocks = [Block(part, None if spec is None else bind(_joined((spec,)), self.schema)) for part, spec in zip(self._parts, own, strict=True)]
+            blocks = [
+                Block(part, None if spec is None else bind(_joined((spec,)), self.schema))
+                for part, spec in zip(self._parts, own, strict=True)
+            ]
             return Parts(self._session, PartSet(blocks))
         return Parts(self._session, self._parts.split(bind(_joined(specs), self.schema)))
 
@@ -317,7 +370,9 @@ class Parts(_Verbs):
         import pandas as pd
 
         block = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
-        flat = np.asarray(values, dtype=object).reshape(-1) if not isinstance(values, np.ndarray) else values.reshape(-1)
+        flat = (
+            np.asarray(values, dtype=object).reshape(-1) if not isinstance(values, np.ndarray) else values.reshape(-1)
+        )
         if block is None or block.partition is None:
             return pd.DataFrame({"part": self.labels, "value": flat})
         names = [axis.column or "shard" for axis in block.partition.axes]
@@ -357,11 +412,17 @@ def _joined(specs: Sequence[Any]) -> Spec:
         raise QueryError("partition needs at least one spec. Nothing was spent.")
     if len(flat) == 1:
         if isinstance(flat[0], str):
-            raise QueryError(f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])? Nothing was spent.")
+            raise QueryError(
+                f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])? Nothing was spent."
+            )
         if isinstance(flat[0], list):
-            raise QueryError("specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part. Nothing was spent.")
+            raise QueryError(
+                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part. Nothing was spent."
+            )
         found = candidate(flat[0])
         if not isinstance(found, Spec):
-            raise QueryError(f"{found!r} is a family of candidates; let exp_mech choose a member first. Nothing was spent.")
+            raise QueryError(
+                f"{found!r} is a family of candidates; let exp_mech choose a member first. Nothing was spent."
+            )
         return found
     return Cross(tuple(inner for one in flat for inner in (one.specs if isinstance(one, Cross) else (one,))))

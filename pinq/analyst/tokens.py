@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bearer tokens: made and digested on the provider's side, found on the analyst's.
 
-A token is 256 random bits, so its plain SHA-256 is all that the ledger needs to keep: there is nothing to guess from it.
+A token is 256 random bits, so its plain SHA-256 is all that the ledger needs to keep: there is
+nothing to guess from it.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
 
     Args:
         url: The dataset's, as it is passed to ``pinq.connect``.
-        token: The token; or a file (a ``Path``) that holds it; or None for ``PINQ_TOKEN``, else the file that ``PINQ_TOKEN_FILE`` names,
-            else ``~/.config/pinq/tokens``. A file has either a token alone, or lines of ``URL TOKEN``.
+        token: The token; or a file (a ``Path``) that holds it; or None for ``PINQ_TOKEN``, else the
+            file that ``PINQ_TOKEN_FILE`` names, else ``~/.config/pinq/tokens``. A file has either a
+            token alone, or lines of ``URL TOKEN``.
 
     Raises:
         QueryError: There is none, it is not one, or others may read its file.
@@ -54,7 +56,9 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
         found = token if isinstance(token, str) else _from_file(Path(token), url, required=True)
     found = (found or "").strip()
     if not found:
-        raise QueryError(f"no token for {url}: pass `token=`, set PINQ_TOKEN, or write a line `{url} TOKEN` into {_home()} (mode 0600).")
+        raise QueryError(
+            f"no token for {url}: pass `token=`, set PINQ_TOKEN, or write a line `{url} TOKEN` into {_home()} (mode 0600)."
+        )
     if not found.isascii() or not found.isprintable() or " " in found or len(found) > MAX_TOKEN:
         raise QueryError(f"`token` is not a token; one looks like {PREFIX}... and is what `pinq grant` printed.")
     return found
@@ -74,7 +78,11 @@ def _from_file(file: Path, url: str, *, required: bool) -> str:
     try:
         with open(file, encoding="utf-8") as opened:
             require_private(opened, file, "the token file")
-            lines = [line.split() for line in opened.read(2**20).splitlines() if line.strip() and not line.lstrip().startswith("#")]
+            lines = [
+                line.split()
+                for line in opened.read(2**20).splitlines()
+                if line.strip() and not line.lstrip().startswith("#")
+            ]
     except FileNotFoundError:
         if required:
             raise QueryError(f"there is no token file {file}.") from None

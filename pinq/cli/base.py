@@ -22,7 +22,20 @@ if TYPE_CHECKING:
 
     from pinq.provider.grants import Account
 
-__all__ = ["OPTIONS", "Analyst", "AsJson", "Expires", "PolicyFile", "argument", "console", "fail", "guarded", "option", "print_account", "print_json"]
+__all__ = [
+    "OPTIONS",
+    "Analyst",
+    "AsJson",
+    "Expires",
+    "PolicyFile",
+    "argument",
+    "console",
+    "fail",
+    "guarded",
+    "option",
+    "print_account",
+    "print_json",
+]
 
 
 # What errors say of Python's arguments, and what the command line calls the same.
@@ -51,7 +64,10 @@ def option(*names: str, metavar: str, help: str) -> Any:
 PolicyFile = Annotated[Path, argument("POLICY", "The policy file.")]
 Analyst = Annotated[str, argument("ANALYST", "Whose grant it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Expires = Annotated[str | None, option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z.")]
+Expires = Annotated[
+    str | None,
+    option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z."),
+]
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -62,7 +78,11 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except PinqError as error:
-            fail(" ".join(part.strip() + (";" if i else "") for i, part in enumerate(str(error).splitlines())).rstrip(";"))
+            fail(
+                " ".join(part.strip() + (";" if i else "") for i, part in enumerate(str(error).splitlines())).rstrip(
+                    ";"
+                )
+            )
         except BrokenPipeError:  # the reader had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:
@@ -72,14 +92,23 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 raise
             if isinstance(error, ModuleNotFoundError) and error.name in ("duckdb", "opendp", "sqlalchemy", "yaml"):
                 fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
-            if isinstance(error, ModuleNotFoundError) and error.name in ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client", "starlette", "jinja2"):
+            if isinstance(error, ModuleNotFoundError) and error.name in (
+                "fastapi",
+                "fastapi_offline",
+                "uvicorn",
+                "prometheus_client",
+                "starlette",
+                "jinja2",
+            ):
                 fail("This needs the server: pip install 'pinq-miners[server]'")
             if isinstance(error, ModuleNotFoundError) and error.name in ("mpyc", "gmpy2"):
                 fail("Computing among several parties needs MPyC: pip install 'pinq-miners[secure]'")
             if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":
                 fail("A ledger in PostgreSQL needs its driver: pip install 'pinq-miners[postgresql]'")
             logging.getLogger("pinq.cli.main").exception("the command failed")
-            fail(f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details, which may quote data.")
+            fail(
+                f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details, which may quote data."
+            )
 
     return run
 
@@ -127,8 +156,9 @@ def print_account(one: Account, done: str, as_json: bool) -> None:
         typer.echo(printable(f"{one.analyst}: {done}. {numbers}{ends}{terms}"))
         if one.token:
             typer.echo(one.token)
-            typer.echo("The token is kept nowhere and shown only now: pass it on over a safe channel. `pinq token` issues another.", err=True)
+            typer.echo(
+                "The token is kept nowhere and shown only now: pass it on over a safe channel. `pinq token` issues another.",
+                err=True,
+            )
     for warning in one.warnings:
         typer.echo(f"Warning: {printable(warning)}", err=True)
-
-

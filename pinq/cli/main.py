@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``pinq`` command: parse, call, print. What it does is in ``provider``, ``audit`` and ``local``.
 
-Exit status: 0 done, 1 refused or not ready, 2 the command line is wrong. An error is one line on the standard error stream and
-never holds a row's value: what went wrong after a charge goes only to the file that ``PINQ_LOG`` names.
+Exit status: 0 done, 1 refused or not ready, 2 the command line is wrong. An error is one line on
+the standard error stream and never holds a row's value: what went wrong after a charge goes only to
+the file that ``PINQ_LOG`` names.
 """
 
 from __future__ import annotations
@@ -18,14 +19,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pinq import __version__
-from pinq.cli.base import Analyst, AsJson, Expires, PolicyFile, argument, console, fail, guarded, option, print_account, print_json, until
+from pinq.cli.base import (
+    Analyst,
+    AsJson,
+    Expires,
+    PolicyFile,
+    argument,
+    console,
+    fail,
+    guarded,
+    option,
+    print_account,
+    print_json,
+    until,
+)
 from pinq.cli.secure import secure
 from pinq.cli.server import Columns, MaxEpsilon, PerMinute, Verbs, commands, terms_of
 from pinq.errors import QueryError
 from pinq.provider.report.html import printable
 
 if TYPE_CHECKING:
-
     from pinq.analyst.queryable import PrivateQueryable
     from pinq.provider.grants import CheckReport
     from pinq.public.schema import Schema
@@ -58,7 +71,13 @@ From Python: [cyan]pinq.open("p.yaml", analyst="ana").noisy_count(epsilon=0.1)[/
 """
 
 app = typer.Typer(
-    name="pinq", help=ABOUT, epilog=EXAMPLES, rich_markup_mode="rich", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    name="pinq",
+    help=ABOUT,
+    epilog=EXAMPLES,
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 
@@ -75,11 +94,16 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 @guarded
-def _start(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+def _start(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     file = os.environ.get("PINQ_LOG")
     if file:  # it may quote the data: readable by the provider alone, from the first byte
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-    # Without a handler, logging would print the engine's errors, and with them perhaps values, to the terminal.
+    # Without a handler, logging would print the engine's errors, and with them perhaps values, to
+    # the terminal.
     logging.getLogger("pinq").addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
 
 
@@ -90,15 +114,21 @@ def _start(version: Annotated[bool, typer.Option("--version", callback=_version,
 @guarded
 def init(
     data: Annotated[str, argument("DATA", "A Parquet or CSV file, or FILE.duckdb::TABLE.")],
-    target: Annotated[str | None, option("--target", metavar="COLUMN", help="The column that models will predict.")] = None,
-    dataset: Annotated[str | None, option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")] = None,
-    output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")] = None,
+    target: Annotated[
+        str | None, option("--target", metavar="COLUMN", help="The column that models will predict.")
+    ] = None,
+    dataset: Annotated[
+        str | None, option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")
+    ] = None,
+    output: Annotated[
+        Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
 ) -> None:
     """Propose a policy for a table, to be reviewed.
 
-    Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by what is publicly known, or confirm it,
-    and delete its name there.
+    Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by
+    what is publicly known, or confirm it, and delete its name there.
     """
     from pinq.provider.proposal import propose
 
@@ -110,7 +140,9 @@ def init(
     text = propose(data, target=target, dataset=dataset, folder=output.parent)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
-    typer.echo(printable(f"Wrote {output}. Review what it lists under `unreviewed`, then: pinq check {output}"), err=True)
+    typer.echo(
+        printable(f"Wrote {output}. Review what it lists under `unreviewed`, then: pinq check {output}"), err=True
+    )
 
 
 @app.command(rich_help_panel="Prepare")
@@ -138,14 +170,24 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
 @app.command(rich_help_panel="Grant")
 @guarded
 def grant(
-    policy: PolicyFile, analyst: Analyst,
+    policy: PolicyFile,
+    analyst: Analyst,
     epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.")],
-    expires: Expires = None, max_epsilon: MaxEpsilon = None, columns: Columns = None, verbs: Verbs = None, per_minute: PerMinute = None, as_json: AsJson = False,
+    expires: Expires = None,
+    max_epsilon: MaxEpsilon = None,
+    columns: Columns = None,
+    verbs: Verbs = None,
+    per_minute: PerMinute = None,
+    as_json: AsJson = False,
 ) -> None:
     """Grant a new analyst a budget, and print the token that opens it over the network."""
     from pinq.provider.grants import grant as grant_budget
 
-    print_account(grant_budget(policy, analyst, epsilon, expires, terms_of(policy, max_epsilon, columns, verbs, per_minute)), "granted", as_json)
+    print_account(
+        grant_budget(policy, analyst, epsilon, expires, terms_of(policy, max_epsilon, columns, verbs, per_minute)),
+        "granted",
+        as_json,
+    )
 
 
 @app.command(rich_help_panel="Grant")
@@ -163,12 +205,22 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
         return
     out = console()
     left = decimal(max(0, status.cap - status.spent))
-    out.print(f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap")
+    out.print(
+        f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap"
+    )
     if not status.accounts:
         out.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
         return
     rows = [
-        [one.analyst, one.state, decimal(one.limit), decimal(one.spent), decimal(one.remaining), until(one), str(one.terms) if one.terms != FREE else ""]
+        [
+            one.analyst,
+            one.state,
+            decimal(one.limit),
+            decimal(one.spent),
+            decimal(one.remaining),
+            until(one),
+            str(one.terms) if one.terms != FREE else "",
+        ]
         for one in status.accounts
     ]
     print_table(out, ["analyst", "state", "limit >", "spent >", "remaining >", "expires", "terms"], rows)
@@ -177,9 +229,11 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
 @app.command(rich_help_panel="Grant")
 @guarded
 def extend(
-    policy: PolicyFile, analyst: Analyst,
+    policy: PolicyFile,
+    analyst: Analyst,
     epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
-    expires: Expires = None, as_json: AsJson = False,
+    expires: Expires = None,
+    as_json: AsJson = False,
 ) -> None:
     """Raise a budget, or move its expiry."""
     from pinq.provider.grants import extend as extend_grant
@@ -192,7 +246,10 @@ def extend(
 @app.command(rich_help_panel="Grant")
 @guarded
 def revoke(
-    policy: PolicyFile, analyst: Analyst, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False, as_json: AsJson = False
+    policy: PolicyFile,
+    analyst: Analyst,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """End a grant at once. What was spent stays spent."""
     from pinq.provider.grants import revoke as revoke_grant
@@ -210,7 +267,9 @@ app.add_typer(secure, rich_help_panel="Among several parties")
 
 
 Verb = StrEnum("Verb", ["count", "sum", "avg", "choose"])
-ScoreName = StrEnum("ScoreName", ["gini", "info_gain", "max_class", "mutual_information", "squared_error", "balance", "class_count"])
+ScoreName = StrEnum(
+    "ScoreName", ["gini", "info_gain", "max_class", "mutual_information", "squared_error", "balance", "class_count"]
+)
 
 
 @app.command(rich_help_panel="Ask")
@@ -220,15 +279,30 @@ def query(
     verb: Annotated[Verb, argument("VERB", "count, sum, avg or choose.")],
     column: Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")] = None,
     *,
-    analyst: Annotated[str | None, option("--analyst", metavar="ANALYST", help="Whose budget is charged; at a URL the token says it.")] = None,
+    analyst: Annotated[
+        str | None, option("--analyst", metavar="ANALYST", help="Whose budget is charged; at a URL the token says it.")
+    ] = None,
     epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.")],
-    partition: Annotated[list[str] | None, option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated.")] = None,
-    candidate: Annotated[list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")] = None,
-    score: Annotated[ScoreName | None, option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")] = None,
+    partition: Annotated[
+        list[str] | None,
+        option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated."),
+    ] = None,
+    candidate: Annotated[
+        list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")
+    ] = None,
+    score: Annotated[
+        ScoreName | None, option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")
+    ] = None,
     target: Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: what to predict.")] = None,
-    verify: Annotated[Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")] = None,
-    insecure_http: Annotated[bool, typer.Option("--insecure-http", help="For a URL: plain HTTP, on this machine only.")] = False,
-    preview: Annotated[bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")] = False,
+    verify: Annotated[
+        Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")
+    ] = None,
+    insecure_http: Annotated[
+        bool, typer.Option("--insecure-http", help="For a URL: plain HTTP, on this machine only.")
+    ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask one question, as an analyst would.
@@ -239,7 +313,8 @@ def query(
 
     A choice, here of the best first question of a tree:
 
-    [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target income --analyst ana --epsilon 0.1[/cyan]
+    [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target
+    income --analyst ana --epsilon 0.1[/cyan]
     """
     _require_usage(verb, column, candidate, score, target)
     handle = _handle(dataset, analyst, verify, insecure_http)
@@ -273,11 +348,15 @@ def _handle(dataset: str, analyst: str | None, verify: Path | None, insecure_htt
     return open_handle(dataset, analyst=analyst)
 
 
-def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, score: ScoreName | None, target: str | None) -> None:
+def _require_usage(
+    verb: Verb, column: str | None, candidate: list[str] | None, score: ScoreName | None, target: str | None
+) -> None:
     if (verb in (Verb.sum, Verb.avg)) != (column is not None):
         raise typer.BadParameter(f"`{verb.value}` {'needs' if column is None else 'takes no'} COLUMN")
     if verb is not Verb.choose:
-        if given := [name for name, value in (("--candidate", candidate), ("--score", score), ("--target", target)) if value]:
+        if given := [
+            name for name, value in (("--candidate", candidate), ("--score", score), ("--target", target)) if value
+        ]:
             raise typer.BadParameter(f"{', '.join(given)} is for `choose`, not for `{verb.value}`")
         return
     if score is None:
@@ -285,7 +364,9 @@ def _require_usage(verb: Verb, column: str | None, candidate: list[str] | None, 
     if (score is ScoreName.balance) != (target is None):
         raise typer.BadParameter(f"--score {score.value} {'needs' if target is None else 'takes no'} --target")
     if (score is ScoreName.class_count) != (not candidate):
-        raise typer.BadParameter("--score class_count takes no --candidate, only --target" if candidate else "`choose` needs a --candidate")
+        raise typer.BadParameter(
+            "--score class_count takes no --candidate, only --target" if candidate else "`choose` needs a --candidate"
+        )
 
 
 def _spec(text: str, schema: Schema) -> Any:
@@ -301,7 +382,9 @@ def _spec(text: str, schema: Schema) -> Any:
     if isinstance(column, Numeric):
         if not column.cuts:
             middle = f"{name}:{float(column.lower + column.upper) / 2:g}"
-            raise QueryError(f"`{name}` is numeric and the policy declares no cuts of it; say where to cut, for example {middle}. Nothing was spent.")
+            raise QueryError(
+                f"`{name}` is numeric and the policy declares no cuts of it; say where to cut, for example {middle}. Nothing was spent."
+            )
         return Cuts(name, tuple(float(cut) for cut in column.cuts))
     return Values(name)
 
@@ -321,7 +404,9 @@ def _point(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise QueryError(f"the cut {text!r} of `{name}` is not a number; write {name}:30,45. Nothing was spent.") from None
+        raise QueryError(
+            f"the cut {text!r} of `{name}` is not a number; write {name}:30,45. Nothing was spent."
+        ) from None
 
 
 def _score(score: ScoreName | None, target: str | None) -> Any:
@@ -343,19 +428,23 @@ def audit(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
-    output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="Write it here; .json, .csv, .html say how.")] = None,
+    output: Annotated[
+        Path | None, option("-o", "--output", metavar="FILE", help="Write it here; .json, .csv, .html say how.")
+    ] = None,
 ) -> None:
     """Replay the log: spending, refusals, who ran out when. Verifies the chain.
 
-    Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where the log was edited, cut
-    or rolled back.
+    Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where
+    the log was edited, cut or rolled back.
     """
     from pinq.provider.report.audit import audit as audit_log
 
     if as_json + as_csv + as_html > 1:
         raise typer.BadParameter("choose one of --json, --csv and --html")
     forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
-    form = forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
+    form = (
+        forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
+    )
     found = audit_log(policy, analyst)
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
@@ -374,7 +463,9 @@ def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
     out = console()
     lost = f"{report.source_rows - report.encoded_rows:,} left out"
     over = f", {report.over_unit:,} of them over the privacy unit's bound" if report.over_unit else ""
-    out.print(printable(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost}{over}"))
+    out.print(
+        printable(f"{report.dataset}: {report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost}{over}")
+    )
     rows = []
     for name, column in schema.columns.items():
         start = f"columns.{name}."
@@ -412,9 +503,15 @@ def _print_answer(handle: PrivateQueryable, asked: Any, answer: Any, expected: s
         frame = asked.frame(answer)
         heads, rows = [str(name) for name in frame.columns[:-1]], frame.astype(object).to_numpy().tolist()
     if as_json:
-        values = [{"part": dict(zip(heads, (_json(label) for label in row[:-1]), strict=True)), "value": _json(row[-1])} for row in rows]
+        values = [
+            {"part": dict(zip(heads, (_json(label) for label in row[:-1]), strict=True)), "value": _json(row[-1])}
+            for row in rows
+        ]
         money = {name: float(getattr(budget, name)) for name in ("epsilon", "spent", "remaining")}
-        print_json(({"value": values[0]["value"]} if asked is handle else {"values": values}) | {"accuracy": expected, "budget": money})
+        print_json(
+            ({"value": values[0]["value"]} if asked is handle else {"values": values})
+            | {"accuracy": expected, "budget": money}
+        )
         return
     if asked is handle:
         typer.echo(printable(_shown(answer)))

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["Columns", "MaxEpsilon", "PerMinute", "Verbs", "commands", "terms_of"]
 
 MaxEpsilon = Annotated[str | None, option("--max-epsilon", metavar="EPSILON", help="The most that one query may ask.")]
-Columns = Annotated[str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name; `all` for any.")]
-Verbs = Annotated[str | None, option("--verbs", metavar="V,W,...", help="The only verbs: count, sum, avg, choose; `all` for any.")]
+Columns = Annotated[
+    str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name; `all` for any.")
+]
+Verbs = Annotated[
+    str | None, option("--verbs", metavar="V,W,...", help="The only verbs: count, sum, avg, choose; `all` for any.")
+]
 PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="At most so many queries a minute.")]
 
 commands = typer.Typer()
@@ -41,13 +45,22 @@ def token(policy: PolicyFile, analyst: Analyst, as_json: AsJson = False) -> None
 @commands.command(rich_help_panel="Grant")
 @guarded
 def terms(
-    policy: PolicyFile, analyst: Analyst, max_epsilon: MaxEpsilon = None, columns: Columns = None, verbs: Verbs = None, per_minute: PerMinute = None,
-    no_limits: Annotated[bool, typer.Option("--no-limits", help="First lift every limit; those given beside it are set anew.")] = False, as_json: AsJson = False,
+    policy: PolicyFile,
+    analyst: Analyst,
+    max_epsilon: MaxEpsilon = None,
+    columns: Columns = None,
+    verbs: Verbs = None,
+    per_minute: PerMinute = None,
+    no_limits: Annotated[
+        bool, typer.Option("--no-limits", help="First lift every limit; those given beside it are set anew.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show or change what a grant allows beside its budget.
 
-    Without options it shows the terms. An option changes that one limit and leaves the others; [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one,
-    [cyan]--no-limits[/cyan] lifts all. New terms count from the next query on, and stand in the log.
+    Without options it shows the terms. An option changes that one limit and leaves the others;
+    [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one, [cyan]--no-limits[/cyan] lifts
+    all. New terms count from the next query on, and stand in the log.
     """
     from pinq.ledger.grants import FREE
     from pinq.provider.grants import set_terms
@@ -67,19 +80,40 @@ def terms(
 @guarded
 def serve(
     policies: Annotated[list[Path], argument("POLICIES...", "Policy files, and folders of them.")],
-    host: Annotated[str, option("--host", metavar="ADDRESS", help="Where to listen; by default everywhere, with --insecure-http on 127.0.0.1.")] = "",
+    host: Annotated[
+        str,
+        option(
+            "--host",
+            metavar="ADDRESS",
+            help="Where to listen; by default everywhere, with --insecure-http on 127.0.0.1.",
+        ),
+    ] = "",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")] = 8443,
     tls_cert: Annotated[Path | None, option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
     insecure_http: Annotated[bool, typer.Option("--insecure-http", help="Plain HTTP, to this machine only.")] = False,
-    log: Annotated[Path | None, option("--log", metavar="FILE", help="Where the log of requests goes, JSON lines; by default to standard error.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Counters for Prometheus, to this machine only; by default off.")] = None,
+    log: Annotated[
+        Path | None,
+        option(
+            "--log", metavar="FILE", help="Where the log of requests goes, JSON lines; by default to standard error."
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", min=1, max=65535, help="Counters for Prometheus, to this machine only; by default off."
+        ),
+    ] = None,
     rate: Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")] = 500,
-    provider_page: Annotated[Path | None, option("--provider-page", metavar="FILE", help="Show the provider's page; FILE is what `pinq password` wrote.")] = None,
+    provider_page: Annotated[
+        Path | None,
+        option("--provider-page", metavar="FILE", help="Show the provider's page; FILE is what `pinq password` wrote."),
+    ] = None,
 ) -> None:
     """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
 
-    Analysts connect with [cyan]pinq.connect("https://host:8443/DATASET", token=...)[/cyan]; `pinq grant` prints the token.
+    Analysts connect with [cyan]pinq.connect("https://host:8443/DATASET", token=...)[/cyan]; `pinq
+    grant` prints the token.
     """
     from pinq.server.api.limits import Settings
     from pinq.server.app import create_app
@@ -100,7 +134,9 @@ def serve(
         typer.echo(f"Serving {', '.join(datasets)} on {root}.{page} Stop with Ctrl-C.", err=True)
 
     app = create_app(datasets, Settings(rate=rate), RequestLog(log), metrics_port, hashed)
-    serve_app(app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http, listening=listening)
+    serve_app(
+        app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http, listening=listening
+    )
 
 
 @commands.command(rich_help_panel="Serve")
@@ -129,7 +165,14 @@ def password(
     typer.echo(f"Wrote {file}. Next: pinq serve ... --provider-page {file}", err=True)
 
 
-def terms_of(policy: Path, max_epsilon: str | None, columns: str | None, verbs: str | None, per_minute: int | None, before: Terms | None = None) -> Terms:
+def terms_of(
+    policy: Path,
+    max_epsilon: str | None,
+    columns: str | None,
+    verbs: str | None,
+    per_minute: int | None,
+    before: Terms | None = None,
+) -> Terms:
     """The terms that options say, checked; what no option says stays as it was before, by default unlimited."""
     from pinq.ledger.grants import FREE
     from pinq.provider.grants import make_terms
@@ -138,9 +181,19 @@ def terms_of(policy: Path, max_epsilon: str | None, columns: str | None, verbs: 
     loaded = load_policy(policy)
 
     def listed(text: str | None, known: Collection[str] = ()) -> list[str] | None:
-        return None if text is None or (text.strip() == "all" and "all" not in known) else [word.strip() for word in text.split(",") if word.strip()]
+        return (
+            None
+            if text is None or (text.strip() == "all" and "all" not in known)
+            else [word.strip() for word in text.split(",") if word.strip()]
+        )
 
-    said = make_terms(loaded, max_epsilon_per_query=max_epsilon, columns=listed(columns, loaded.columns), verbs=listed(verbs), queries_per_minute=per_minute)
+    said = make_terms(
+        loaded,
+        max_epsilon_per_query=max_epsilon,
+        columns=listed(columns, loaded.columns),
+        verbs=listed(verbs),
+        queries_per_minute=per_minute,
+    )
     given = {"max_epsilon_per_query": max_epsilon, "columns": columns, "verbs": verbs, "queries_per_minute": per_minute}
     return replace(before or FREE, **{name: getattr(said, name) for name, text in given.items() if text is not None})
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact integer noise and noisy selection. Pure: the only inputs are numbers, the only randomness is the operating system's.
 
-Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each draw asks the operating
-system (OpenDP for noise and noisy max, ``secrets`` for the weighted choice), so a forked process does not repeat its parent.
+Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each
+draw asks the operating system (OpenDP for noise and noisy max, ``secrets`` for the weighted
+choice), so a forked process does not repeat its parent.
 """
 
 from __future__ import annotations
@@ -35,20 +36,25 @@ def laplace(exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarra
 
     Args:
         exact: Integers below 2^62 in size, any shape.
-        sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can change.
+        sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can
+            change.
         epsilon: Loss of the release for one row. Greater than 0.
 
     Returns:
-        ``exact + k``, with P[k] = (1 - a) / (1 + a) * a**|k|, a = exp(-epsilon / sensitivity); int64, same shape.
+        ``exact + k``, with P[k] = (1 - a) / (1 + a) * a**|k|, a = exp(-epsilon / sensitivity);
+        int64, same shape.
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP.
-        Why: neighbours' arrays differ by at most ``sensitivity`` in L1, so any outcome's likelihoods differ by at most
-        a**(-sensitivity) = exp(epsilon). The scale is rounded up, so floats can only add noise.
-        Exact: sampled in integers and fractions by OpenDP. Held by: tests/privacy/test_mechanisms.py.
+        Why: neighbours' arrays differ by at most ``sensitivity`` in L1, so any outcome's
+        likelihoods differ by at most a**(-sensitivity) = exp(epsilon). The scale is rounded up, so
+        floats can only add noise.
+        Exact: sampled in integers and fractions by OpenDP. Held by:
+        tests/privacy/test_mechanisms.py.
 
     References:
-        Ghosh, Roughgarden & Sundararajan 2009; Canonne, Kamath & Steinke 2020, sec. 5 (exact sampler).
+        Ghosh, Roughgarden & Sundararajan 2009; Canonne, Kamath & Steinke 2020, sec. 5 (exact
+        sampler).
     """
     values = np.asarray(exact, dtype=np.int64)
     if sensitivity == 0 or values.size == 0:
@@ -70,10 +76,12 @@ def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP.
-        Why: permute-and-flip is noisy max with exponential noise of rate eta = epsilon / span and ignores a common shift, so let every score
-        fall by 0 .. span; with the other noises fixed the bar for the winner moves by at most span, and
-        P[noise > t + span] = exp(-epsilon) P[noise > t] (privacy.md 3.1). Never worse than the exponential mechanism in expectation.
-        Exact: in fractions by OpenDP; the scale is rounded up. Held by: tests/privacy/test_mechanisms.py.
+        Why: permute-and-flip is noisy max with exponential noise of rate eta = epsilon / span and
+        ignores a common shift, so let every score fall by 0 .. span; with the other noises fixed
+        the bar for the winner moves by at most span, and P[noise > t + span] = exp(-epsilon)
+        P[noise > t] (privacy.md 3.1). Never worse than the exponential mechanism in expectation.
+        Exact: in fractions by OpenDP; the scale is rounded up. Held by:
+        tests/privacy/test_mechanisms.py.
 
     References:
         McKenna & Sheldon 2020, "Permute-and-Flip"; Ding et al. 2021 (equivalence).
@@ -81,7 +89,8 @@ def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
     values = np.asarray(scores, dtype=np.int64)
     if values.size == 1:
         return 0
-    # monotonic=True: `span` already is the width of the changes, so OpenDP's own factor 2 must not come on top.
+    # monotonic=True: `span` already is the width of the changes, so OpenDP's own factor 2 must not
+    # come on top.
     return int(_noisy_max(scale_of(span, epsilon))(values.tolist()))
 
 
@@ -113,10 +122,12 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP.
-        Why: P[r] is proportional to mu(r) exp(eta q(r)), eta = epsilon / span, with a public mu; if changes of q span at most ``span``, the
-        log-ratio is at most eta * span (range lemma, privacy.md 2.4). How candidates are gathered into runs follows the rows but not the law.
-        Exact: a uniform real is revealed bit by bit until rigorous bounds on the cumulative weights say on which side of each
-        it lies: first in doubles with a proven error, if that cannot tell in decimals of growing precision (privacy.md 3.2).
+        Why: P[r] is proportional to mu(r) exp(eta q(r)), eta = epsilon / span, with a public mu; if
+        changes of q span at most ``span``, the log-ratio is at most eta * span (range lemma,
+        privacy.md 2.4). How candidates are gathered into runs follows the rows but not the law.
+        Exact: a uniform real is revealed bit by bit until rigorous bounds on the cumulative weights
+        say on which side of each it lies: first in doubles with a proven error, if that cannot tell
+        in decimals of growing precision (privacy.md 3.2).
         Held by: tests/privacy/test_mechanisms.py.
 
     References:
@@ -138,8 +149,9 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
 def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> int | None:
     """The run that the uniform number in [drawn, drawn + 1) / 2^64 falls into, or None where doubles cannot tell.
 
-    Each weight's relative error is below (4 + |exponent|) * 2^-52, and exponents below -745 are zero to within 2^-1000; a
-    cumulative sum of K terms adds K * 2^-53 of the total. Together below ``slack`` of the total, with a factor 4 to spare.
+    Each weight's relative error is below (4 + |exponent|) * 2^-52, and exponents below -745 are
+    zero to within 2^-1000; a cumulative sum of K terms adds K * 2^-53 of the total. Together below
+    ``slack`` of the total, with a factor 4 to spare.
     """
     # A run without members may score above the best; its weight is zero whatever its exponent.
     exponents = np.minimum(-float(eta) * (best - candidates.scores).astype(np.float64), 0.0)
@@ -152,7 +164,8 @@ def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> i
         return None
     below = sums[run - 1] / sums[-1] if run else -1.0
     above = sums[run] / sums[-1] if run < len(sums) - 1 else 2.0
-    # Runs after this one that hold weight make `above` a real boundary; so do earlier ones for `below`.
+    # Runs after this one that hold weight make `above` a real boundary; so do earlier ones for
+    # `below`.
     return run if below + slack < place and place + slack < above else None
 
 
@@ -163,7 +176,9 @@ def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
         slack = Decimal(10) ** (8 - digits)
         low, high = [], []
         known: dict[int, tuple[Decimal, Decimal]] = {}
-        for score, members, mass in zip(candidates.scores.tolist(), candidates.members.tolist(), candidates.mass.tolist(), strict=True):
+        for score, members, mass in zip(
+            candidates.scores.tolist(), candidates.members.tolist(), candidates.mass.tolist(), strict=True
+        ):
             exponent = eta * (best - score)
             if score not in known:
                 if exponent > 10**6:
@@ -208,4 +223,3 @@ def _noisy_max(scale: float) -> Any:
     domain = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
     metric = dp_metrics.linf_distance(T="i64", monotonic=True)
     return dp_measurements.make_noisy_max(domain, metric, dp_measures.max_divergence(), scale=scale)
-

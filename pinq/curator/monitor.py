@@ -6,14 +6,18 @@
     validate ── charge ── tabulate ── noise ── persist ── answer
     (public)   (ledger)   (engine)  (mechanisms)  (ledger)
 
-Only here do exact numbers and noise meet. Everything before the charge looks at the schema, the request and the ledger; after
-the charge nothing can be refused, and whatever goes wrong gives one error of one text (``EngineError``).
+Only here do exact numbers and noise meet. Everything before the charge looks at the schema, the
+request and the ledger; after the charge nothing can be refused, and whatever goes wrong gives one
+error of one text (``EngineError``).
 
 Privacy:
-    Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent <= limit; all answers to all
-    analysts together are joint-DP, joint <= cap, for any adaptive and colluding analysts.
-    Why: each answer is epsilon-DP for one row of each part (pinq/curator/mechanisms.py), composed by pinq/ledger/composition.py, charged before it is
-    drawn. Neighbours differ by ``schema.distance`` rows, so noise is calibrated to epsilon / distance (group privacy, privacy.md 1.1).
+    Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent
+    <= limit; all answers to all analysts together are joint-DP, joint <= cap, for any adaptive and
+    colluding analysts.
+    Why: each answer is epsilon-DP for one row of each part (pinq/curator/mechanisms.py), composed
+    by pinq/ledger/composition.py, charged before it is drawn. Neighbours differ by
+    ``schema.distance`` rows, so noise is calibrated to epsilon / distance (group privacy,
+    privacy.md 1.1).
     Held by: tests/privacy, tests/property/test_composition.py, tests/e2e/test_crash.py.
 """
 
@@ -99,16 +103,22 @@ class Curator:
     def ask(self, analyst: str, request: Request) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
 
-        A request that arrives again while it is worked on waits for that answer. (Between processes both may compute one; the ledger keeps the first.)
+        A request that arrives again while it is worked on waits for that answer. (Between processes
+        both may compute one; the ledger keeps the first.)
 
         Raises:
             QueryError: Malformed; nothing was spent.
-            NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged; nothing was spent.
+            NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged; nothing was
+                spent.
             EngineError: The charge stands.
         """
         work = self._validate(request)
-        # The schema belongs to the question: a charge for one meaning of "part 1" must not pay for another.
-        text = self.schema.digest + request.model_copy(update={"id": "-", "epsilon": show(work.nano), "reuse": None}).to_json()
+        # The schema belongs to the question: a charge for one meaning of "part 1" must not pay for
+        # another.
+        text = (
+            self.schema.digest
+            + request.model_copy(update={"id": "-", "epsilon": show(work.nano), "reuse": None}).to_json()
+        )
         body = {"verb": request.verb, "about": work.about, "question": hashlib.sha256(text.encode()).hexdigest()[:32]}
         if isinstance(request.score, ClassCount):
             body["classes"] = request.score.target
@@ -151,7 +161,16 @@ class Curator:
             # One text whatever happened; the provider's own log has the cause.
             _log.exception("request %s (%s) failed after its charge", request.id, work.about)
             raise EngineError() from None
-        return Answer(id=request.id, verb=request.verb, epsilon=show(work.nano), values=tuple(values), chosen=chosen, scale=work.scale, grid=work.grid, rows=rows)
+        return Answer(
+            id=request.id,
+            verb=request.verb,
+            epsilon=show(work.nano),
+            values=tuple(values),
+            chosen=chosen,
+            scale=work.scale,
+            grid=work.grid,
+            rows=rows,
+        )
 
     def _epsilon(self, nano: int) -> Fraction:
         """Loss that each single row may cause."""
@@ -163,10 +182,18 @@ class Curator:
         if len(parts) == 0:
             raise QueryError("there are no parts to ask. Nothing was spent.")
         if len(request.which) > len(parts):
-            raise QueryError(f"`which` names {len(request.which):,} lists of candidates for {len(parts):,} parts. Nothing was spent.")
-        work = {"noisy_count": self._count, "noisy_sum": self._sum, "noisy_avg": self._avg, "exp_mech": self._exp_mech}[request.verb](request, parts, nano)
+            raise QueryError(
+                f"`which` names {len(request.which):,} lists of candidates for {len(parts):,} parts. Nothing was spent."
+            )
+        work = {"noisy_count": self._count, "noisy_sum": self._sum, "noisy_avg": self._avg, "exp_mech": self._exp_mech}[
+            request.verb
+        ](request, parts, nano)
         # The engine keeps one more place along each axis, for rows in no part of it.
-        cells = sum((len(parts) + 1) * math.prod(axis.size + 1 for axis in table.axes) for table in work.tables if isinstance(table, TableRequest) and not table.sparse)
+        cells = sum(
+            (len(parts) + 1) * math.prod(axis.size + 1 for axis in table.axes)
+            for table in work.tables
+            if isinstance(table, TableRequest) and not table.sparse
+        )
         _require_room(cells)
         return work
 
@@ -183,17 +210,22 @@ class Curator:
     def _sum(self, request: Request, parts: PartSet, nano: int) -> _Work:
         """Sum of whole numbers of units + DLap(largest / epsilon); a row adds at most ``largest`` units to one part (privacy.md 2.2).
 
-        Cell k of the grid counts as ``factor * k + offset`` units, the largest unit of which the numbers of all cells are whole multiples.
+        Cell k of the grid counts as ``factor * k + offset`` units, the largest unit of which the
+        numbers of all cells are whole multiples.
         """
         name, column = self._numeric(request)
         unit = Fraction(
-            math.gcd(column.origin.numerator * column.width.denominator, column.width.numerator * column.origin.denominator),
+            math.gcd(
+                column.origin.numerator * column.width.denominator, column.width.numerator * column.origin.denominator
+            ),
             column.origin.denominator * column.width.denominator,
         )
         factor, offset = int(column.width / unit), int(column.origin / unit)
         largest = max(abs(offset), abs(factor * (column.cells - 1) + offset))
         if largest * self.schema.max_rows >= MAX_SUM:
-            raise QueryError(f"sums of `{name}` could pass 2^62 units of {float(unit):g}; the provider must declare rounder bounds or a larger step. Nothing was spent.")
+            raise QueryError(
+                f"sums of `{name}` could pass 2^62 units of {float(unit):g}; the provider must declare rounder bounds or a larger step. Nothing was spent."
+            )
         scale = float(largest / self._epsilon(nano))
 
         def release(tables: list[Any], epsilon: Fraction) -> _Released:
@@ -203,13 +235,16 @@ class Curator:
 
         error = f"each sum is within ±{laplace_interval(scale, 0.95) * float(unit):,.6g} of the truth in 95 % of cases, {_grid_error(column)}"
         about = _about(f"noisy_sum of {name}", parts)
-        return _Work(parts, nano, (TableRequest(),), Moments(name), release, scale * float(unit), float(unit), error, about)
+        return _Work(
+            parts, nano, (TableRequest(),), Moments(name), release, scale * float(unit), float(unit), error, about
+        )
 
     def _avg(self, request: Request, parts: PartSet, nano: int) -> _Work:
         """Two bins: a row in cell k adds k to U and G - k to L, G the last cell; U + DLap(G/epsilon), L + DLap(G/epsilon).
 
-        Privacy: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is post-processing. (A mean with
-        noise scaled by the private number of rows would not be private; privacy.md 2.3.) So is the number of rows, (U + L) / G.
+        Privacy: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is
+        post-processing. (A mean with noise scaled by the private number of rows would not be
+        private; privacy.md 2.3.) So is the number of rows, (U + L) / G.
         """
         name, column = self._numeric(request)
         last = column.cells - 1
@@ -218,13 +253,26 @@ class Curator:
         def release(tables: list[Any], epsilon: Fraction) -> _Released:
             rows, upper = tables[0][..., 0], tables[0][..., 1]
             noisy = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
-            shares = [Fraction(1, 2) if up + low <= 0 else min(Fraction(1), max(Fraction(0), Fraction(up, up + low))) for up, low in zip(*noisy, strict=True)]
+            shares = [
+                Fraction(1, 2) if up + low <= 0 else min(Fraction(1), max(Fraction(0), Fraction(up, up + low)))
+                for up, low in zip(*noisy, strict=True)
+            ]
             rows = tuple((up + low) / max(1, last) for up, low in zip(*noisy, strict=True))
             return _Released([column.number(last * share) for share in shares], rows=rows)
 
         spread = float(column.width * last) * scale
         error = f"an average over n rows has a standard error of about {spread:,.4g} / n to {spread * math.sqrt(2):,.4g} / n, {_grid_error(column)}"
-        return _Work(parts, nano, (TableRequest(),), Moments(name), release, spread, float(column.width), error, _about(f"noisy_avg of {name}", parts))
+        return _Work(
+            parts,
+            nano,
+            (TableRequest(),),
+            Moments(name),
+            release,
+            spread,
+            float(column.width),
+            error,
+            _about(f"noisy_avg of {name}", parts),
+        )
 
     def _exp_mech(self, request: Request, parts: PartSet, nano: int) -> _Work:
         score = require_score(request.score, self.schema)
@@ -233,7 +281,9 @@ class Curator:
         if sum(len(candidates) for candidates in request.candidates) > MAX_CANDIDATES:
             raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible. Nothing was spent.")
         lists = () if isinstance(score, ClassCount) and not any(request.candidates) else request.candidates
-        selection = Selection(self.schema, parts, score, lists, request.which, textbook=request.textbook, each=bool(request.each))
+        selection = Selection(
+            self.schema, parts, score, lists, request.which, textbook=request.textbook, each=bool(request.each)
+        )
         _require_room(selection.cells())
 
         def release(tables: list[Any], epsilon: Fraction) -> _Released:
@@ -244,21 +294,37 @@ class Curator:
             place = {text: number for number, text in enumerate(distinct)}
             return _Released([-1 if one is None else place[repr(one)] for one in picked], tuple(distinct.values()))
 
-        options = max(2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else selection.most)
+        options = max(
+            2, self.schema.categorical(score.target).codes if isinstance(score, ClassCount) else selection.most
+        )
         # P[score of the choice < best - t] <= m exp(-eta t): a bound for both mechanisms.
-        loss = float(selection.span * selection.choices / self._epsilon(nano)) * math.log(options / 0.05) / float(_unit(score))
+        loss = (
+            float(selection.span * selection.choices / self._epsilon(nano))
+            * math.log(options / 0.05)
+            / float(_unit(score))
+        )
         error = f"the choice's {score.kind} is within {loss:,.4g} of the best in 95 % of cases"
-        about = _about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}" + (f" of {score.target}" if getattr(score, "target", None) else ""), parts)
+        about = _about(
+            f"exp_mech{' from each' if selection.each else ''} by {score.kind}"
+            + (f" of {score.target}" if getattr(score, "target", None) else ""),
+            parts,
+        )
         return _Work(parts, nano, tuple(selection.tables), selection.moments, release, None, None, error, about)
 
     def _stop(self, request: Request, score: EnoughRows, parts: PartSet, nano: int) -> _Work:
         """How far down each way of a tree goes on; charged where the trees begin, for it depends on all of their rows (pinq/curator/stopping.py)."""
         if any(request.candidates) or request.each or request.textbook:
-            raise QueryError("EnoughRows takes the leaves of trees; no candidates, and neither `each` nor `textbook`. Nothing was spent.")
+            raise QueryError(
+                "EnoughRows takes the leaves of trees; no candidates, and neither `each` nor `textbook`. Nothing was spent."
+            )
         if len(parts) > MAX_LEAVES:
-            raise QueryError(f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible. Nothing was spent.")
+            raise QueryError(
+                f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible. Nothing was spent."
+            )
         if any(block.part.depth + (block.partition is not None) < score.above for block in parts.blocks):
-            raise QueryError(f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that. Nothing was spent.")
+            raise QueryError(
+                f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that. Nothing was spent."
+            )
 
         def release(tables: list[Any], epsilon: Fraction) -> _Released:
             return _Released(splits_kept(parts, tables[0].tolist(), score, epsilon))
@@ -268,7 +334,18 @@ class Curator:
             f"a part stays split from about {score.least:,} rows on, ±{math.ceil(WAY / epsilon * Fraction(math.log(20))):,} in 95 % of cases, "
             f"and {penalty(epsilon):,} more for each split of its tree above it"
         )
-        return _Work(parts, nano, (TableRequest(),), None, release, None, None, error, _about("exp_mech by enough_rows", parts), beginnings(parts, score.above))
+        return _Work(
+            parts,
+            nano,
+            (TableRequest(),),
+            None,
+            release,
+            None,
+            None,
+            error,
+            _about("exp_mech by enough_rows", parts),
+            beginnings(parts, score.above),
+        )
 
     def _numeric(self, request: Request) -> tuple[str, Numeric]:
         return str(request.column), self.schema.numeric(request.column)
@@ -276,7 +353,9 @@ class Curator:
 
 def _require_room(cells: int) -> None:
     if cells > MAX_TABLE_CELLS:
-        raise QueryError(f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones. Nothing was spent.")
+        raise QueryError(
+            f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones. Nothing was spent."
+        )
 
 
 def _unit(score: Any) -> int:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``exp_mech``: which tables a list of candidates needs, their exact scores, and the noisy choice.
 
-Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members (privacy.md 2.7). Lists
-of plain candidates, one ``AnyCross``, and one family of at most 4,096 groupings or 256 cuts are chosen by permute-and-flip; mixed lists and larger
-families by the exponential mechanism over runs of equal score. Which of the two, public facts decide.
+Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members
+(privacy.md 2.7). Lists of plain candidates, one ``AnyCross``, and one family of at most 4,096
+groupings or 256 cuts are chosen by permute-and-flip; mixed lists and larger families by the
+exponential mechanism over runs of equal score. Which of the two, public facts decide.
 """
 
 from __future__ import annotations
@@ -25,7 +26,19 @@ from pinq.public.crosses import AnyCross, member_scores
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Balance, ClassCount, Score, SquaredError
-from pinq.public.specs import MAX_GROUPINGS, MAX_PARTS, AnyCut, AnyGrouping, Axis, Cuts, Groups, Partition, Spec, Values, bind
+from pinq.public.specs import (
+    MAX_GROUPINGS,
+    MAX_PARTS,
+    AnyCut,
+    AnyGrouping,
+    Axis,
+    Cuts,
+    Groups,
+    Partition,
+    Spec,
+    Values,
+    bind,
+)
 
 __all__ = ["Selection"]
 
@@ -60,7 +73,15 @@ class Selection:
     """
 
     def __init__(
-        self, schema: Schema, parts: PartSet, score: Score, lists: Sequence[Sequence[Any]], which: Sequence[int], *, textbook: bool = False, each: bool = False
+        self,
+        schema: Schema,
+        parts: PartSet,
+        score: Score,
+        lists: Sequence[Sequence[Any]],
+        which: Sequence[int],
+        *,
+        textbook: bool = False,
+        each: bool = False,
     ) -> None:
         self.schema, self.parts, self.score, self.textbook, self.each = schema, parts, score, textbook, each
         self.lists = [tuple(candidates) for candidates in lists]
@@ -75,15 +96,23 @@ class Selection:
             self._last = bind(score.classes(schema), schema).axes
         if isinstance(score, ClassCount):
             if each:
-                raise QueryError("ClassCount takes no candidates, so there is nothing to choose from each. Nothing was spent.")
+                raise QueryError(
+                    "ClassCount takes no candidates, so there is nothing to choose from each. Nothing was spent."
+                )
             if any(self.lists):
-                raise QueryError("ClassCount chooses among the values of its own column; it takes no candidates. Nothing was spent.")
+                raise QueryError(
+                    "ClassCount chooses among the values of its own column; it takes no candidates. Nothing was spent."
+                )
             self.tables: list[TableRequest | ListRequest] = [TableRequest(self._last)]
             return
         if not self.lists or not all(self.lists):
-            raise QueryError("`candidates` is empty; name at least one spec or family for each part. Nothing was spent.")
+            raise QueryError(
+                "`candidates` is empty; name at least one spec or family for each part. Nothing was spent."
+            )
         if len(parts) * self.choices > MAX_PARTS:
-            raise QueryError(f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+            raise QueryError(
+                f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible. Nothing was spent."
+            )
         # By their text: Python takes the value 1 for True, and a column can have both.
         distinct = {repr(one): one for candidates in self.lists for one in candidates}
         splits = Counter(one.column for one in distinct.values() if isinstance(one, (Cuts, Groups)))
@@ -96,7 +125,14 @@ class Selection:
         """Cells of the largest array that choosing makes: of the tables, and of the members of a grouping."""
         if not any(self.lists):
             return 0
-        widest = max((min(2 ** (bound.codes - 1), MAX_GROUPINGS) for one, _, bound in self._needed.values() if isinstance(one, AnyGrouping)), default=0)
+        widest = max(
+            (
+                min(2 ** (bound.codes - 1), MAX_GROUPINGS)
+                for one, _, bound in self._needed.values()
+                if isinstance(one, AnyGrouping)
+            ),
+            default=0,
+        )
         return len(self.parts) * widest * 2 * math.prod(axis.size for axis in self._last)
 
     @property
@@ -123,8 +159,9 @@ class Selection:
 
         Privacy:
             Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
-            Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and scores follow pinq/public/scores.py. With ``each`` a part
-            gets at most k = ``choices`` choices of epsilon / k (sequential composition); k follows from the request.
+            Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and
+            scores follow pinq/public/scores.py. With ``each`` a part gets at most k = ``choices``
+            choices of epsilon / k (sequential composition); k follows from the request.
         """
         span = self.span
         if isinstance(self.score, ClassCount):
@@ -143,7 +180,9 @@ class Selection:
             if not self.each:
                 chosen.append(self._choose_one([runs[repr(one)][place] for one in listed], listed, span, epsilon))
                 continue
-            chosen += [self._choose_one([runs[repr(one)][place]], [one], span, epsilon / self.choices) for one in listed]
+            chosen += [
+                self._choose_one([runs[repr(one)][place]], [one], span, epsilon / self.choices) for one in listed
+            ]
             chosen += [None] * (self.choices - len(listed))
         return chosen
 
@@ -163,7 +202,9 @@ class Selection:
         joined = Weighted(
             np.concatenate([one.scores for one in offered]),
             np.concatenate([one.members for one in offered]),
-            np.concatenate([np.full(len(one.scores), size, dtype=np.int64) for one, size in zip(offered, sizes, strict=True)]),
+            np.concatenate(
+                [np.full(len(one.scores), size, dtype=np.int64) for one, size in zip(offered, sizes, strict=True)]
+            ),
         )
         run, member = choose_weighted(joined, span, epsilon)
         lengths = np.cumsum([len(one.scores) for one in offered])
@@ -185,7 +226,9 @@ class Selection:
         bound: Any
         if isinstance(one, AnyCross):
             if not self._last:
-                raise QueryError(f"{one!r} goes with scores of a table of classes, and {score.kind} is not one. Nothing was spent.")
+                raise QueryError(
+                    f"{one!r} goes with scores of a table of classes, and {score.kind} is not one. Nothing was spent."
+                )
             axes, bound = tuple(bind(spec, schema).axes[0] for spec in one.specs), one
             one.require_room([axis.size for axis in axes], self._last[0].size)
         elif isinstance(one, AnyCut):
@@ -198,7 +241,9 @@ class Selection:
         else:
             bound = bind(one, schema)
             axes = bound.axes
-            if isinstance(score, Balance) and (len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2):
+            if isinstance(score, Balance) and (
+                len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2
+            ):
                 raise QueryError(f"Balance compares two parts, and {one!r} does not have two. Nothing was spent.")
         if target is not None and any(axis.column == target for axis in axes):
             raise QueryError(f"{one!r} splits by the target `{target}` itself. Nothing was spent.")
@@ -209,7 +254,11 @@ class Selection:
             axes = (_codes_axis(schema, one.column),)
             self._shared[one.column] = len(self.tables)
         sparse = by_codes and axes[0].size > DENSE_CODES and isinstance(schema.columns[one.column], Numeric)
-        self.tables.append(ListRequest((*axes, *self._last)) if isinstance(one, AnyCross) else TableRequest((*axes, *self._last), sparse))
+        self.tables.append(
+            ListRequest((*axes, *self._last))
+            if isinstance(one, AnyCross)
+            else TableRequest((*axes, *self._last), sparse)
+        )
         return len(self.tables) - 1, bound
 
     def _runs(self, one: Any, table: Any, bound: Any, places: np.ndarray) -> list[_Runs]:
@@ -217,7 +266,11 @@ class Selection:
         if isinstance(table, Listed):
             return self._crosses(one, table, places)
         if isinstance(table, Sparse):
-            return self._sparse_cuts(one, table, bound, places) if isinstance(one, AnyCut) else self._single(bound, self._sparse_cells(table, bound, places))
+            return (
+                self._sparse_cuts(one, table, bound, places)
+                if isinstance(one, AnyCut)
+                else self._single(bound, self._sparse_cells(table, bound, places))
+            )
         table = table[places]
         if isinstance(self.score, Balance):
             table = table[..., None]
@@ -226,14 +279,18 @@ class Selection:
         if isinstance(one, AnyGrouping):
             return self._groupings(one, table, bound, places)
         if getattr(one, "column", None) in self._crowded:
-            return self._single(bound, np.stack([_gathered(bound.axes[0], np.arange(len(rows)), rows) for rows in table]))
+            return self._single(
+                bound, np.stack([_gathered(bound.axes[0], np.arange(len(rows)), rows) for rows in table])
+            )
         return self._single(bound, table.reshape(table.shape[0], bound.size, table.shape[-1]))
 
     def _single(self, bound: Partition, cells: np.ndarray) -> list[_Runs]:
         """One candidate by its cells, shape (parts, cells, measure)."""
         scores = np.asarray(self.score.of(cells, self.schema)).astype(np.int64)  # type: ignore[union-attr]
         single = np.ones(1, dtype=np.int64)
-        return [_Runs(score.reshape(1), single, single, lambda _, partition=bound: _spec_of(partition)) for score in scores]
+        return [
+            _Runs(score.reshape(1), single, single, lambda _, partition=bound: _spec_of(partition)) for score in scores
+        ]
 
     def _dense_cuts(self, one: AnyCut, table: np.ndarray, column: Numeric, places: np.ndarray) -> list[_Runs]:
         """Every cut as a member; table (parts, codes, measure)."""
@@ -247,7 +304,9 @@ class Selection:
         for place, row in zip(places, scores, strict=True):
             low, high = self._parts_list[place].interval(one.column, column)
             first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
-            found.append(_Runs(row[first - 1], np.ones(len(first), dtype=np.int64), first, _cut_namer(one.column, column)))
+            found.append(
+                _Runs(row[first - 1], np.ones(len(first), dtype=np.int64), first, _cut_namer(one.column, column))
+            )
         return found
 
     def _occupied(self, table: Sparse, codes: int, places: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -269,7 +328,9 @@ class Selection:
     def _sparse_cells(self, table: Sparse, bound: Partition, places: np.ndarray) -> np.ndarray:
         """The cells of a split of a column by what is at its codes, shape (parts, cells, measure)."""
         codes = self.schema.columns[str(bound.axes[0].column)].codes
-        return np.stack([_gathered(bound.axes[0], occupied, counts) for occupied, counts in self._occupied(table, codes, places)])
+        return np.stack(
+            [_gathered(bound.axes[0], occupied, counts) for occupied, counts in self._occupied(table, codes, places)]
+        )
 
     def _sparse_cuts(self, one: AnyCut, table: Sparse, column: Numeric, places: np.ndarray) -> list[_Runs]:
         """Cuts between neighbouring occupied cells score alike: one run for each gap."""
@@ -277,7 +338,9 @@ class Selection:
         for place, (occupied, counts) in zip(places, self._occupied(table, column.codes, places), strict=True):
             missing = occupied >= column.cells
             edges = occupied[~missing]
-            below = np.concatenate([np.zeros((1, counts.shape[1]), dtype=np.int64), np.cumsum(counts[~missing], axis=0)])
+            below = np.concatenate(
+                [np.zeros((1, counts.shape[1]), dtype=np.int64), np.cumsum(counts[~missing], axis=0)]
+            )
             sides = [below, below[-1:] - below]
             if column.nullable:
                 sides.append(np.broadcast_to(counts[missing].sum(axis=0), below.shape))
@@ -290,7 +353,9 @@ class Selection:
 
     def _groupings(self, one: AnyGrouping, table: np.ndarray, column: Categorical, places: np.ndarray) -> list[_Runs]:
         """Every bipartition of the values that a part has left as a member; table (parts, codes, measure)."""
-        lefts = np.array([self._parts_list[place].values_left(one.column, column.codes) for place in places]).reshape(len(places), column.codes)
+        lefts = np.array([self._parts_list[place].values_left(one.column, column.codes) for place in places]).reshape(
+            len(places), column.codes
+        )
         found: list[_Runs] = [_NONE] * len(places)
         for left in np.unique(lefts, axis=0):
             alike = np.flatnonzero((lefts == left).all(axis=1))
@@ -304,7 +369,9 @@ class Selection:
             numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
             labels = [column.labels[code] for code in codes]
             for place, row in zip(alike, np.asarray(scores).astype(np.int64), strict=True):
-                found[place] = _Runs(row, single, numbers, lambda number, labels=labels, sides=sides: one.member(labels, sides[number]))
+                found[place] = _Runs(
+                    row, single, numbers, lambda number, labels=labels, sides=sides: one.member(labels, sides[number])
+                )
         return found
 
     def _crosses(self, one: AnyCross, table: Listed, places: np.ndarray) -> list[_Runs]:
@@ -315,7 +382,9 @@ class Selection:
         for part in places:
             mine = slice(None) if len(self.parts) == 1 else table.parts == part
             codes, counts = table.codes[:, mine], table.counts[mine]
-            scores = member_scores(codes[:-1], codes[-1], counts, sizes, self._last[0].size, one.size, self.score, self.schema)
+            scores = member_scores(
+                codes[:-1], codes[-1], counts, sizes, self._last[0].size, one.size, self.score, self.schema
+            )
             found.append(_Runs(scores, single, numbers, one.member))
         return found
 
@@ -326,7 +395,8 @@ _NONE = _Runs(_NOTHING, _NOTHING, _NOTHING, None)
 
 def _sums(sides: np.ndarray, table: np.ndarray) -> np.ndarray:
     """What each side's values add up to: sides (members, values), table (parts, values, measure); exact, shape (parts, members, measure)."""
-    # Doubles are exact below 2^53, and their matrix product is many times as fast as that of integers.
+    # Doubles are exact below 2^53, and their matrix product is many times as fast as that of
+    # integers.
     exact = table.dtype == object or int(np.abs(table).sum(dtype=np.float64)) >= 2**53
     kind = table.dtype if exact else np.dtype(np.float64)
     result: np.ndarray = (sides.astype(kind) @ table.astype(kind)).astype(table.dtype)
@@ -341,7 +411,11 @@ def _flips(family: Any, size: int) -> bool:
 def _codes_axis(schema: Schema, name: str) -> Axis:
     """A part for each code of a column."""
     codes = schema.column(name).codes
-    return bind(Values(name), schema).axes[0] if codes <= DENSE_CODES or isinstance(schema.columns[name], Categorical) else Axis(name, codes, ())
+    return (
+        bind(Values(name), schema).axes[0]
+        if codes <= DENSE_CODES or isinstance(schema.columns[name], Categorical)
+        else Axis(name, codes, ())
+    )
 
 
 def _gathered(axis: Axis, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:

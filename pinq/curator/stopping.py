@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``EnoughRows``: how far down each way of a grown tree goes on before its parts are too small, at one charge however deep the tree.
 
-PrivTree's test (Zhang, Xiao & Xie 2016), of a whole tree of partitions at once: the tree is public by now, a part that is split
-stays split while its rows, less ``least``, less a penalty for each split above it, and noise are together above 0.
+PrivTree's test (Zhang, Xiao & Xie 2016), of a whole tree of partitions at once: the tree is public
+by now, a part that is split stays split while its rows, less ``least``, less a penalty for each
+split above it, and noise are together above 0.
 """
 
 from __future__ import annotations
@@ -42,20 +43,26 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
     """How many splits of its way, counted from where the tree begins, are left above each part.
 
     Args:
-        parts: The leaves of trees, disjoint: so every part above them is split by one partition only.
+        parts: The leaves of trees, disjoint: so every part above them is split by one partition
+            only.
         counts: The rows of each, exact. A part above them has the rows of those below it.
         score: What is enough, and where the trees begin.
         epsilon: Loss of the release for one row.
 
     Privacy:
-        Adjacency: add or remove one row. Claim: epsilon-DP in each of ``beginnings``, whatever the depth.
-        Why: permute-and-flip between "split", worth s, and "stop", worth 0, splits with probability F(s) = 1 - exp(-eta s) / 2, and exp(eta s) / 2 below 0:
-        that of s + Laplace(1 / eta) > 0. Only the tests down to the first "stop" of a way are made. A row is in one leaf at most, so it moves
-        the tests of one way only, all upwards by 1 or not at all; a "stop" loses at most eta, downwards, and is the last. A "split" loses
-        g(s) = ln F(s + 1) - ln F(s) upwards, at most eta, and falling in s. Rows never grow along a way and the penalty d does, so of the tests that the row
-        can move (s >= -d, the floor) the last has s >= -d, the one before it s >= 0, then d, 2d, ...; and for s >= 0
-        g(s) <= eta q / (2 - q), q = exp(-eta s) <= 2^-k at s = k d. Together at most eta (1 + 1 + 1/3 + 1/7 + ...) < WAY eta = epsilon (privacy.md 3.4).
-        Exact: integers, fractions, OpenDP's sampler; its scale is rounded up. Held by: tests/privacy/test_stopping.py.
+        Adjacency: add or remove one row. Claim: epsilon-DP in each of ``beginnings``, whatever the
+        depth.
+        Why: permute-and-flip between "split", worth s, and "stop", worth 0, splits with probability
+        F(s) = 1 - exp(-eta s) / 2, and exp(eta s) / 2 below 0: that of s + Laplace(1 / eta) > 0.
+        Only the tests down to the first "stop" of a way are made. A row is in one leaf at most, so
+        it moves the tests of one way only, all upwards by 1 or not at all; a "stop" loses at most
+        eta, downwards, and is the last. A "split" loses g(s) = ln F(s + 1) - ln F(s) upwards, at
+        most eta, and falling in s. Rows never grow along a way and the penalty d does, so of the
+        tests that the row can move (s >= -d, the floor) the last has s >= -d, the one before it s
+        >= 0, then d, 2d, ...; and for s >= 0 g(s) <= eta q / (2 - q), q = exp(-eta s) <= 2^-k at s
+        = k d. Together at most eta (1 + 1 + 1/3 + 1/7 + ...) < WAY eta = epsilon (privacy.md 3.4).
+        Exact: integers, fractions, OpenDP's sampler; its scale is rounded up. Held by:
+        tests/privacy/test_stopping.py.
 
     References:
         Zhang, Xiao & Xie 2016, "PrivTree", sec. 3.

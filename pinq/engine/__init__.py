@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact tables and nothing else: rows are encoded to small integers at open and counted on request.
 
-It knows no epsilon, no analyst and no noise; it is the only room with SQL and the only one that imports duckdb.
-Read ``tables.py`` first, then ``encoding.py``.
+It knows no epsilon, no analyst and no noise; it is the only room with SQL and the only one that
+imports duckdb. Read ``tables.py`` first, then ``encoding.py``.
 """
 
 from pinq.engine.duckdb import DuckDBEngine
@@ -11,6 +11,16 @@ from pinq.engine.profile import ColumnProfile, count_rows, profile
 from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
 
 __all__ = [
-    "ColumnProfile", "DuckDBEngine", "EncodingReport", "ListRequest", "Listed", "Moments", "Sparse", "TableRequest",
-    "count_rows", "open_engine", "profile", "read_columns",
+    "ColumnProfile",
+    "DuckDBEngine",
+    "EncodingReport",
+    "ListRequest",
+    "Listed",
+    "Moments",
+    "Sparse",
+    "TableRequest",
+    "count_rows",
+    "open_engine",
+    "profile",
+    "read_columns",
 ]

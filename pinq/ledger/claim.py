@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table, one ledger: finds the ledger of a source under whatever name, spelling or policy it is reached.
 
-Each data file has a *claim* beside its real path, which names the ledger that guards it. Two policies over one file, two
-spellings of its path, symbolic links to it and patterns that match it meet in that ledger; a policy that names another
-one is refused rather than given a fresh budget unnoticed. The ledger itself lies beside the source unless the policy says otherwise.
+Each data file has a *claim* beside its real path, which names the ledger that guards it. Two
+policies over one file, two spellings of its path, symbolic links to it and patterns that match it
+meet in that ledger; a policy that names another one is refused rather than given a fresh budget
+unnoticed. The ledger itself lies beside the source unless the policy says otherwise.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
 
     Args:
         policy: Whose.
-        create: Claim the source for it where nobody did; otherwise nothing is written for an unclaimed source.
+        create: Claim the source for it where nobody did; otherwise nothing is written for an
+            unclaimed source.
 
     Raises:
-        PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot be followed (hard links).
+        PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot
+            be followed (hard links).
     """
     wanted = _wanted(policy)
     path = policy.source_path()
@@ -37,7 +40,9 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
     stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
     default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
     claims = [_places(file, policy) for file in policy.source_files()]
-    held = {_read(place) for places in claims for place in places if place.exists()} | ({str(default)} if default.exists() else set())
+    held = {_read(place) for places in claims for place in places if place.exists()} | (
+        {str(default)} if default.exists() else set()
+    )
     chosen = wanted or next(iter(held), str(default))
     for other in sorted(held - {_masked(chosen)}):
         raise PolicyError(

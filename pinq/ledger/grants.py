@@ -33,7 +33,8 @@ class Terms:
         max_epsilon_per_query: The most that one request may ask of a part, nano-epsilons.
         columns: Those that a request may name, as partition, measure, candidate or target.
         verbs: Of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
-        queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are not in the log, so they are not counted.
+        queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
+            not in the log, so they are not counted.
     """
 
     max_epsilon_per_query: int | None = None
@@ -45,12 +46,18 @@ class Terms:
     def of(cls, body: dict[str, Any]) -> Terms:
         """From an event's body."""
         found = {one.name: body.get(one.name) for one in fields(cls)}
-        plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+        }
         return cls(**plain)
 
     def to_body(self) -> dict[str, Any]:
         """As an event keeps them: only what limits."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items() if value is not None}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if value is not None
+        }
 
     def __str__(self) -> str:
         said = []
@@ -70,9 +77,13 @@ class Terms:
             raise NotAllowed(f"this grant does not allow {verb}; it allows {', '.join(self.verbs)}. {_ASK}")
         wrong = sorted(set(columns) - set(self.columns)) if self.columns is not None else []
         if wrong:
-            raise NotAllowed(f"this grant does not allow the column{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}; it allows {', '.join(self.columns or ()) or 'none'}. {_ASK}")
+            raise NotAllowed(
+                f"this grant does not allow the column{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}; it allows {', '.join(self.columns or ()) or 'none'}. {_ASK}"
+            )
         if self.max_epsilon_per_query is not None and epsilon > self.max_epsilon_per_query:
-            raise NotAllowed(f"this grant allows epsilon of at most {show(self.max_epsilon_per_query)} for one query; {show(epsilon)} was asked. {_ASK}")
+            raise NotAllowed(
+                f"this grant allows epsilon of at most {show(self.max_epsilon_per_query)} for one query; {show(epsilon)} was asked. {_ASK}"
+            )
 
 
 _ASK = "Nothing was spent. The data provider can change it (pinq terms)."
@@ -122,7 +133,10 @@ class Grant:
             return
         wait = (self.recent[-most] + MINUTE - now()).total_seconds()
         if wait > 0:
-            raise TooManyRequests(f"this grant allows {most} queries a minute, and the last minute had as many. Nothing was spent. Try again in {max(1, round(wait))} s.", wait)
+            raise TooManyRequests(
+                f"this grant allows {most} queries a minute, and the last minute had as many. Nothing was spent. Try again in {max(1, round(wait))} s.",
+                wait,
+            )
 
 
 class Book:
@@ -158,10 +172,14 @@ class Book:
                 raise BudgetExceeded(
                     f"This would cost epsilon {show(price)}; {show(left)} of {show(limit)} remains {whose}. Nothing was spent. "
                     "Ask for less, or ask the data provider to extend the grant.",
-                    asked=exact(price), remaining=exact(left), scope=scope,
+                    asked=exact(price),
+                    remaining=exact(left),
+                    scope=scope,
                 )
 
-    def apply(self, at: str, kind: str, analyst: str, request: str, body: dict[str, Any], demand: Demand | None = None) -> None:
+    def apply(
+        self, at: str, kind: str, analyst: str, request: str, body: dict[str, Any], demand: Demand | None = None
+    ) -> None:
         """The meaning of each kind of event. It never changes; a new meaning is a new kind."""
         if kind == "created":
             self.dataset, self.salt = body["dataset"], bytes.fromhex(body["salt"])
@@ -170,7 +188,14 @@ class Book:
             self.meaning = meaning(body["schema"])
         elif kind == "grant":
             spent = self.grants[analyst].costs if analyst in self.grants else Costs()
-            self.grants[analyst] = Grant(analyst, body["limit"], _moment(body["expires"]), costs=spent, terms=Terms.of(body), token=body.get("token", ""))
+            self.grants[analyst] = Grant(
+                analyst,
+                body["limit"],
+                _moment(body["expires"]),
+                costs=spent,
+                terms=Terms.of(body),
+                token=body.get("token", ""),
+            )
         elif kind == "extend":
             self.grants[analyst].limit += body["more"]
             self.grants[analyst].expires = _moment(body["expires"]) or self.grants[analyst].expires
@@ -196,7 +221,12 @@ class Book:
 def refusal_body(error: PinqError) -> dict[str, Any]:
     """What the log keeps of a refusal, beside the question."""
     if isinstance(error, BudgetExceeded):
-        return {"reason": error.code, "asked": int(error.asked * 10**9), "remaining": int(error.remaining * 10**9), "scope": error.scope}
+        return {
+            "reason": error.code,
+            "asked": int(error.asked * 10**9),
+            "remaining": int(error.remaining * 10**9),
+            "scope": error.scope,
+        }
     return {"reason": error.code}
 
 
@@ -209,7 +239,9 @@ def dump_demand(demand: Demand) -> list[Any]:
     """A demand as JSON: keys in hexadecimal, each partition's key once."""
     partitions: dict[bytes, int] = {}
     nodes = [[parent, partitions.setdefault(split, len(partitions)), key.hex()] for parent, split, key in demand.nodes]
-    asked = [[node, -1 if split is None else partitions.setdefault(split, len(partitions))] for node, split in demand.asked]
+    asked = [
+        [node, -1 if split is None else partitions.setdefault(split, len(partitions))] for node, split in demand.asked
+    ]
     return [[key.hex() for key in partitions], nodes, asked]
 
 

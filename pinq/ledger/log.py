@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The durable record: an append-only, hash-chained log of events. Budgets are a replay of it; there is no other state.
 
-Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the end, or an older copy put in
-the place of a newer one, shows against the *head*, a small file beside an SQLite ledger that names the last event.
+Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the
+end, or an older copy put in the place of a newer one, shows against the *head*, a small file beside
+an SQLite ledger that names the last event.
 
-A transaction first reads what other processes appended, so a charge costs O(size of the request + news), never O(ledger).
-SQLite's own busy handler starves writers under load; ours tries again after a random fraction of a millisecond.
+A transaction first reads what other processes appended, so a charge costs O(size of the request +
+news), never O(ledger). SQLite's own busy handler starves writers under load; ours tries again after
+a random fraction of a millisecond.
 
-Events: ``created``, ``policy``, ``grant``, ``extend``, ``terms``, ``token``, ``revoke``, ``charge``, ``answer``, ``refusal``, ``secure``;
-what they mean is in ``grants.py``.
+Events: ``created``, ``policy``, ``grant``, ``extend``, ``terms``, ``token``, ``revoke``,
+``charge``, ``answer``, ``refusal``, ``secure``; what they mean is in ``grants.py``.
 """
 
 from __future__ import annotations
@@ -61,10 +63,18 @@ _answers = sa.Table(
 )
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _news = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
-_by_request = sa.select(_events.c.kind, _events.c.seq, _events.c.body).where(  # an id may have any number of refusals, which are not read
-    _events.c.analyst == sa.bindparam("who"), _events.c.request == sa.bindparam("id"), _events.c.kind.in_(["charge", "answer"])
+_by_request = sa.select(
+    _events.c.kind, _events.c.seq, _events.c.body
+).where(  # an id may have any number of refusals, which are not read
+    _events.c.analyst == sa.bindparam("who"),
+    _events.c.request == sa.bindparam("id"),
+    _events.c.kind.in_(["charge", "answer"]),
 )
-_requests = sa.select(_events).where(_events.c.analyst == sa.bindparam("who"), _events.c.kind.in_(["charge", "refusal"])).order_by(_events.c.seq)
+_requests = (
+    sa.select(_events)
+    .where(_events.c.analyst == sa.bindparam("who"), _events.c.kind.in_(["charge", "refusal"]))
+    .order_by(_events.c.seq)
+)
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
 
 
@@ -96,7 +106,11 @@ class Ledger:
     def __init__(self, url: str | os.PathLike[str], dataset: str | None = None, *, create: bool = True) -> None:
         text = os.fspath(url)
         self.url = text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
-        self._file = Path(self.url.removeprefix("sqlite:///")) if self.url.startswith("sqlite:///") and self.url != "sqlite:///:memory:" else None
+        self._file = (
+            Path(self.url.removeprefix("sqlite:///"))
+            if self.url.startswith("sqlite:///") and self.url != "sqlite:///:memory:"
+            else None
+        )
         memory = self.url in ("sqlite://", "sqlite:///:memory:")
         if self._file is not None and not create and not self._file.exists():
             raise LedgerError(f"There is no ledger {self._file}. `pinq grant` makes one.")
@@ -107,7 +121,13 @@ class Ledger:
         self._process = os.getpid()
         self._sqlite = self.url.startswith("sqlite")
         try:
-            options: dict[str, Any] = {"poolclass": sa.StaticPool} if memory else {} if self._sqlite else {"isolation_level": "READ COMMITTED"}
+            options: dict[str, Any] = (
+                {"poolclass": sa.StaticPool}
+                if memory
+                else {}
+                if self._sqlite
+                else {"isolation_level": "READ COMMITTED"}
+            )
             if self._sqlite:
                 options["connect_args"] = {"timeout": 0, "check_same_thread": False}
                 if self._file is not None:
@@ -115,7 +135,8 @@ class Ledger:
                     if not self._file.exists():  # readable by the provider alone, from the first byte
                         os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600))
             elif sa.make_url(self.url).get_driver_name().startswith("psycopg"):
-                # Nobody waits for ever for a writer that hangs, and a connection that the server closed is replaced.
+                # Nobody waits for ever for a writer that hangs, and a connection that the server
+                # closed is replaced.
                 waits = f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
                 options |= {"connect_args": {"options": waits}, "pool_pre_ping": True}
             self._engine = sa.create_engine(self.url, **options)
@@ -131,7 +152,13 @@ class Ledger:
                 connection.execute(sa.text("DROP INDEX IF EXISTS events_request"))
                 self._catch_up(connection)
                 if self._seq == 0:
-                    self._append(connection, "created", "", "", {"version": 1, "dataset": dataset or "", "salt": secrets.token_hex(16)})
+                    self._append(
+                        connection,
+                        "created",
+                        "",
+                        "",
+                        {"version": 1, "dataset": dataset or "", "salt": secrets.token_hex(16)},
+                    )
         except (sa.exc.SQLAlchemyError, OSError) as error:
             raise LedgerError(f"The ledger {self._shown()} cannot be opened: {_first_line(error)}.") from None
         self._check_head()
@@ -183,7 +210,9 @@ class Ledger:
         """An analyst's charges and refusals, oldest first. Costs what the analyst asked, not what all did."""
         with self._lock, self._transaction(write=False) as connection:
             rows = connection.execute(_requests, {"who": analyst}).fetchall()
-        return [Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash) for row in rows]
+        return [
+            Event(row.seq, row.at, row.kind, row.analyst, row.request, json.loads(row.body), row.hash) for row in rows
+        ]
 
     def answer_of(self, analyst: str, request: str) -> tuple[Event | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
@@ -192,7 +221,11 @@ class Ledger:
 
     def payloads(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, str]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
-        joined = sa.select(_events.c.request, _answers.c.payload).join(_answers, _answers.c.seq == _events.c.seq).where(_events.c.analyst == analyst)
+        joined = (
+            sa.select(_events.c.request, _answers.c.payload)
+            .join(_answers, _answers.c.seq == _events.c.seq)
+            .where(_events.c.analyst == analyst)
+        )
         if requests is not None:
             joined = joined.where(_events.c.request.in_(requests))
         with self._lock, self._transaction(write=False) as connection:
@@ -207,7 +240,9 @@ class Ledger:
                 stored = {row.seq: row.payload for row in connection.execute(sa.select(_answers))}
             for event in self.events():
                 if event.kind == "answer" and _digest(stored.get(event.seq, "")) != event.body["payload"]:
-                    raise LedgerError(f"The ledger {self._shown()} is damaged: the answer of event {event.seq} is not the one that was logged.")
+                    raise LedgerError(
+                        f"The ledger {self._shown()} is damaged: the answer of event {event.seq} is not the one that was logged."
+                    )
             self._check_head()
             return self._seq
 
@@ -216,8 +251,9 @@ class Ledger:
     def declare(self, digest: str, cap: int, schema: dict[str, Any], *, may_raise: bool = True) -> None:
         """Logs the policy when it differs from the last one logged. A lower cap counts at once, a higher one if ``may_raise``.
 
-        A changed schema gives every partition of a changed column a new identity, so it can never make an old charge cheaper.
-        What epsilon *means* (adjacency, privacy unit) cannot change once there are grants: spent and asked would be of different kinds.
+        A changed schema gives every partition of a changed column a new identity, so it can never
+        make an old charge cheaper. What epsilon *means* (adjacency, privacy unit) cannot change
+        once there are grants: spent and asked would be of different kinds.
 
         Args:
             digest: Identifies the schema.
@@ -226,7 +262,8 @@ class Ledger:
             may_raise: Whether this is the provider's own act.
 
         Raises:
-            LedgerError: Another adjacency or privacy unit than the one under which budgets were granted.
+            LedgerError: Another adjacency or privacy unit than the one under which budgets were
+                granted.
         """
         means = meaning(schema)
         with self._lock:
@@ -244,7 +281,9 @@ class Ledger:
                     self._append(connection, "policy", "", "", {"digest": digest, "cap": cap, "schema": schema})
             self._write_head()
 
-    def grant(self, analyst: str, limit: int, expires: datetime | None = None, *, terms: Terms = FREE, token: str = "") -> Grant:
+    def grant(
+        self, analyst: str, limit: int, expires: datetime | None = None, *, terms: Terms = FREE, token: str = ""
+    ) -> Grant:
         """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already: extend that.
 
         Args:
@@ -254,16 +293,30 @@ class Ledger:
             terms: What it allows.
             token: Digest of the bearer token (``tokens.digest``), empty for none.
         """
+
         def check() -> None:
             known = self._book.grants.get(analyst)
             if known is not None and not known.revoked:
-                raise LedgerError(f"{analyst!r} already has a grant of epsilon {show(known.limit)}. Use `pinq extend` to raise it.")
-        body = {"limit": limit, "expires": expires.isoformat() if expires else None, **terms.to_body(), **({"token": token} if token else {})}
+                raise LedgerError(
+                    f"{analyst!r} already has a grant of epsilon {show(known.limit)}. Use `pinq extend` to raise it."
+                )
+
+        body = {
+            "limit": limit,
+            "expires": expires.isoformat() if expires else None,
+            **terms.to_body(),
+            **({"token": token} if token else {}),
+        }
         return self._change(check, "grant", analyst, body)
 
     def extend(self, analyst: str, more: int | None = None, expires: datetime | None = None) -> Grant:
         """Raises a grant's limit by ``more`` and, where given, moves its expiry."""
-        return self._change(lambda: self._require(analyst), "extend", analyst, {"more": more or 0, "expires": expires.isoformat() if expires else None})
+        return self._change(
+            lambda: self._require(analyst),
+            "extend",
+            analyst,
+            {"more": more or 0, "expires": expires.isoformat() if expires else None},
+        )
 
     def set_terms(self, analyst: str, terms: Terms) -> Grant:
         """Puts other terms in the place of a grant's."""
@@ -278,7 +331,15 @@ class Ledger:
         self._change(lambda: self._require(analyst), "revoke", analyst, {})
 
     def charge(
-        self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any], *, columns: Collection[str] = (), reuse: bool = False
+        self,
+        analyst: str,
+        request: str,
+        demand: Demand,
+        epsilon: int,
+        body: dict[str, Any],
+        *,
+        columns: Collection[str] = (),
+        reuse: bool = False,
     ) -> tuple[Event | None, str | None]:
         """Charges a request, in one transaction, before anything is read.
 
@@ -292,13 +353,14 @@ class Ledger:
             reuse: Whether an earlier charge for the same ``question`` will do.
 
         Returns:
-            ``(None, None)`` when charged now; for a request (or with ``reuse`` a question) that was charged before, that charge and
-            its answer (None if it was never given).
+            ``(None, None)`` when charged now; for a request (or with ``reuse`` a question) that was
+            charged before, that charge and its answer (None if it was never given).
 
         Raises:
             NotAuthorised: No valid grant.
             NotAllowed, TooManyRequests: The grant's terms forbid it.
-            BudgetExceeded: More than the grant or the cap leaves. Each refusal is logged and spends nothing.
+            BudgetExceeded: More than the grant or the cap leaves. Each refusal is logged and spends
+                nothing.
         """
         refused: PinqError | None = None
         with self._lock:
@@ -308,11 +370,20 @@ class Ledger:
                 try:
                     if grant is None or not grant.valid:
                         raise NotAuthorised()
-                    known = self._known(connection, analyst, (self._book.asked(analyst, body["question"]) if reuse else None) or request)
+                    known = self._known(
+                        connection, analyst, (self._book.asked(analyst, body["question"]) if reuse else None) or request
+                    )
                     if known[0] is not None:
                         return known
                     self._book.require(grant, body.get("verb", ""), columns, demand, epsilon)
-                    self._append(connection, "charge", analyst, request, {"epsilon": epsilon, "demand": dump_demand(demand), **body}, demand)
+                    self._append(
+                        connection,
+                        "charge",
+                        analyst,
+                        request,
+                        {"epsilon": epsilon, "demand": dump_demand(demand), **body},
+                        demand,
+                    )
                 except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                     refused = error
                     about = {} if isinstance(error, NotAuthorised) else body
@@ -351,7 +422,9 @@ class Ledger:
             self._change(lambda: None, "refusal", analyst, {"reason": error.code, "about": "open"})
             raise
 
-    def price(self, analyst: str, demand: Demand, epsilon: int, *, verb: str = "", columns: Collection[str] = ()) -> tuple[int, int]:
+    def price(
+        self, analyst: str, demand: Demand, epsilon: int, *, verb: str = "", columns: Collection[str] = ()
+    ) -> tuple[int, int]:
         """What a request would cost now, and what it would leave (of the grant, of the cap, whichever is less); nano-epsilons, below 0 where refused.
 
         ``NotAllowed`` where the grant's terms forbid it.
@@ -360,7 +433,9 @@ class Ledger:
             grant, book = self.grant_of(analyst), self._book
             grant.terms.require(verb, columns, epsilon)
             price = grant.costs.price(demand, epsilon)
-            left = min(grant.limit - grant.spent - price, book.cap - book.joint.spent - book.joint.price(demand, epsilon))
+            left = min(
+                grant.limit - grant.spent - price, book.cap - book.joint.spent - book.joint.price(demand, epsilon)
+            )
         return price, left
 
     def close(self) -> None:
@@ -403,7 +478,9 @@ class Ledger:
             elif row.kind == "answer":
                 payload = connection.execute(_payload, {"seq": row.seq}).scalar_one()
                 if _digest(payload) != json.loads(row.body)["payload"]:
-                    raise LedgerError(f"The ledger {self._shown()} is damaged: the answer of event {row.seq} is not the one that was logged.")
+                    raise LedgerError(
+                        f"The ledger {self._shown()} is damaged: the answer of event {row.seq} is not the one that was logged."
+                    )
         return charge, payload
 
     def _catch_up(self, connection: sa.Connection) -> None:
@@ -419,17 +496,34 @@ class Ledger:
             self._book.apply(row.at, row.kind, row.analyst, row.request, json.loads(row.body))
 
     def _verified(self, row: Any, number: int, chain: str) -> str:
-        if row.seq != number or row.hash != _chain(chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body):
+        if row.seq != number or row.hash != _chain(
+            chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body
+        ):
             raise LedgerError(
                 f"The ledger {self._shown()} is damaged at event {number}: it was edited or cut. The dataset stays closed; restore the ledger "
                 "from a backup, or start a new one and accept that what was spent before no longer counts."
             )
         return str(row.hash)
 
-    def _append(self, connection: sa.Connection, kind: str, analyst: str, request: str, body: dict[str, Any], demand: Demand | None = None) -> int:
-        seq, at, text = self._seq + 1, now().isoformat(timespec="milliseconds"), json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+    def _append(
+        self,
+        connection: sa.Connection,
+        kind: str,
+        analyst: str,
+        request: str,
+        body: dict[str, Any],
+        demand: Demand | None = None,
+    ) -> int:
+        seq, at, text = (
+            self._seq + 1,
+            now().isoformat(timespec="milliseconds"),
+            json.dumps(body, separators=(",", ":"), ensure_ascii=False),
+        )
         chained = _chain(self._hash, seq, at, kind, analyst, request, text)
-        connection.execute(_insert_event, {"seq": seq, "at": at, "kind": kind, "analyst": analyst, "request": request, "body": text, "hash": chained})
+        connection.execute(
+            _insert_event,
+            {"seq": seq, "at": at, "kind": kind, "analyst": analyst, "request": request, "body": text, "hash": chained},
+        )
         self._pending = seq, chained, (at, kind, analyst, request, body), demand
         return seq
 
@@ -437,7 +531,9 @@ class Ledger:
     def _transaction(self, write: bool = True) -> Iterator[sa.Connection]:
         """One transaction, of at most one new event; it counts only once it is committed."""
         if os.getpid() != self._process:
-            raise LedgerError("This ledger was opened in another process; connections do not survive a fork. Open it again here.")
+            raise LedgerError(
+                "This ledger was opened in another process; connections do not survive a fork. Open it again here."
+            )
         self._pending = None
         try:
             with self._engine.connect() as connection:
@@ -446,7 +542,9 @@ class Ledger:
                 if write:
                     connection.commit()
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(f"The ledger {self._shown()} cannot be used: {_first_line(error)}. What was spent is in the log.") from None
+            raise LedgerError(
+                f"The ledger {self._shown()} cannot be used: {_first_line(error)}. What was spent is in the log."
+            ) from None
         if self._pending is not None:
             self._seq, self._hash, event, demand = self._pending
             self._book.apply(*event, demand)
@@ -481,7 +579,9 @@ class Ledger:
             os.pwrite(self._head, f"{self._seq:020d} {self._hash}\n".encode(), 0)
         except OSError as error:
             why = error.strerror or type(error).__name__
-            raise LedgerError(f"The ledger {self._shown()} cannot be used: {self._file.name}.head cannot be written ({why}). What was spent is in the log.") from None
+            raise LedgerError(
+                f"The ledger {self._shown()} cannot be used: {self._file.name}.head cannot be written ({why}). What was spent is in the log."
+            ) from None
 
     def _check_head(self) -> None:
         if self._file is None:
@@ -501,7 +601,10 @@ class Ledger:
             self._catch_up(connection)
             row = connection.execute(sa.select(_events.c.hash).where(_events.c.seq == seq)).scalar()
         if row != chained:
-            raise LedgerError(self._cut(int(seq)) + f" Or delete {self._file.name}.head and accept that what was spent since no longer counts.")
+            raise LedgerError(
+                self._cut(int(seq))
+                + f" Or delete {self._file.name}.head and accept that what was spent since no longer counts."
+            )
 
     def _cut(self, seq: int) -> str:
         return f"The ledger {self._shown()} was cut or rolled back: event {seq}, which was committed, is not in it. The dataset stays closed; restore the ledger."

@@ -25,8 +25,23 @@ from pinq.public.epsilon import show as decimal
 from pinq.public.policy import Policy, load_policy
 
 __all__ = [
-    "Account", "CheckReport", "Status", "Where", "cap_warning", "check", "extend", "future", "grant", "make_terms", "parse_expiry", "promised", "reissue", "require_name", "revoke",
-    "set_terms", "show",
+    "Account",
+    "CheckReport",
+    "Status",
+    "Where",
+    "cap_warning",
+    "check",
+    "extend",
+    "future",
+    "grant",
+    "make_terms",
+    "parse_expiry",
+    "promised",
+    "reissue",
+    "require_name",
+    "revoke",
+    "set_terms",
+    "show",
 ]
 
 Where = str | os.PathLike[str] | Policy | Ledger
@@ -79,7 +94,8 @@ class Account:
     """One analyst's budget as the ledger has it; nano-epsilons.
 
     Attributes:
-        remaining: What can still be asked: 0 once revoked or expired, and never more than the cap leaves.
+        remaining: What can still be asked: 0 once revoked or expired, and never more than the cap
+            leaves.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
         terms: What the grant allows beside its budget.
         warnings: After a change, what the provider should know about it.
@@ -102,7 +118,13 @@ class Account:
         terms = self.terms.to_body()
         if "max_epsilon_per_query" in terms:
             terms["max_epsilon_per_query"] = float(exact(terms["max_epsilon_per_query"]))
-        said = {"analyst": self.analyst, **numbers, "expires": self.expires.isoformat() if self.expires else None, "state": self.state, "terms": terms}
+        said = {
+            "analyst": self.analyst,
+            **numbers,
+            "expires": self.expires.isoformat() if self.expires else None,
+            "state": self.state,
+            "terms": terms,
+        }
         return said | ({"token": self.token} if self.token else {})
 
 
@@ -118,7 +140,11 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         numbers = {"cap": self.cap, "spent": self.spent, "remaining": max(0, self.cap - self.spent)}
-        return {"dataset": self.dataset, **{k: float(exact(v)) for k, v in numbers.items()}, "analysts": [one.to_dict() for one in self.accounts]}
+        return {
+            "dataset": self.dataset,
+            **{k: float(exact(v)) for k, v in numbers.items()},
+            "analysts": [one.to_dict() for one in self.accounts],
+        }
 
 
 def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
@@ -133,27 +159,45 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     engine.close()
     assert counted is not None
     unreviewed = tuple(loaded.unreviewed_fields())
-    problems = [f"{_many(len(unreviewed), 'value')} read off the data and not reviewed: {_listed(unreviewed)}"] if unreviewed else []
+    problems = (
+        [f"{_many(len(unreviewed), 'value')} read off the data and not reviewed: {_listed(unreviewed)}"]
+        if unreviewed
+        else []
+    )
     if counted.source_rows > loaded.max_rows:
-        problems.append(f"the source has {counted.source_rows:,} rows, more than max_rows ({loaded.max_rows:,}); declare a bound that holds")
+        problems.append(
+            f"the source has {counted.source_rows:,} rows, more than max_rows ({loaded.max_rows:,}); declare a bound that holds"
+        )
     if counted.encoded_rows == 0:
         problems.append("no row can be encoded, so every answer would be noise alone")
     rows = max(1, counted.source_rows)
     advice = [
         f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare it, or `nullable: true`"
-        for name, missing in counted.left_out.items() if missing >= LEFT_OUT_SHARE * rows and missing
+        for name, missing in counted.left_out.items()
+        if missing >= LEFT_OUT_SHARE * rows and missing
     ]
     advice += [
         f"{name}: {outside:,} rows ({100 * outside / rows:.0f} %) lie outside [lower, upper] and count as the nearer bound"
-        for name, outside in counted.clamped.items() if outside >= LEFT_OUT_SHARE * rows and outside
+        for name, outside in counted.clamped.items()
+        if outside >= LEFT_OUT_SHARE * rows and outside
     ]
     return CheckReport(
-        loaded.dataset, counted.source_rows, counted.encoded_rows, loaded.max_rows, counted.over_unit,
-        counted.left_out, counted.clamped, unreviewed, tuple(problems), tuple(advice),
+        loaded.dataset,
+        counted.source_rows,
+        counted.encoded_rows,
+        loaded.max_rows,
+        counted.over_unit,
+        counted.left_out,
+        counted.clamped,
+        unreviewed,
+        tuple(problems),
+        tuple(advice),
     )
 
 
-def grant(policy: Where, analyst: str, epsilon: Loss, expires: str | date | None = None, terms: Terms = FREE) -> Account:
+def grant(
+    policy: Where, analyst: str, epsilon: Loss, expires: str | date | None = None, terms: Terms = FREE
+) -> Account:
     """Grants a new analyst a budget and issues a token. Warns, and does not refuse, where all grants together pass the cap.
 
     Args:
@@ -221,8 +265,12 @@ def set_terms(policy: Where, analyst: str, terms: Terms) -> Account:
 
 
 def make_terms(
-    policy: str | os.PathLike[str] | Policy, *, max_epsilon_per_query: Loss | None = None, columns: Sequence[str] | None = None,
-    verbs: Sequence[str] | None = None, queries_per_minute: int | None = None,
+    policy: str | os.PathLike[str] | Policy,
+    *,
+    max_epsilon_per_query: Loss | None = None,
+    columns: Sequence[str] | None = None,
+    verbs: Sequence[str] | None = None,
+    queries_per_minute: int | None = None,
 ) -> Terms:
     """Checked terms for a grant; None allows everything.
 
@@ -244,9 +292,16 @@ def make_terms(
     if wrong := [verb for verb in named or () if verb not in VERBS]:
         raise QueryError(f"there is no verb {wrong[0]!r}; the verbs are {', '.join(known)}.")
     if queries_per_minute is not None and not 1 <= queries_per_minute <= MAX_PER_MINUTE:
-        raise QueryError(f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}.")
+        raise QueryError(
+            f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}."
+        )
     most = None if max_epsilon_per_query is None else to_nano(max_epsilon_per_query, name="max_epsilon_per_query")
-    return Terms(most, None if columns is None else tuple(dict.fromkeys(columns)), None if named is None else tuple(dict.fromkeys(named)), queries_per_minute)
+    return Terms(
+        most,
+        None if columns is None else tuple(dict.fromkeys(columns)),
+        None if named is None else tuple(dict.fromkeys(named)),
+        queries_per_minute,
+    )
 
 
 def revoke(policy: Where, analyst: str) -> Account:
@@ -256,7 +311,8 @@ def revoke(policy: Where, analyst: str) -> Account:
         LedgerError: There is no such grant, or the ledger cannot be trusted.
         PolicyError: Wrong policy.
     """
-    # A policy under revision must never stand in the way of taking a grant back, so nothing is declared here.
+    # A policy under revision must never stand in the way of taking a grant back, so nothing is
+    # declared here.
     with _ledger(policy) as ledger:
         ledger.revoke(analyst)
         return _report(ledger, analyst)
@@ -279,8 +335,8 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
     """The moment from which a grant no longer counts.
 
     Args:
-        expires: An ISO date, which means until the end of that day in UTC, or an ISO date and time, in UTC unless it says
-            otherwise; or a ``date`` or ``datetime``. None for never.
+        expires: An ISO date, which means until the end of that day in UTC, or an ISO date and time,
+            in UTC unless it says otherwise; or a ``date`` or ``datetime``. None for never.
 
     Raises:
         QueryError: Neither of these.
@@ -293,7 +349,9 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
             with suppress(ValueError):
                 found = read(expires.strip())
     if found is None:
-        raise QueryError(f"`expires` is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z.")
+        raise QueryError(
+            f"`expires` is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z."
+        )
     try:
         moment = found if isinstance(found, datetime) else datetime.combine(found, time(23, 59, 59, 999_999))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -306,14 +364,24 @@ def future(expires: str | date | None) -> datetime | None:
     moment = parse_expiry(expires)
     if moment is not None and moment <= now():
         shown = moment.isoformat(sep=" ", timespec="seconds")
-        raise QueryError(f"`expires` is {shown}, which is past; name a moment to come. To end a grant now, use `pinq revoke`.")
+        raise QueryError(
+            f"`expires` is {shown}, which is past; name a moment to come. To end a grant now, use `pinq revoke`."
+        )
     return moment
 
 
 def require_name(analyst: object) -> None:
     """``QueryError`` unless this can be an analyst's name: 1 to 128 printable characters without blanks around them."""
-    if not isinstance(analyst, str) or not analyst.strip() or analyst != analyst.strip() or len(analyst) > MAX_NAME or not analyst.isprintable():
-        raise QueryError(f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without blanks around them.")
+    if (
+        not isinstance(analyst, str)
+        or not analyst.strip()
+        or analyst != analyst.strip()
+        or len(analyst) > MAX_NAME
+        or not analyst.isprintable()
+    ):
+        raise QueryError(
+            f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without blanks around them."
+        )
 
 
 def _require_source(policy: Policy) -> None:
@@ -323,7 +391,9 @@ def _require_source(policy: Policy) -> None:
         return
     pattern = any(sign in path.name for sign in "*?[")
     if not (any(path.parent.glob(path.name)) if pattern else path.exists()):
-        raise PolicyError(f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the policy file.")
+        raise PolicyError(
+            f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the policy file."
+        )
 
 
 @contextmanager
@@ -373,7 +443,17 @@ def _report(ledger: Ledger, analyst: str) -> Account:
 
 
 def _account(one: Grant, cap_left: int) -> Account:
-    state = "revoked" if one.revoked else "expired" if not one.valid else "spent" if one.remaining == 0 else "active" if cap_left else "cap reached"
+    state = (
+        "revoked"
+        if one.revoked
+        else "expired"
+        if not one.valid
+        else "spent"
+        if one.remaining == 0
+        else "active"
+        if cap_left
+        else "cap reached"
+    )
     return Account(one.analyst, one.limit, one.spent, min(one.remaining, cap_left), one.expires, state, one.terms)
 
 

@@ -56,13 +56,16 @@ class LocalSession:
         self._curator.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open it again where it is needed.")
+        raise TypeError(
+            "A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open it again where it is needed."
+        )
 
 
 def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = None) -> PrivateQueryable:
     """Opens a dataset for an analyst, in this process.
 
-    In one process nothing can be kept from code that looks for it: this handle keeps an honest analyst honest.
+    In one process nothing can be kept from code that looks for it: this handle keeps an honest
+    analyst honest.
 
     Args:
         policy: A policy file, or a loaded policy; reviewed.
@@ -89,7 +92,8 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
     Args:
         policy: Whose ledger.
         create: Make it where there is none.
-        provider: Whether this is the provider's own act. An analyst's opening makes no ledger and never raises the cap.
+        provider: Whether this is the provider's own act. An analyst's opening makes no ledger and
+            never raises the cap.
 
     Raises:
         PolicyError: Unreviewed, or the source is guarded by another ledger.
@@ -99,7 +103,9 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
     create = create and provider
     ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create)
     schema = policy.schema_
-    ledger.declare(schema.digest, policy.cap_nano, schema.model_dump(mode="json", exclude_defaults=True), may_raise=provider)
+    ledger.declare(
+        schema.digest, policy.cap_nano, schema.model_dump(mode="json", exclude_defaults=True), may_raise=provider
+    )
     return ledger
 
 
@@ -127,6 +133,17 @@ def _asked(event: Event, given: str | None, spent: int) -> Asked:
     line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
     if event.kind == "charge":
         answer = None if given is None else Answer.from_json(given)
-        outcome = "answered" if given else "computed among several parties" if "session" in event.body else "charged, not answered"
-        line = {"outcome": outcome, "epsilon": show(event.body["epsilon"]), "answer": answer, "classes": event.body.get("classes")}
+        outcome = (
+            "answered"
+            if given
+            else "computed among several parties"
+            if "session" in event.body
+            else "charged, not answered"
+        )
+        line = {
+            "outcome": outcome,
+            "epsilon": show(event.body["epsilon"]),
+            "answer": answer,
+            "classes": event.body.get("classes"),
+        }
     return Asked(at=event.at, about=event.body.get("about", ""), spent=show(spent), **line)

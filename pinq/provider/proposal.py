@@ -39,30 +39,50 @@ MAX_STEPS_OF_ONE = 2**17
 
 
 def propose(
-    data: str | os.PathLike[str], *, target: str | None = None, dataset: str | None = None, folder: str | os.PathLike[str] | None = None
+    data: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    dataset: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> str:
     """Proposes a policy for a table, as YAML with comments. Nothing in it counts before the provider reviewed it.
 
     Args:
-        data: A Parquet or CSV file (or pattern), or ``file.duckdb::table`` (``file.duckdb::schema::table``).
+        data: A Parquet or CSV file (or pattern), or ``file.duckdb::table``
+            (``file.duckdb::schema::table``).
         target: The column that models will predict; it must be fit for it.
         dataset: The name under which analysts will know it; the file's or table's by default.
-        folder: Where the policy will be kept; ``source`` is written relative to it. Absolute by default.
+        folder: Where the policy will be kept; ``source`` is written relative to it. Absolute by
+            default.
 
     Raises:
-        PolicyError: The source cannot be read, or nothing in it, or not the target, can be a column.
+        PolicyError: The source cannot be read, or nothing in it, or not the target, can be a
+            column.
     """
     source, stem = _source_of(os.fspath(data), folder)
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
         column = Categorical(values=("-",))
-        bare = Policy.model_validate({"dataset": name, "source": source, "cap": 1, "max_rows": 1, "columns": {"-": column}, "folder": folder or "."})
+        bare = Policy.model_validate(
+            {
+                "dataset": name,
+                "source": source,
+                "cap": 1,
+                "max_rows": 1,
+                "columns": {"-": column},
+                "folder": folder or ".",
+            }
+        )
     except ValidationError:
-        raise PolicyError(f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit.") from None
+        raise PolicyError(
+            f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit."
+        ) from None
     connection, table, types = read_columns(bare)
     with closing(connection):
         if target is not None and target not in types:
-            raise PolicyError(f"The source has no column {target!r}{closest(target, types)}; it has {', '.join(types)}.")
+            raise PolicyError(
+                f"The source has no column {target!r}{closest(target, types)}; it has {', '.join(types)}."
+            )
         rows = count_rows(connection, table)
         columns: dict[str, dict[str, Any]] = {}
         left_out: dict[str, str] = {}
@@ -84,7 +104,9 @@ def propose(
     return text
 
 
-def _propose_column(connection: Any, table: str, name: str, kind: str, rows: int, target: bool, known: dict[str, Any]) -> dict[str, Any] | str:
+def _propose_column(
+    connection: Any, table: str, name: str, kind: str, rows: int, target: bool, known: dict[str, Any]
+) -> dict[str, Any] | str:
     """A column's declaration, or why it has none."""
     if not name or "\x00" in name or any(name.casefold() == other.casefold() for other in known):
         return "its name is empty, contains a NUL character, or differs from another only in case"
@@ -92,7 +114,15 @@ def _propose_column(connection: Any, table: str, name: str, kind: str, rows: int
         return f"values of type {kind[:40]} are neither categories nor numbers"
     real, moment = bool(re.fullmatch(_REAL, kind)), bool(re.fullmatch(_MOMENT, kind))
     seen = profile(connection, table, name, real=real, moment=moment, most=MAX_CATEGORIES)
-    filled, parsed, low, high, whole, distinct, texts = seen.filled, seen.numbers, seen.low, seen.high, seen.whole, seen.distinct, seen.texts
+    filled, parsed, low, high, whole, distinct, texts = (
+        seen.filled,
+        seen.numbers,
+        seen.low,
+        seen.high,
+        seen.whole,
+        seen.distinct,
+        seen.texts,
+    )
     if not filled:
         return "it holds no values"
     numeric = parsed == filled and not seen.zero_led and low is not None and not moment and kind != "BOOLEAN"
@@ -102,7 +132,12 @@ def _propose_column(connection: Any, table: str, name: str, kind: str, rows: int
     if re.search(_IDENTITY, name.casefold()) and distinct > 0.9 * rows > FEW and (whole or not numeric):
         unit = f"privacy_unit: {{column: {json.dumps(name, ensure_ascii=False)}, max_rows: ...}}"
         return f"it seems to name rows or persons; where a person can have several rows, declare {unit}"
-    if numeric and low is not None and high is not None and not (few and whole and (target or _are_codes(name, len(texts or ()), low, high))):
+    if (
+        numeric
+        and low is not None
+        and high is not None
+        and not (few and whole and (target or _are_codes(name, len(texts or ()), low, high)))
+    ):
         return _propose_numeric(low, high, whole, kind, parsed < rows)
     if texts is None or len(texts) > MAX_CATEGORIES:
         return f"it has more than {MAX_CATEGORIES:,} different values; group them in the source, or declare those that are publicly known"
@@ -134,7 +169,10 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
     least, most = Decimal(repr(low)), Decimal(repr(high))
     unit = _round_up((most - least) / 10 or abs(most) / 10 or Decimal(1))
     unit = max(Decimal(1), unit) if whole else unit
-    lower, upper = (least / unit).to_integral_value(ROUND_FLOOR) * unit, (most / unit).to_integral_value(ROUND_CEILING) * unit
+    lower, upper = (
+        (least / unit).to_integral_value(ROUND_FLOOR) * unit,
+        (most / unit).to_integral_value(ROUND_CEILING) * unit,
+    )
     upper += unit if lower == upper else 0
     declared: dict[str, Any] = {"type": "numeric", "lower": _number(lower), "upper": _number(upper)}
     waiting = ["lower", "upper"]
@@ -162,7 +200,10 @@ def _source_of(data: str, folder: str | os.PathLike[str] | None) -> tuple[str | 
         raise PolicyError(f"{path} is a database; say which table of it: {path}::TABLE.")
     shown = os.path.abspath(path)
     if folder is not None:
-        shown = os.path.relpath(os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path)), os.path.realpath(folder))
+        shown = os.path.relpath(
+            os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path)),
+            os.path.realpath(folder),
+        )
     if not inside:
         return shown, Path(path).name.split(".")[0]
     return {"database": shown, "table": inside[-1]} | ({"schema": inside[0]} if len(inside) == 2 else {}), inside[-1]
@@ -186,14 +227,19 @@ _HINTS = {
 }
 
 
-def _yaml(name: str, source: Any, rows: int, columns: dict[str, dict[str, Any]], left_out: dict[str, str], target: str | None) -> str:
+def _yaml(
+    name: str, source: Any, rows: int, columns: dict[str, dict[str, Any]], left_out: dict[str, str], target: str | None
+) -> str:
     lines = [
-        _HEAD.rstrip("\n"), *_dump({"version": 1, "dataset": name, "source": source}, False),
+        _HEAD.rstrip("\n"),
+        *_dump({"version": 1, "dataset": name, "source": source}, False),
         "cap: 1.0  # epsilon over all analysts together, for they may collude",
         "adjacency: add-remove  # hides whether a row is in the table; `substitute` hides what is in it, and costs twice the noise",
         "privacy_unit: row  # or {column: person_id, max_rows: 3}, where a person can have several rows",
         f"max_rows: {_round_up(Decimal(rows + 1)):f}  # no table under this policy will ever have more rows",
-        "unreviewed: [max_rows]", "", "columns:",
+        "unreviewed: [max_rows]",
+        "",
+        "columns:",
     ]
     hints = dict(_HINTS)  # each is given once
     for column, declared in columns.items():
@@ -203,7 +249,11 @@ def _yaml(name: str, source: Any, rows: int, columns: dict[str, dict[str, Any]],
             hint = hints.pop(key, None) if line.startswith("  ") else None
             lines.append(f"  {line}" + (f"  # {hint}" if hint else ""))
     if left_out:
-        lines += ["", "# Left out:", *(f"#   {printable(column)}: {printable(why)}" for column, why in left_out.items())]
+        lines += [
+            "",
+            "# Left out:",
+            *(f"#   {printable(column)}: {printable(why)}" for column, why in left_out.items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -211,4 +261,8 @@ def _dump(content: dict[str, Any], flow: bool | None) -> list[str]:
     """Lines of YAML; with ``flow`` None, innermost lists stand in brackets."""
     # PyYAML folds Unicode's own line breaks into blanks unless they are escaped.
     plain = not re.search("[\x85\u2028\u2029\ufeff]", json.dumps(content, ensure_ascii=False))
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=plain, width=110, default_flow_style=flow)).rstrip("\n").split("\n")
+    return (
+        str(yaml.safe_dump(content, sort_keys=False, allow_unicode=plain, width=110, default_flow_style=flow))
+        .rstrip("\n")
+        .split("\n")
+    )

@@ -7,10 +7,13 @@
     (public facts)            (ledger)      (engine)  (hash)       (ledger)          (shares only)
 
 Privacy:
-    With noise, what a session opens is epsilon-DP for the rows of every party together (miners/secure/rules.py) in the session's adjacency and privacy unit, which must be
-    the policy's; it is charged to the grant of ``analyst`` before anything leaves, by the rule that charges queries. Without noise the exact result leaks, which no epsilon
-    describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge. Refusals follow from session, policy and ledger, never from rows that the
-    policy admits: a table of more than its ``max_rows``, for which no claim is made and no field is sized, never takes part.
+    With noise, what a session opens is epsilon-DP for the rows of every party together
+    (miners/secure/rules.py) in the session's adjacency and privacy unit, which must be the
+    policy's; it is charged to the grant of ``analyst`` before anything leaves, by the rule that
+    charges queries. Without noise the exact result leaks, which no epsilon describes: the policy
+    must say ``secure: exact``, and the log gets an event instead of a charge. Refusals follow from
+    session, policy and ledger, never from rows that the policy admits: a table of more than its
+    ``max_rows``, for which no claim is made and no field is sized, never takes part.
     Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
 """
 
@@ -44,7 +47,6 @@ from pinq.public.specs import Axis, Values, bind
 __all__ = ["Result", "join", "require_fit"]
 
 
-
 @dataclass(frozen=True)
 class Result:
     """What this party learned.
@@ -66,8 +68,12 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
-            "run": self.run, "tree": None if self.tree is None else json.loads(self.tree), "depths": self.depths, "classes": list(self.classes),
-            "bytes_sent": self.traffic.bytes_sent, "seconds": round(self.traffic.seconds, 3),
+            "run": self.run,
+            "tree": None if self.tree is None else json.loads(self.tree),
+            "depths": self.depths,
+            "classes": list(self.classes),
+            "bytes_sent": self.traffic.bytes_sent,
+            "seconds": round(self.traffic.seconds, 3),
         }
 
 
@@ -91,13 +97,15 @@ def join(
         session: A session file, or a loaded one.
         party: Which of its parties this is: its number or name.
         policy: Whose rows; reviewed.
-        agree: The session's hash (16 hexadecimal digits or more) as this party was told and has checked it.
+        agree: The session's hash (16 hexadecimal digits or more) as this party was told and has
+            checked it.
         analyst: With noise: whose grant is charged.
         identity: This party's certificate and key; needed where the session names certificates.
         lookups: SID3T and SID3S: a table of rows to classify.
         data: An Arrow table or pandas frame in place of the policy's source.
         wait: Seconds until all parties must have joined.
-        listen: The address to listen on; by default all, or without certificates the one of this machine that the session names.
+        listen: The address to listen on; by default all, or without certificates the one of this
+            machine that the session names.
         progress: Told what happens.
 
     Raises:
@@ -108,16 +116,24 @@ def join(
     agreed_to = session if isinstance(session, Session) else load_session(Path(session))
     loaded, number = load_policy(policy), agreed_to.number(party)
     if len(agree) < 16 or not agreed_to.digest.startswith(agree.lower()):
-        raise SessionError(f"the session's hash is {agreed_to.digest}, and not {agree!r}. Compare with the other parties which file is meant; give at least 16 digits.")
+        raise SessionError(
+            f"the session's hash is {agreed_to.digest}, and not {agree!r}. Compare with the other parties which file is meant; give at least 16 digits."
+        )
     require_fit(agreed_to, number, loaded)
     if (agreed_to.parties[number].certificate is None) != (identity is None):
-        asked = "names certificates: give this party's certificate and key" if identity is None else "names no certificates, so TLS cannot be used"
+        asked = (
+            "names certificates: give this party's certificate and key"
+            if identity is None
+            else "names no certificates, so TLS cannot be used"
+        )
         raise SessionError(f"the session {asked}.")
     if identity is not None:
         _require_own(identity, agreed_to.parties[number])
     mine = None if lookups is None else agreed_to.task.places(lookups)
     if mine is not None and len(mine) > agreed_to.parties[number].lookups:
-        raise QueryError(f"{len(mine)} rows are to be looked up; the session allows this party {agreed_to.parties[number].lookups}.")
+        raise QueryError(
+            f"{len(mine)} rows are to be looked up; the session allows this party {agreed_to.parties[number].lookups}."
+        )
     with closing(open_ledger(loaded)) as ledger:
         booking = _Booking(ledger, agreed_to, number, analyst)
         booking.require_affordable()
@@ -125,10 +141,29 @@ def join(
         with closing(engine):
             holding = _holding(engine, agreed_to.task)
         if holding.rows > loaded.max_rows:
-            raise PolicyError(f"The table of {loaded.dataset!r} has more rows than its policy's `max_rows`. Correct one of them (see `pinq check`). Nothing left this party.")
-        part = Part(agreed_to.protocol, agreed_to.task, agreed_to.rule(), holding, number, [one.lookups for one in agreed_to.parties], mine, progress=progress)
+            raise PolicyError(
+                f"The table of {loaded.dataset!r} has more rows than its policy's `max_rows`. Correct one of them (see `pinq check`). Nothing left this party."
+            )
+        part = Part(
+            agreed_to.protocol,
+            agreed_to.task,
+            agreed_to.rule(),
+            holding,
+            number,
+            [one.lookups for one in agreed_to.parties],
+            mine,
+            progress=progress,
+        )
         outcome, traffic = run_party(
-            agreed_to, number, identity, part.run, bits=part.rule.bits, agreed=booking.book, wait=wait, listen=listen, progress=progress
+            agreed_to,
+            number,
+            identity,
+            part.run,
+            bits=part.rule.bits,
+            agreed=booking.book,
+            wait=wait,
+            listen=listen,
+            progress=progress,
         )
         booking.finish()
     classes = agreed_to.schema_.categorical(agreed_to.target).values
@@ -150,11 +185,17 @@ def require_fit(session: Session, party: int, policy: Policy) -> None:
     if (policy.adjacency, policy.privacy_unit) != (schema.adjacency, schema.privacy_unit):
         problems.append("adjacency or privacy unit differ, so an epsilon of one is not an epsilon of the other")
     if policy.max_rows > member.rows:
-        problems.append(f"the policy admits {policy.max_rows:,} rows, the session only {member.rows:,} of {member.name}")
+        problems.append(
+            f"the policy admits {policy.max_rows:,} rows, the session only {member.rows:,} of {member.name}"
+        )
     if session.noise == "none" and policy.secure != "exact":
-        problems.append("the session opens exact results, which leak; the policy does not permit that (`secure: exact`). Or use `noise: discrete-laplace`")
+        problems.append(
+            "the session opens exact results, which leak; the policy does not permit that (`secure: exact`). Or use `noise: discrete-laplace`"
+        )
     if problems:
-        raise PolicyError(f"The policy of {policy.dataset!r} and the session do not fit: {'; '.join(problems)}. Nothing left this party.")
+        raise PolicyError(
+            f"The policy of {policy.dataset!r} and the session do not fit: {'; '.join(problems)}. Nothing left this party."
+        )
 
 
 def _require_own(identity: Identity, member: Member) -> None:
@@ -175,14 +216,20 @@ class _Booking:
 
     def __init__(self, ledger: Ledger, session: Session, party: int, analyst: str | None) -> None:
         if session.nano and not analyst:
-            raise QueryError("with noise an analyst is needed whose grant is charged: `pinq grant POLICY NAME --epsilon ...`, then name it.")
+            raise QueryError(
+                "with noise an analyst is needed whose grant is charged: `pinq grant POLICY NAME --epsilon ...`, then name it."
+            )
         self._ledger, self._session = ledger, session
         self._analyst = analyst or ""
         self._demand = Demand.of(PartSet([Block(Rows())]))
         self._columns = [session.target, *(split.column for split in session.task.splits)]
         loss = f"epsilon {show(session.nano)}" if session.nano else "exact"
         self._verb = "secure_topdown" if session.protocol == "topdown" else "secure_id3"
-        self._body = {"verb": self._verb, "session": session.digest, "about": f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"[:200]}
+        self._body = {
+            "verb": self._verb,
+            "session": session.digest,
+            "about": f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"[:200],
+        }
         self.run = ""
 
     def require_affordable(self) -> None:
@@ -190,18 +237,24 @@ class _Booking:
         if not self._session.nano:
             return
         self._ledger.authorise(self._analyst)
-        price, left = self._ledger.price(self._analyst, self._demand, self._session.nano, verb=self._verb, columns=self._columns)
+        price, left = self._ledger.price(
+            self._analyst, self._demand, self._session.nano, verb=self._verb, columns=self._columns
+        )
         if left < 0:
             raise BudgetExceeded(
                 f"This session would cost epsilon {show(price)}; {show(max(0, price + left))} remains for {self._analyst!r}. Nothing was spent, nothing left this party.",
-                asked=exact(price), remaining=exact(max(0, price + left)), scope="analyst",
+                asked=exact(price),
+                remaining=exact(max(0, price + left)),
+                scope="analyst",
             )
 
     def book(self, run: str) -> None:
         """Charges, or logs, the run that all parties agreed on."""
         self.run = run[:32]
         if self._session.nano:
-            self._ledger.charge(self._analyst, self.run, self._demand, self._session.nano, self._body, columns=self._columns)
+            self._ledger.charge(
+                self._analyst, self.run, self._demand, self._session.nano, self._body, columns=self._columns
+            )
         else:
             self._ledger.log_session("", self.run, self._body | {"opens": list(self._session.opened)})
 

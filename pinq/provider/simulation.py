@@ -23,7 +23,9 @@ from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
 __all__ = ["made_up", "simulate"]
 
 
-def simulate(schema: Schema | Policy | str, *, rows: int = 10_000, epsilon: Loss = 1.0, data: Any = None, seed: int = 0) -> PrivateQueryable:
+def simulate(
+    schema: Schema | Policy | str, *, rows: int = 10_000, epsilon: Loss = 1.0, data: Any = None, seed: int = 0
+) -> PrivateQueryable:
     """Opens a handle for trying a script before it spends anything.
 
     Args:
@@ -44,8 +46,11 @@ def simulate(schema: Schema | Policy | str, *, rows: int = 10_000, epsilon: Loss
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, nano, {})
     ledger.grant("simulated", nano)
-    # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as the schema says.
-    policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=schema.columns, folder=Path())
+    # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
+    # the schema says.
+    policy = Policy(
+        dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=schema.columns, folder=Path()
+    )
     table = made_up(schema, int(rows), seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, ledger, engine)))
@@ -55,7 +60,8 @@ def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
     """Random rows: each column is skewed its own way and leans on one hidden number, so that there is something to find.
 
     Returns:
-        An Arrow table of ``rows`` rows; with a privacy unit also its column, each unit having the most rows it may.
+        An Arrow table of ``rows`` rows; with a privacy unit also its column, each unit having the
+        most rows it may.
     """
     random = np.random.default_rng(seed)
     hidden = random.random(rows)
@@ -65,10 +71,16 @@ def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
         place = (leaning ** random.uniform(0.7, 2.5) * column.cells).astype(np.int64)
         missing = random.random(rows) < 0.05 if column.nullable else np.zeros(rows, dtype=bool)
         if isinstance(column, Numeric):
-            values = np.clip(float(column.lower) + (place + (0 if column.integer else random.random(rows))) * float(column.width), float(column.lower), float(column.upper))
+            values = np.clip(
+                float(column.lower) + (place + (0 if column.integer else random.random(rows))) * float(column.width),
+                float(column.lower),
+                float(column.upper),
+            )
             columns[name] = pa.array(values, mask=missing)
         elif isinstance(column, Categorical):
-            columns[name] = pa.array(np.array([str(text) for text in column.texts], dtype=object)[place], pa.string(), mask=missing)
+            columns[name] = pa.array(
+                np.array([str(text) for text in column.texts], dtype=object)[place], pa.string(), mask=missing
+            )
     if isinstance(schema.privacy_unit, PrivacyUnit):
         columns[schema.privacy_unit.column] = pa.array(np.arange(rows) // schema.privacy_unit.max_rows)
     return pa.table(columns)

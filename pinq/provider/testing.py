@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ways to find a privacy claim that is false: a search of small tables, and a statistical test of a mechanism.
 
-``search_sensitivity`` tries every small table and every row that can come, and reports how far a score really moves. A
-provider's own score should pass it before it is used. ``epsilon_lower_bound`` draws from a mechanism on two neighbouring
-tables and reports a loss that the mechanism exceeds with near certainty. Neither can prove a claim; each can refute one.
+``search_sensitivity`` tries every small table and every row that can come, and reports how far a
+score really moves. A provider's own score should pass it before it is used. ``epsilon_lower_bound``
+draws from a mechanism on two neighbouring tables and reports a loss that the mechanism exceeds with
+near certainty. Neither can prove a claim; each can refute one.
 
 Example::
 
@@ -46,16 +47,19 @@ class Movement:
     tables: int
 
 
-def search_sensitivity(score: Any, schema: Schema, *, cells: int = 2, classes: int = 2, rows: int | None = None) -> Movement:
+def search_sensitivity(
+    score: Any, schema: Schema, *, cells: int = 2, classes: int = 2, rows: int | None = None
+) -> Movement:
     """Tries every table of counts of at most ``rows`` rows, and every row that can be added to get there.
 
-    Two candidates see the same rows, so their tables agree in the numbers of rows of each class, and in nothing else: any two such
-    tables belong to two columns of one dataset. Hence the span is the widest range of changes among tables that agree in the
-    classes, for a row of one class.
+    Two candidates see the same rows, so their tables agree in the numbers of rows of each class,
+    and in nothing else: any two such tables belong to two columns of one dataset. Hence the span is
+    the widest range of changes among tables that agree in the classes, for a row of one class.
 
     Args:
-        score: One of ``pinq.public.scores``, or an object with ``measure`` ("classes", "rows" or "moments") and ``of(table, schema)``;
-            tables are as in ``pinq.public.scores``. A score without ``of`` is the counts themselves, one candidate for each class.
+        score: One of ``pinq.public.scores``, or an object with ``measure`` ("classes", "rows" or
+            "moments") and ``of(table, schema)``; tables are as in ``pinq.public.scores``. A score
+            without ``of`` is the counts themselves, one candidate for each class.
         schema: Its ``max_rows`` bounds the larger of two neighbouring tables unless ``rows`` does.
         cells: Parts that a candidate has.
         classes: Classes of the target; for "moments" its levels 0, 1, ...
@@ -97,15 +101,22 @@ def small_tables(cells: int, rows: int) -> Iterator[tuple[int, ...]]:
 
 
 def epsilon_lower_bound(
-    mechanism: Callable[[Any, int], Sequence[Any] | np.ndarray], table: Any, neighbour: Any, *, runs: int, error: float = 1e-7
+    mechanism: Callable[[Any, int], Sequence[Any] | np.ndarray],
+    table: Any,
+    neighbour: Any,
+    *,
+    runs: int,
+    error: float = 1e-7,
 ) -> float:
     """A loss that the mechanism has at least, unless an event of probability ``error`` happened.
 
-    Half of the draws choose the event whose likelihoods differ most, the other half measure it: so the choice cannot flatter the
-    measurement. The bound is ln(p / q) for the lower Clopper-Pearson bound p of the event on one table and the upper one q on the other.
+    Half of the draws choose the event whose likelihoods differ most, the other half measure it: so
+    the choice cannot flatter the measurement. The bound is ln(p / q) for the lower Clopper-Pearson
+    bound p of the event on one table and the upper one q on the other.
 
     Args:
-        mechanism: ``mechanism(table, runs)`` gives that many independent outcomes: numbers or other hashable things, shape (runs,).
+        mechanism: ``mechanism(table, runs)`` gives that many independent outcomes: numbers or other
+            hashable things, shape (runs,).
         table: Passed on as it is.
         neighbour: The same, for a neighbouring table.
         runs: Draws from each table, at least 4.
@@ -123,7 +134,8 @@ def epsilon_lower_bound(
     numbers = [np.array([place[outcome] for outcome in one]) for one in drawn]
     choosing = [np.bincount(one[:halves], minlength=len(place)) for one in numbers]
     measuring = [np.bincount(one[halves:], minlength=len(place)) for one in numbers]
-    # Neighbouring outcomes are taken together until a bin has draws enough to tell its likelihood ratio from chance.
+    # Neighbouring outcomes are taken together until a bin has draws enough to tell its likelihood
+    # ratio from chance.
     both = choosing[0] + choosing[1]
     bins = (np.cumsum(both) - both) * MOST_BINS // max(1, both.sum())
     bins = np.unique(bins, return_inverse=True)[1]
@@ -131,7 +143,8 @@ def epsilon_lower_bound(
     for towards in (0, 1):
         here, there = choosing[towards], choosing[1 - towards]
         ratio = (np.bincount(bins, here) + 1) / (np.bincount(bins, there) + 1)
-        # Half-lines, and unions of the bins of largest likelihood ratio: the best event is among the latter but for noise.
+        # Half-lines, and unions of the bins of largest likelihood ratio: the best event is among
+        # the latter but for noise.
         for order in (np.arange(len(place)), np.arange(len(place))[::-1], np.argsort(-ratio[bins], kind="stable")):
             found = _log_ratio(np.cumsum(here[order]), np.cumsum(there[order]), halves, error)
             if found.max() > best:

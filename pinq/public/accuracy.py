@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How exact a noisy answer is: functions of the request alone, so showing them is free.
 
-Discrete Laplace noise of a scale has P(z) = (1 - p)/(1 + p) p^|z| on the integers, p = exp(-1/scale) (privacy.md, notation and 2.1).
+Discrete Laplace noise of a scale has P(z) = (1 - p)/(1 + p) p^|z| on the integers, p =
+exp(-1/scale) (privacy.md, notation and 2.1).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``AnyCross``: every combination of so many specs as one family of candidates, and the exact scores of its members.
 
-35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one candidate of a request however many they are, and all
-members are scored from one listing of the table, each from a small table of its own that is counted and forgotten: memory follows the rows.
+35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one candidate of
+a request however many they are, and all members are scored from one listing of the table, each from
+a small table of its own that is counted and forgotten: memory follows the rows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ DENSE_CELLS = 2**22  # a larger table is counted by sorting
 class AnyCross:
     """A family of candidates for ``exp_mech``: the joint parts of every ``size`` of the specs, mass one in all.
 
-    ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x sex, job x age and sex x age.
+    ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x
+    sex, job x age and sex x age.
 
     Attributes:
         specs: ``Values`` and ``Cuts`` of different columns.
@@ -50,11 +52,19 @@ class AnyCross:
         columns = [spec.column for spec in self.specs]
         if len(set(columns)) != len(columns):
             raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}. Nothing was spent.")
-        if isinstance(self.size, bool) or not isinstance(self.size, (int, np.integer)) or not 1 <= self.size <= len(columns):
-            raise QueryError(f"`size` of AnyCross is {self.size!r}; it must be a whole number from 1 to {len(columns)}, its specs. Nothing was spent.")
+        if (
+            isinstance(self.size, bool)
+            or not isinstance(self.size, (int, np.integer))
+            or not 1 <= self.size <= len(columns)
+        ):
+            raise QueryError(
+                f"`size` of AnyCross is {self.size!r}; it must be a whole number from 1 to {len(columns)}, its specs. Nothing was spent."
+            )
         object.__setattr__(self, "size", int(self.size))
         if len(self) > MAX_MEMBERS:
-            raise QueryError(f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; at most {MAX_MEMBERS:,} are possible. Nothing was spent.")
+            raise QueryError(
+                f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; at most {MAX_MEMBERS:,} are possible. Nothing was spent."
+            )
 
     def __len__(self) -> int:
         return math.comb(len(self.specs), self.size)
@@ -72,14 +82,26 @@ class AnyCross:
         """``QueryError`` where the cells of some member cannot be numbered. ``sizes`` are the parts of each spec."""
         cells = math.prod(sorted(sizes)[-self.size :]) * classes
         if cells * len(sizes) > MAX_CELLS:
-            raise QueryError(f"the largest {self.size} of {len(sizes)} specs have {cells:,} joint cells, more than can be numbered. Take a smaller `size`. Nothing was spent.")
+            raise QueryError(
+                f"the largest {self.size} of {len(sizes)} specs have {cells:,} joint cells, more than can be numbered. Take a smaller `size`. Nothing was spent."
+            )
 
 
-def member_scores(codes: np.ndarray, target: np.ndarray, counts: np.ndarray, sizes: Sequence[int], classes: int, size: int, score: Any, schema: Schema) -> np.ndarray:
+def member_scores(
+    codes: np.ndarray,
+    target: np.ndarray,
+    counts: np.ndarray,
+    sizes: Sequence[int],
+    classes: int,
+    size: int,
+    score: Any,
+    schema: Schema,
+) -> np.ndarray:
     """The exact score of every member of an ``AnyCross``.
 
-    A score of classes is a sum over cells, and an empty cell adds nothing; so the tables of several members are counted side by side
-    as one long table, and each member's score is the sum over its own stretch of it.
+    A score of classes is a sum over cells, and an empty cell adds nothing; so the tables of several
+    members are counted side by side as one long table, and each member's score is the sum over its
+    own stretch of it.
 
     Args:
         codes: The part of each listed row along each spec, shape (specs, rows).
@@ -111,7 +133,9 @@ def member_scores(codes: np.ndarray, target: np.ndarray, counts: np.ndarray, siz
     return np.concatenate(found)
 
 
-def _prefixes(codes: np.ndarray, sizes: np.ndarray, size: int, start: int = 0, cell: np.ndarray | None = None, cells: int = 1) -> Iterator[tuple[int, np.ndarray, int]]:
+def _prefixes(
+    codes: np.ndarray, sizes: np.ndarray, size: int, start: int = 0, cell: np.ndarray | None = None, cells: int = 1
+) -> Iterator[tuple[int, np.ndarray, int]]:
     """All choices of ``size - 1`` specs in lexicographic order: where the next spec may start, each row's joint cell, and how many cells there are."""
     if cell is None:
         cell = np.zeros(codes.shape[1], dtype=np.int64)
@@ -126,11 +150,14 @@ def _prefixes(codes: np.ndarray, sizes: np.ndarray, size: int, start: int = 0, c
         yield from _prefixes(codes, sizes, size - 1, spec + 1, joint, count)
 
 
-def _block(keys: np.ndarray, cells: np.ndarray, classes: int, counts: np.ndarray, score: Any, schema: Schema) -> np.ndarray:
+def _block(
+    keys: np.ndarray, cells: np.ndarray, classes: int, counts: np.ndarray, score: Any, schema: Schema
+) -> np.ndarray:
     """The scores of several members.
 
     Args:
-        keys: Each row's cell of each member times ``classes`` plus its class, shape (members, rows); overwritten.
+        keys: Each row's cell of each member times ``classes`` plus its class, shape (members,
+            rows); overwritten.
         cells: Cells of each member.
         classes: Classes of the target.
         counts: As in ``member_scores``; empty where every row counts once.

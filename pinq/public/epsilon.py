@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Privacy losses as integers: one nano-epsilon is 1e-9.
 
-Binary floats make three charges of 0.1 more than a grant of 0.3. So a loss is read as the decimal number
-that the caller wrote, held as an integer count of nano-epsilons, and rounded *up*: a charge is never less than
-what was asked, and noise is calibrated to the charge (``privacy.md`` 1.7a: exact fractions, never floats).
+Binary floats make three charges of 0.1 more than a grant of 0.3. So a loss is read as the decimal
+number that the caller wrote, held as an integer count of nano-epsilons, and rounded *up*: a charge
+is never less than what was asked, and noise is calibrated to the charge (``privacy.md`` 1.7a: exact
+fractions, never floats).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def to_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
     """Reads a loss as nano-epsilons, rounded up.
 
     Args:
-        epsilon: Greater than 0, at most ``MAX_EPSILON``; a float is read by its shortest decimal form.
+        epsilon: Greater than 0, at most ``MAX_EPSILON``; a float is read by its shortest decimal
+            form.
         name: What the error calls it.
 
     Raises:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places in the tree of partitions below the whole table, and disjointness. No data, no noise, no I/O.
 
-A ``Part`` is the whole table or one part of a partition of another part; a ``PartSet`` is an ordered collection of pairwise disjoint ones.
+A ``Part`` is the whole table or one part of a partition of another part; a ``PartSet`` is an
+ordered collection of pairwise disjoint ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Part:
     """A place in the tree of partitions: the whole table, or part ``index`` of a partition of its parent.
 
     Attributes:
-        key: Identifies the place for the ledger, 16 bytes; equal keys mean the same rows of every table.
+        key: Identifies the place for the ledger, 16 bytes; equal keys mean the same rows of every
+            table.
     """
 
     __slots__ = ("depth", "index", "key", "parent", "partition")
@@ -122,7 +124,9 @@ class PartSet:
         self.size = int(self._starts[-1])
         self.shape = (self.size,) if shape is None else shape
         if len(self.shape) > MAX_AXES:
-            raise QueryError(f"this makes answers of {len(self.shape)} axes; at most {MAX_AXES} are possible. Nothing was spent.")
+            raise QueryError(
+                f"this makes answers of {len(self.shape)} axes; at most {MAX_AXES} are possible. Nothing was spent."
+            )
         if self.size > MAX_PARTS:
             raise QueryError(f"this makes {self.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
 
@@ -162,7 +166,11 @@ class PartSet:
             number = int(owner[cursor])
             block, start = self.blocks[number], int(self._starts[number])
             whole = chosen[cursor : cursor + len(block)]
-            if len(whole) == len(block) and whole[0] == start and np.array_equal(whole, np.arange(start, start + len(block))):
+            if (
+                len(whole) == len(block)
+                and whole[0] == start
+                and np.array_equal(whole, np.arange(start, start + len(block)))
+            ):
                 blocks.append(block)
                 cursor += len(block)
             else:
@@ -175,7 +183,9 @@ class PartSet:
         if isinstance(partitions, Partition):
             return PartSet([Block(part, partitions) for part in self], self.shape + partitions.shape)
         if len(partitions) != self.size:
-            raise QueryError(f"{len(partitions)} specs were given for {self.size} parts; one for all or one for each is needed. Nothing was spent.")
+            raise QueryError(
+                f"{len(partitions)} specs were given for {self.size} parts; one for all or one for each is needed. Nothing was spent."
+            )
         return PartSet([Block(part, partition) for part, partition in zip(self, partitions, strict=True)])
 
     @staticmethod

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the provider declares: the public schema, and where data and ledger are. YAML on disk.
 
-A value that ``pinq init`` read off the data is named in ``unreviewed`` (of the policy or of a column) until the
-provider deletes the name: a domain that follows the rows would leak them (privacy.md 1.7c).
+A value that ``pinq init`` read off the data is named in ``unreviewed`` (of the policy or of a
+column) until the provider deletes the name: a domain that follows the rows would leak them
+(privacy.md 1.7c).
 """
 
 from __future__ import annotations
@@ -36,16 +37,35 @@ class Policy(_Declared):
 
     version: Literal[1] = 1
     dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it")
-    source: str | DatabaseTable | None = Field(default=None, description="Parquet or CSV file(s), relative to the policy, or a DuckDB table")
-    ledger: str | None = Field(default=None, description="a file, relative to the policy, or an SQLAlchemy URL; beside the source by default")
-    cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(description="epsilon over all analysts together, for they may collude")
+    source: str | DatabaseTable | None = Field(
+        default=None, description="Parquet or CSV file(s), relative to the policy, or a DuckDB table"
+    )
+    ledger: str | None = Field(
+        default=None, description="a file, relative to the policy, or an SQLAlchemy URL; beside the source by default"
+    )
+    cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(
+        description="epsilon over all analysts together, for they may collude"
+    )
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
     max_rows: int = Field(ge=1, le=2**33)
-    padding: str | None = Field(default=None, pattern=r"^[1-9]\d{0,4}(ms|s)$", description="over the network, answers and errors leave at multiples of this time, such as 50ms")
-    memory_limit: str | None = Field(default=None, pattern=r"^\d+(\.\d+)? ?(MB|GB|MiB|GiB)$", description="memory that the engine may use before it spills to disk")
-    secure: Literal["noise", "exact"] = Field(default="noise", description="what computations among several parties may open of the rows: noisy results only, or exact ones too")
-    unreviewed: tuple[str, ...] = Field(default=(), description="fields that were read off the data and wait for the provider's word")
+    padding: str | None = Field(
+        default=None,
+        pattern=r"^[1-9]\d{0,4}(ms|s)$",
+        description="over the network, answers and errors leave at multiples of this time, such as 50ms",
+    )
+    memory_limit: str | None = Field(
+        default=None,
+        pattern=r"^\d+(\.\d+)? ?(MB|GB|MiB|GiB)$",
+        description="memory that the engine may use before it spills to disk",
+    )
+    secure: Literal["noise", "exact"] = Field(
+        default="noise",
+        description="what computations among several parties may open of the rows: noisy results only, or exact ones too",
+    )
+    unreviewed: tuple[str, ...] = Field(
+        default=(), description="fields that were read off the data and wait for the provider's word"
+    )
     columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1)
     # Where relative paths start; set by load_policy.
     folder: Path = Field(default=Path("."), exclude=True, repr=False)
@@ -54,13 +74,17 @@ class Policy(_Declared):
     def _consistent(self) -> Policy:
         self.schema_.column(next(iter(self.columns)))
         if not isinstance(self.privacy_unit, str) and self.privacy_unit.column in self.columns:
-            raise ValueError(f"the privacy unit {self.privacy_unit.column!r} names people; it cannot be a column that analysts see")
+            raise ValueError(
+                f"the privacy unit {self.privacy_unit.column!r} names people; it cannot be a column that analysts see"
+            )
         return self
 
     @property
     def schema_(self) -> Schema:
         """The part that analysts may see."""
-        return Schema(columns=self.columns, max_rows=self.max_rows, adjacency=self.adjacency, privacy_unit=self.privacy_unit)
+        return Schema(
+            columns=self.columns, max_rows=self.max_rows, adjacency=self.adjacency, privacy_unit=self.privacy_unit
+        )
 
     @property
     def cap_nano(self) -> int:
@@ -72,7 +96,11 @@ class Policy(_Declared):
         """The time bucket in seconds, 0 for none."""
         if self.padding is None:
             return 0.0
-        return int(self.padding.removesuffix("ms")) / 1000 if self.padding.endswith("ms") else float(self.padding.removesuffix("s"))
+        return (
+            int(self.padding.removesuffix("ms")) / 1000
+            if self.padding.endswith("ms")
+            else float(self.padding.removesuffix("s"))
+        )
 
     def unreviewed_fields(self) -> list[str]:
         """What still waits for the provider's word, e.g. ``columns.age.upper``."""
@@ -94,7 +122,11 @@ class Policy(_Declared):
         if self.source is None:
             return None
         path = self.folder / (self.source if isinstance(self.source, str) else self.source.database)
-        return Path(os.path.realpath(path.parent)) / path.name if any(sign in path.name for sign in "*?[") else Path(os.path.realpath(path))
+        return (
+            Path(os.path.realpath(path.parent)) / path.name
+            if any(sign in path.name for sign in "*?[")
+            else Path(os.path.realpath(path))
+        )
 
     def source_files(self) -> list[Path]:
         """The real files of the source: what a pattern matches (ledgers and claims never), else the one path, there or not."""
@@ -103,13 +135,22 @@ class Policy(_Declared):
             return []
         if not isinstance(self.source, str) or not any(sign in path.name for sign in "*?["):
             return [path]
-        found = (Path(os.path.realpath(file)) for file in path.parent.glob(path.name) if file.is_file() and not _OWN.search(file.name))
+        found = (
+            Path(os.path.realpath(file))
+            for file in path.parent.glob(path.name)
+            if file.is_file() and not _OWN.search(file.name)
+        )
         return sorted(set(found))
 
     def to_yaml(self) -> str:
         """The policy as ``load_policy`` reads it."""
-        columns = {name: {"type": column.type} | _plain(column.model_dump(mode="json", exclude_defaults=True)) for name, column in self.columns.items()}
-        rest = _plain(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"}))
+        columns = {
+            name: {"type": column.type} | _plain(column.model_dump(mode="json", exclude_defaults=True))
+            for name, column in self.columns.items()
+        }
+        rest = _plain(
+            self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})
+        )
         return yaml.dump(rest | {"columns": columns}, Dumper=_Exact, sort_keys=False, allow_unicode=True, width=110)
 
 
@@ -117,7 +158,8 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     """Reads and checks a policy file.
 
     Raises:
-        PolicyError: Unreadable, not YAML, unknown keys, or a declaration that cannot be; the message names each place.
+        PolicyError: Unreadable, not YAML, unknown keys, or a declaration that cannot be; the
+            message names each place.
     """
     if isinstance(path, Policy):
         return path
@@ -131,7 +173,9 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     except yaml.YAMLError as error:
         raise PolicyError(f"The policy file {file} is not valid YAML: {error}.") from None
     if not isinstance(content, dict):
-        raise PolicyError(f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`.")
+        raise PolicyError(
+            f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
+        )
     if "folder" in content:
         raise PolicyError(f"The policy file {file} is not valid:\n  folder: unknown key")
     try:
@@ -144,7 +188,12 @@ class _Exact(yaml.SafeDumper):
     """Writes unicode line breaks escaped: read back raw, they would be blanks."""
 
 
-_Exact.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if set(text) & set("\x85\u2028\u2029\ufeff") else None))
+_Exact.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if set(text) & set("\x85\u2028\u2029\ufeff") else None
+    ),
+)
 
 
 _OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
@@ -158,7 +207,9 @@ class _Strict(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -168,7 +219,11 @@ def _problems(error: Exception) -> str:
         return f"  {error}"
     lines = []
     for problem in error.errors(include_url=False):
-        place = ".".join(str(part) for part in problem["loc"] if part not in ("categorical", "numeric", "PrivacyUnit", "literal['row']", "str"))
+        place = ".".join(
+            str(part)
+            for part in problem["loc"]
+            if part not in ("categorical", "numeric", "PrivacyUnit", "literal['row']", "str")
+        )
         text = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
         lines.append(f"  {place or 'policy'}: {text}")
     return "\n".join(dict.fromkeys(lines))
@@ -176,7 +231,10 @@ def _problems(error: Exception) -> str:
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
     """Fields with decimals as YAML numbers where that is exact."""
-    return {key: [_number(item) for item in entry] if key == "cuts" else _number(entry) if key in _NUMBERS else entry for key, entry in fields.items()}
+    return {
+        key: [_number(item) for item in entry] if key == "cuts" else _number(entry) if key in _NUMBERS else entry
+        for key, entry in fields.items()
+    }
 
 
 _NUMBERS = ("lower", "upper", "step", "cap")

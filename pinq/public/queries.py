@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests and answers as they cross the wall: frozen, self-contained, JSON.
 
-A request names parts by the specs that make them, never by anything of the other side's memory; the curator binds every
-spec to its own schema again, so a forged request is an invalid one.
+A request names parts by the specs that make them, never by anything of the other side's memory; the
+curator binds every spec to its own schema again, so a forged request is an invalid one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,44 @@ from pinq.public.crosses import AnyCross
 from pinq.public.epsilon import NANO, show
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
-from pinq.public.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.public.specs import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Cross, Cuts, Family, Groups, Shards, Spec, Values, bind
+from pinq.public.scores import (
+    AbsoluteError,
+    Balance,
+    ClassCount,
+    EnoughRows,
+    Gini,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    SquaredError,
+)
+from pinq.public.specs import (
+    MAX_AXES,
+    MAX_PARTS,
+    AnyCut,
+    AnyGrouping,
+    Cross,
+    Cuts,
+    Family,
+    Groups,
+    Shards,
+    Spec,
+    Values,
+    bind,
+)
 
-__all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "columns_of", "new_id"]
+__all__ = [
+    "Answer",
+    "Asked",
+    "Candidate",
+    "Preview",
+    "Request",
+    "Verb",
+    "WireParts",
+    "candidate",
+    "columns_of",
+    "new_id",
+]
 
 MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
@@ -35,8 +69,13 @@ Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
 Candidate = Spec | Family | AnyCross
 
 WireSpec = Annotated[Values | Cuts | Groups | Shards | Cross, Field(discriminator="kind")]
-WireCandidate = Annotated[Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping | AnyCross, Field(discriminator="kind")]
-WireScore = Annotated[AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | EnoughRows | SquaredError, Field(discriminator="kind")]
+WireCandidate = Annotated[
+    Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping | AnyCross, Field(discriminator="kind")
+]
+WireScore = Annotated[
+    AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | EnoughRows | SquaredError,
+    Field(discriminator="kind"),
+]
 
 
 class _Frozen(BaseModel):
@@ -48,8 +87,10 @@ class WireParts(_Frozen):
 
     Attributes:
         specs: The distinct specs.
-        nodes: ``(parent, spec, index)``; parents first; parent 0 is the whole table, i is ``nodes[i - 1]``.
-        asked: ``(node, spec)`` for each block; spec -1 for the node itself, else all parts of that spec below it.
+        nodes: ``(parent, spec, index)``; parents first; parent 0 is the whole table, i is ``nodes[i
+            - 1]``.
+        asked: ``(node, spec)`` for each block; spec -1 for the node itself, else all parts of that
+            spec below it.
         shape: How the answers are arranged.
     """
 
@@ -63,15 +104,22 @@ class WireParts(_Frozen):
         """The wire form of a collection. ``QueryError`` where it names more single parts or specs than a request may."""
         ways = parts.ways()
         if max(len(ways), len(parts.blocks)) > MAX_NODES:
-            raise QueryError(f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or ask fewer parts. Nothing was spent.")
+            raise QueryError(
+                f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or ask fewer parts. Nothing was spent."
+            )
         splits = [part.partition for part in ways.values()] + [block.partition for block in parts.blocks]
         specs = {split.key: split.spec for split in splits if split is not None}
         if len(specs) > MAX_SPECS:
-            raise QueryError(f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request. Nothing was spent.")
+            raise QueryError(
+                f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request. Nothing was spent."
+            )
         number = {key: place for place, key in enumerate(specs)}
         place = {b"": 0} | {key: position for position, key in enumerate(ways, start=1)}
         nodes = tuple((place[part.parent.key], number[part.partition.key], part.index) for part in ways.values())  # type: ignore[union-attr]
-        asked = tuple((place[block.part.key], -1 if block.partition is None else number[block.partition.key]) for block in parts.blocks)
+        asked = tuple(
+            (place[block.part.key], -1 if block.partition is None else number[block.partition.key])
+            for block in parts.blocks
+        )
         return cls.model_construct(specs=tuple(specs.values()), nodes=nodes, asked=asked, shape=parts.shape)
 
     def bind(self, schema: Schema) -> PartSet:
@@ -87,7 +135,9 @@ class WireParts(_Frozen):
             parts.append(part)
         if any(not (0 <= node < len(parts) and -1 <= spec < len(partitions)) for node, spec in self.asked):
             raise QueryError("the request's parts are malformed. Nothing was spent.")
-        collection = PartSet([Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape)
+        collection = PartSet(
+            [Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape
+        )
         if int(np.prod(self.shape, dtype=object)) != len(collection) or any(length < 0 for length in self.shape):
             raise QueryError("the request's shape does not fit its parts. Nothing was spent.")
         collection.check_disjoint()
@@ -105,7 +155,8 @@ class Request(_Frozen):
         candidates: For ``exp_mech``: the distinct lists of candidates.
         which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
         textbook: For ``exp_mech``: select as papers do, not as well as we can.
-        each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing epsilon evenly.
+        each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing
+            epsilon evenly.
         reuse: Whether the stored answer to the identical question will do, at no cost.
     """
 
@@ -115,7 +166,10 @@ class Request(_Frozen):
     parts: WireParts = WireParts()
     column: str | None = None
     score: WireScore | None = None
-    candidates: Annotated[tuple[Annotated[tuple[WireCandidate, ...], Field(max_length=MAX_CANDIDATES)], ...], Field(max_length=MAX_CANDIDATES)] = ()
+    candidates: Annotated[
+        tuple[Annotated[tuple[WireCandidate, ...], Field(max_length=MAX_CANDIDATES)], ...],
+        Field(max_length=MAX_CANDIDATES),
+    ] = ()
     which: Annotated[tuple[int, ...], Field(max_length=MAX_PARTS)] = (0,)
     textbook: bool = False
     each: bool | None = None
@@ -136,12 +190,14 @@ class Answer(_Frozen):
 
     Attributes:
         epsilon: What each part was charged, decimal text; the whole collection costs no more.
-        values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in ``chosen``, -1 for none: with ``each`` as many
-            for every part as the longest list of candidates has; with ``EnoughRows`` numbers of splits.
+        values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in
+            ``chosen``, -1 for none: with ``each`` as many for every part as the longest list of
+            candidates has; with ``EnoughRows`` numbers of splits.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
         scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
         grid: Distance of neighbouring possible answers.
-        rows: For ``noisy_avg``: the noisy number of rows of each part, by which its scale and grid are to be divided.
+        rows: For ``noisy_avg``: the noisy number of rows of each part, by which its scale and grid
+            are to be divided.
     """
 
     id: str
@@ -180,7 +236,11 @@ class Preview:
     scale: float | None = None
 
     def __repr__(self) -> str:
-        verdict = f"{show(int(self.remaining * NANO))} would remain" if self.remaining >= 0 else f"refused: {show(int(-self.remaining * NANO))} more than remains"
+        verdict = (
+            f"{show(int(self.remaining * NANO))} would remain"
+            if self.remaining >= 0
+            else f"refused: {show(int(-self.remaining * NANO))} more than remains"
+        )
         return f"Preview: costs epsilon {show(int(self.cost * NANO))} ({verdict}); {self.error}"
 
 
@@ -209,7 +269,11 @@ class Asked(_Frozen):
 def columns_of(request: Request) -> set[str]:
     """Every column that a request names."""
     listed = [one for candidates in request.candidates for one in candidates]
-    specs = [inner for spec in (*request.parts.specs, *listed) for inner in (spec.specs if isinstance(spec, Cross) else (spec,))]
+    specs = [
+        inner
+        for spec in (*request.parts.specs, *listed)
+        for inner in (spec.specs if isinstance(spec, Cross) else (spec,))
+    ]
     named = [request.column, getattr(request.score, "target", None), *(getattr(spec, "column", None) for spec in specs)]
     return {name for name in named if name is not None}
 
@@ -225,13 +289,17 @@ def candidate(item: Any) -> Candidate:
         return item
     if isinstance(item, tuple) and item:
         return item[0] if len(item) == 1 else Cross(item)
-    raise QueryError(f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping, AnyCross or a tuple of specs. Nothing was spent.")
+    raise QueryError(
+        f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping, AnyCross or a tuple of specs. Nothing was spent."
+    )
 
 
 def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
     """Reads ``candidates`` as one list for all parts or a list for each; returns the distinct lists and which part uses which."""
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
-        raise QueryError("`candidates` must be a list of specs and families, or one such list for each part. Nothing was spent.")
+        raise QueryError(
+            "`candidates` must be a list of specs and families, or one such list for each part. Nothing was spent."
+        )
     items: Sequence[Any] = list(candidates)
     if items and all(isinstance(item, list) for item in items):
         if len(items) != parts:

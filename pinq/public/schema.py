@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What everybody may know: columns with their declared domains, adjacency, privacy unit, row cap.
 
-A column's domain is a finite list of *codes* 0, 1, 2, ... A category's code is its place in ``values``. A number's
-code is its cell in a public grid of width ``step`` after clamping to ``[lower, upper]``. In a nullable column a missing
-value has one more code, the last. Encoding looks at one value at a time, so it is a row-wise map: stability 1.
+A column's domain is a finite list of *codes* 0, 1, 2, ... A category's code is its place in
+``values``. A number's code is its cell in a public grid of width ``step`` after clamping to
+``[lower, upper]``. In a nullable column a missing value has one more code, the last. Encoding looks
+at one value at a time, so it is a row-wise map: stability 1.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ __all__ = ["Adjacency", "Categorical", "Column", "Numeric", "PrivacyUnit", "Sche
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1
 REAL_CELLS = 4096
-# Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles can tell apart, where
-# that is more) puts grid points into their own cell.
+# Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles
+# can tell apart, where that is more) puts grid points into their own cell.
 CELL_TOLERANCE = 1e-9
 MAX_TOLERANCE = 1e-3
 
@@ -55,13 +56,18 @@ class _Declared(BaseModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A checked copy. Pydantic's own would keep what was derived from the old fields, a domain's identity among it."""
         fields = {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
-        named = {(type(self).model_fields[name].alias if name in type(self).model_fields else None) or name: value for name, value in (update or {}).items()}
+        named = {
+            (type(self).model_fields[name].alias if name in type(self).model_fields else None) or name: value
+            for name, value in (update or {}).items()
+        }
         return type(self).model_validate(fields | named)
 
 
 class _Column(_Declared):
     nullable: bool = Field(default=False, description="whether a missing value is a value of its own")
-    unreviewed: tuple[str, ...] = Field(default=(), description="fields that were read off the data and wait for the provider's word")
+    unreviewed: tuple[str, ...] = Field(
+        default=(), description="fields that were read off the data and wait for the provider's word"
+    )
 
     @property
     def codes(self) -> int:
@@ -88,7 +94,9 @@ class Categorical(_Column):
     """A column with a declared list of values."""
 
     type: Literal["categorical"] = "categorical"
-    values: tuple[Value, ...] = Field(min_length=1, max_length=MAX_VALUES, description="every value that the column can have")
+    values: tuple[Value, ...] = Field(
+        min_length=1, max_length=MAX_VALUES, description="every value that the column can have"
+    )
 
     @field_validator("values", mode="before")
     @classmethod
@@ -142,7 +150,9 @@ class Categorical(_Column):
 
         places, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
         table = [self.texts.get(_text_of_any(value), -1) for value in distinct]
-        return np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)[places]  # a missing value's place is -1
+        return np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)[
+            places
+        ]  # a missing value's place is -1
 
 
 class Numeric(_Column):
@@ -151,20 +161,30 @@ class Numeric(_Column):
     type: Literal["numeric"] = "numeric"
     lower: FiniteDecimal = Field(description="smaller values count as this one")
     upper: FiniteDecimal = Field(description="larger values count as this one")
-    step: Annotated[FiniteDecimal, Field(gt=0)] | None = Field(default=None, description="width of a grid cell; 1 for whole numbers, else range / 4096")
+    step: Annotated[FiniteDecimal, Field(gt=0)] | None = Field(
+        default=None, description="width of a grid cell; 1 for whole numbers, else range / 4096"
+    )
     integer: bool = Field(default=False, description="whether the values are whole numbers")
-    cuts: tuple[FiniteDecimal, ...] = Field(default=(), description="cut points that trees use unless the caller names others")
+    cuts: tuple[FiniteDecimal, ...] = Field(
+        default=(), description="cut points that trees use unless the caller names others"
+    )
 
     @model_validator(mode="after")
     def _grid(self) -> Numeric:
         if self.lower > self.upper or (self.lower == self.upper and not self.integer):
             raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
-        if self.integer and any(number != number.to_integral_value() for number in (self.lower, self.upper, self.step or Decimal(1))):
+        if self.integer and any(
+            number != number.to_integral_value() for number in (self.lower, self.upper, self.step or Decimal(1))
+        ):
             raise ValueError("lower, upper and step of a column of whole numbers must be whole")
         if self.cells > MAX_CELLS:
-            raise ValueError(f"the grid has {self.cells:,} cells, at most {MAX_CELLS:,} are possible; choose a larger step")
+            raise ValueError(
+                f"the grid has {self.cells:,} cells, at most {MAX_CELLS:,} are possible; choose a larger step"
+            )
         if self.tolerance > MAX_TOLERANCE:
-            raise ValueError(f"a step of {float(self.width):g} is too fine for numbers as large as {max(abs(self.lower), abs(self.upper))}; choose a larger step")
+            raise ValueError(
+                f"a step of {float(self.width):g} is too fine for numbers as large as {max(abs(self.lower), abs(self.upper))}; choose a larger step"
+            )
         for before, after in zip(self.cuts, self.cuts[1:], strict=False):
             if before >= after:
                 raise ValueError("cuts must increase")
@@ -214,11 +234,16 @@ class Numeric(_Column):
         except (ValueError, TypeError, OverflowError, ArithmeticError):
             raise QueryError(f"the cut {cut!r} of `{name}` is not a number. Nothing was spent.") from None
         if not Fraction(self.lower) < point <= Fraction(self.upper):
-            raise QueryError(f"the cut {cut} of `{name}` is out of bounds; it must be above {self.lower} and at most {self.upper}. Nothing was spent.")
+            raise QueryError(
+                f"the cut {cut} of `{name}` is out of bounds; it must be above {self.lower} and at most {self.upper}. Nothing was spent."
+            )
         if self.cells < 2:
             raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut. Nothing was spent.")
-        # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just below it as well.
-        return min(max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(self.tolerance))), self.cells - 1)
+        # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just
+        # below it as well.
+        return min(
+            max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(self.tolerance))), self.cells - 1
+        )
 
     def encode(self, values: Any) -> np.ndarray:
         """Codes of a column of numbers, shape (n,); -1 where missing and not nullable."""
@@ -260,14 +285,17 @@ class Schema(_Declared):
                 raise ValueError("a column's name is empty or contains a NUL character")
             other = folded.setdefault(name.casefold(), name)
             if other != name:
-                raise ValueError(f"columns {other!r} and {name!r} differ only in case, which SQL engines do not tell apart")
+                raise ValueError(
+                    f"columns {other!r} and {name!r} differ only in case, which SQL engines do not tell apart"
+                )
         return columns
 
     @property
     def distance(self) -> int:
         """Rows by which neighbouring tables can differ; what one row costs, times this, is what is charged.
 
-        Adding or removing one row: 1. Replacing one: 2. A unit of k rows: k times that (group privacy, privacy.md 1.1).
+        Adding or removing one row: 1. Replacing one: 2. A unit of k rows: k times that (group
+        privacy, privacy.md 1.1).
         """
         rows = 1 if self.privacy_unit == "row" else self.privacy_unit.max_rows
         return rows * (2 if self.adjacency == "substitute" else 1)
@@ -286,7 +314,9 @@ class Schema(_Declared):
         """A declared categorical column, else ``QueryError``."""
         column = self.column(name)
         if not isinstance(column, Categorical):
-            raise QueryError(f"`{name}` is numeric; a categorical column is needed here, or cut it with Cuts({name!r}, [...]). Nothing was spent.")
+            raise QueryError(
+                f"`{name}` is numeric; a categorical column is needed here, or cut it with Cuts({name!r}, [...]). Nothing was spent."
+            )
         return column
 
     def numeric(self, name: object) -> Numeric:
@@ -299,17 +329,25 @@ class Schema(_Declared):
     @cached_property
     def row_digest(self) -> str:
         """Identifies how a row is encoded and kept: the columns in order, their domains, the privacy unit."""
-        unit = self.privacy_unit if isinstance(self.privacy_unit, str) else [self.privacy_unit.column, self.privacy_unit.max_rows]
+        unit = (
+            self.privacy_unit
+            if isinstance(self.privacy_unit, str)
+            else [self.privacy_unit.column, self.privacy_unit.max_rows]
+        )
         text = json.dumps([[[name, column.digest] for name, column in self.columns.items()], unit])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def digest(self) -> str:
         """Identifies all that is public."""
-        return hashlib.blake2b(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            json.dumps(self.model_dump(mode="json"), sort_keys=True).encode(), digest_size=16
+        ).hexdigest()
 
     def __repr__(self) -> str:
-        lines = [f"Schema: at most {self.max_rows:,} rows, adjacency {self.adjacency}, privacy unit {unit_text(self.privacy_unit)}"]
+        lines = [
+            f"Schema: at most {self.max_rows:,} rows, adjacency {self.adjacency}, privacy unit {unit_text(self.privacy_unit)}"
+        ]
         wide = max(len(name) for name in self.columns)
         lines += [f"  {name:<{wide}}  {describe(column)}" for name, column in self.columns.items()]
         return "\n".join(lines)
@@ -317,9 +355,14 @@ class Schema(_Declared):
     def _repr_html_(self) -> str:
         from html import escape
 
-        rows = "".join(f"<tr><td>{escape(name)}</td><td style='text-align:left'>{escape(describe(column))}</td></tr>" for name, column in self.columns.items())
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td style='text-align:left'>{escape(describe(column))}</td></tr>"
+            for name, column in self.columns.items()
+        )
         head = escape(repr(self).splitlines()[0])
-        return f"<p>{head}</p><table><thead><tr><th>column</th><th>domain</th></tr></thead><tbody>{rows}</tbody></table>"
+        return (
+            f"<p>{head}</p><table><thead><tr><th>column</th><th>domain</th></tr></thead><tbody>{rows}</tbody></table>"
+        )
 
 
 def describe(column: Categorical | Numeric) -> str:

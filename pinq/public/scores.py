@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quality functions for ``exp_mech``: exact integer arithmetic on tables of counts, with their sensitivities.
 
-A candidate partition sends the rows of a part into *cells* j (its parts). A score sees a table of shape
-(..., cells, measure) and returns integers of shape (...,), in units of its own; ``sensitivity`` is in the same units.
-Higher is better. Terms common to all candidates are left out: only differences between candidates matter (privacy.md 2.4).
+A candidate partition sends the rows of a part into *cells* j (its parts). A score sees a table of
+shape (..., cells, measure) and returns integers of shape (...,), in units of its own;
+``sensitivity`` is in the same units. Higher is better. Terms common to all candidates are left out:
+only differences between candidates matter (privacy.md 2.4).
 
 Privacy:
-    Adjacency: add or remove one row. The row falls into one cell of each candidate. ``sensitivity`` bounds the change of every
-    candidate's score. In a *monotone* score all candidates move the same way, so their changes span at most the
-    sensitivity; otherwise at most twice that. ``span`` is that width: selection with exp(epsilon * q / span) is
-    epsilon-DP (range lemma, privacy.md 2.4; proofs of each row, 2.5). Floors are taken cell by cell of a monotone
-    quantity with an integer bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
+    Adjacency: add or remove one row. The row falls into one cell of each candidate. ``sensitivity``
+    bounds the change of every candidate's score. In a *monotone* score all candidates move the same
+    way, so their changes span at most the sensitivity; otherwise at most twice that. ``span`` is
+    that width: selection with exp(epsilon * q / span) is epsilon-DP (range lemma, privacy.md 2.4;
+    proofs of each row, 2.5). Floors are taken cell by cell of a monotone quantity with an integer
+    bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
 """
 
 from __future__ import annotations
@@ -28,15 +30,27 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values, bind
 
 __all__ = [
-    "WAY", "AbsoluteError", "Balance", "ClassCount", "EnoughRows", "Gini", "InfoGain", "MaxClass", "MutualInformation", "Score", "SquaredError",
-    "monotone_step_table", "require_score",
+    "WAY",
+    "AbsoluteError",
+    "Balance",
+    "ClassCount",
+    "EnoughRows",
+    "Gini",
+    "InfoGain",
+    "MaxClass",
+    "MutualInformation",
+    "Score",
+    "SquaredError",
+    "monotone_step_table",
+    "require_score",
 ]
 
 GINI_UNIT = 2**10
 ENTROPY_BITS = 20
 SQUARED_ERROR_LEVELS = 2**10
 ABSOLUTE_ERROR_LEVELS = 2**8
-# What the tests on a way down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1 of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
+# What the tests on a way down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1
+# of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
 WAY = Fraction(2607, 1000)
 MOST_ROWS = 2**40
 MAX_DEPTH = 64
@@ -102,9 +116,9 @@ class Gini(_OnClasses):
 class InfoGain(_OnClasses):
     """-n H(class given cell) in 2^-20 bits: Σ_jc F(n_jc) - Σ_j F(n_j), F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
 
-    φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so the score is an
-    exact integer, one row changes it by φ(n_jc) - φ(n_j) in [-φ(N-1), 0] whatever the table's size, and a wrong row cap can
-    cost utility only (privacy.md 2.6).
+    φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so
+    the score is an exact integer, one row changes it by φ(n_jc) - φ(n_j) in [-φ(N-1), 0] whatever
+    the table's size, and a wrong row cap can cost utility only (privacy.md 2.6).
     """
 
     kind: Literal["info_gain"] = field(default="info_gain", repr=False)
@@ -115,15 +129,18 @@ class InfoGain(_OnClasses):
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, classes)."""
         starts, steps, sums = monotone_step_table(schema.max_rows)
-        return _f(table, starts, steps, sums).sum(axis=(-1, -2)) - _f(table.sum(axis=-1), starts, steps, sums).sum(axis=-1)
+        return _f(table, starts, steps, sums).sum(axis=(-1, -2)) - _f(table.sum(axis=-1), starts, steps, sums).sum(
+            axis=-1
+        )
 
 
 @dataclass(frozen=True)
 class MutualInformation(InfoGain):
     """n I(target; candidate) up to the common term n H(target): what ``InfoGain`` computes, under DILCA's name.
 
-    A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint cells (Battaglia et al. 2021; privacy.md 2.5).
-    The target is a categorical column, or ``Cuts`` of a numeric one: its classes are the parts of a split either way.
+    A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint
+    cells (Battaglia et al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts``
+    of a numeric one: its classes are the parts of a split either way.
     """
 
     target: str | Cuts  # type: ignore[assignment]
@@ -156,8 +173,10 @@ class EnoughRows:
     """For whole trees, asked of their leaves: does each part above them have rows enough to stay split? One charge, whatever the depth (pinq/curator/stopping.py).
 
     Attributes:
-        least: Rows from which a tree's first part is more likely to stay split than not; further down a public penalty for each split above is added.
-        above: How many splits of each way lie above its tree: the trees' first parts have ``depth`` ``above``.
+        least: Rows from which a tree's first part is more likely to stay split than not; further
+            down a public penalty for each split above is added.
+        above: How many splits of each way lie above its tree: the trees' first parts have ``depth``
+            ``above``.
     """
 
     least: int
@@ -171,7 +190,9 @@ class EnoughRows:
         for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-                raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}. Nothing was spent.")
+                raise QueryError(
+                    f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}. Nothing was spent."
+                )
 
 
 @dataclass(frozen=True)
@@ -203,7 +224,8 @@ class Balance:
 class SquaredError:
     """-Σ_j Σ (y - mean_j)^2 of a numeric target on at most 1,024 public levels, floored per cell.
 
-    In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md 2.4). Rows whose target is missing are left out.
+    In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
+    2.4). Rows whose target is missing are left out.
     """
 
     target: str
@@ -239,8 +261,10 @@ class SquaredError:
 class AbsoluteError(_OnClasses):
     """-Σ_j Σ |y - median_j| of a numeric target on at most 256 public levels: a few extreme values weigh less than in ``SquaredError``.
 
-    With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly. One row raises each of these levels - 1 terms by
-    0 or 1; so the sensitivity, in units of one level, is levels - 1, monotone (-SAE in privacy.md 2.4). Rows whose target is missing are left out.
+    With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly.
+    One row raises each of these levels - 1 terms by 0 or 1; so the sensitivity, in units of one
+    level, is levels - 1, monotone (-SAE in privacy.md 2.4). Rows whose target is missing are left
+    out.
     """
 
     kind: Literal["absolute_error"] = field(default="absolute_error", repr=False)
@@ -252,11 +276,17 @@ class AbsoluteError(_OnClasses):
     def classes(self, schema: Schema) -> Values | Cuts:
         """The split whose parts are the levels, missing values last."""
         column, step = schema.numeric(self.target), 1 << _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)
-        return Values(self.target) if step == 1 else Cuts(self.target, tuple(column.edge(first) for first in range(step, column.cells, step)))
+        return (
+            Values(self.target)
+            if step == 1
+            else Cuts(self.target, tuple(column.edge(first) for first in range(step, column.cells, step)))
+        )
 
     def levels(self, schema: Schema) -> int:
         """How many levels the target has."""
-        return ((schema.numeric(self.target).cells - 1) >> _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)) + 1
+        return (
+            (schema.numeric(self.target).cells - 1) >> _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)
+        ) + 1
 
     def sensitivity(self, schema: Schema) -> int:
         return max(1, self.levels(schema) - 1)
@@ -274,10 +304,12 @@ Score = AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance
 def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """φ as a nondecreasing step function on 0 .. max_rows - 1, and its running sum.
 
-    Exact to 2^-20 below 2^16, then 2^12 steps an octave (relative width 2^-12, error below 4e-4 bits).
+    Exact to 2^-20 below 2^16, then 2^12 steps an octave (relative width 2^-12, error below 4e-4
+    bits).
 
     Returns:
-        ``starts`` (first i of each step), ``steps`` (φ there, in 2^-20), ``sums`` (Σ of φ below each start); shape (steps,) each.
+        ``starts`` (first i of each step), ``steps`` (φ there, in 2^-20), ``sums`` (Σ of φ below
+        each start); shape (steps,) each.
     """
     fine = 2**16
     starts = np.arange(min(max_rows, fine), dtype=np.int64)
@@ -317,7 +349,15 @@ def _roomy(table: np.ndarray, unit: int) -> np.ndarray:
 
 def require_score(score: Any, schema: Schema) -> Score | EnoughRows:
     """``QueryError`` unless this is one of the scores and its target exists."""
-    if isinstance(score, type) and score in (AbsoluteError, InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError):
+    if isinstance(score, type) and score in (
+        AbsoluteError,
+        InfoGain,
+        MutualInformation,
+        Gini,
+        MaxClass,
+        ClassCount,
+        SquaredError,
+    ):
         raise QueryError(f"{score.__name__} needs its target: {score.__name__}('column'). Nothing was spent.")
     if score is EnoughRows:
         raise QueryError("EnoughRows needs the rows that are enough: EnoughRows(30). Nothing was spent.")
@@ -328,4 +368,3 @@ def require_score(score: Any, schema: Schema) -> Score | EnoughRows:
         )
     score.check(schema)
     return score
-

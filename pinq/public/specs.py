@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vocabulary that cuts a table, and what it means under a schema. No data, no noise, no I/O.
 
-A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``. Bound to a schema it is a
-``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md 1.1).
+A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``. Bound to a schema
+it is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md
+1.1).
 
-Two partitions of the same part are *the same* exactly when they send every possible row to the same place
-(privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with the domains of its
-columns: the order of two ``Groups`` or another spelling of a cut makes another key only where parts are numbered differently.
+Two partitions of the same part are *the same* exactly when they send every possible row to the same
+place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with
+the domains of its columns: the order of two ``Groups`` or another spelling of a cut makes another
+key only where parts are numbered differently.
 """
 
 from __future__ import annotations
@@ -24,7 +26,20 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.public.schema import Numeric, Schema, Value
 
-__all__ = ["AnyCut", "AnyGrouping", "Axis", "Cross", "Cuts", "Family", "Groups", "Partition", "Shards", "Spec", "Values", "bind"]
+__all__ = [
+    "AnyCut",
+    "AnyGrouping",
+    "Axis",
+    "Cross",
+    "Cuts",
+    "Family",
+    "Groups",
+    "Partition",
+    "Shards",
+    "Spec",
+    "Values",
+    "bind",
+]
 
 MAX_PARTS = 2**20
 MAX_GROUPINGS = 4096
@@ -56,7 +71,9 @@ class Cuts:
         try:
             object.__setattr__(self, "points", tuple(_number(point) for point in points))
         except TypeError:
-            raise QueryError(f"the cuts of `{self.column}` must be a list of numbers, not {points!r}. Nothing was spent.") from None
+            raise QueryError(
+                f"the cuts of `{self.column}` must be a list of numbers, not {points!r}. Nothing was spent."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -72,7 +89,9 @@ class Groups:
         try:
             groups = tuple((group,) if isinstance(group, (str, int)) else tuple(group) for group in self.groups)
         except TypeError:
-            raise QueryError(f"the groups of `{self.column}` must be a list of lists of values. Nothing was spent.") from None
+            raise QueryError(
+                f"the groups of `{self.column}` must be a list of lists of values. Nothing was spent."
+            ) from None
         object.__setattr__(self, "groups", groups)
 
 
@@ -88,7 +107,9 @@ class Shards:
         for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-                raise QueryError(f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
+                raise QueryError(
+                    f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent."
+                )
             object.__setattr__(self, name, int(value))
 
 
@@ -120,8 +141,8 @@ class AnyCut:
 class AnyGrouping:
     """A family of candidates for ``exp_mech``: bipartitions of a categorical column's values, mass one in all.
 
-    Of the values that the splits above leave to a part: all bipartitions while there are at most ``MAX_GROUPINGS``; otherwise as many
-    distinct ones, drawn by ``seed`` (public randomness).
+    Of the values that the splits above leave to a part: all bipartitions while there are at most
+    ``MAX_GROUPINGS``; otherwise as many distinct ones, drawn by ``seed`` (public randomness).
     """
 
     column: str
@@ -138,7 +159,10 @@ class AnyGrouping:
     def member(self, labels: Sequence[Value | None], side: np.ndarray) -> Groups:
         """The bipartition of these labels that has ``side`` in the first group."""
         pairs = list(zip(labels, side.tolist(), strict=True))
-        return Groups(self.column, (tuple(label for label, first in pairs if first), tuple(label for label, first in pairs if not first)))
+        return Groups(
+            self.column,
+            (tuple(label for label, first in pairs if first), tuple(label for label, first in pairs if not first)),
+        )
 
 
 @lru_cache(maxsize=256)
@@ -171,7 +195,8 @@ class Axis:
     Attributes:
         column: The encoded column; None for a shard.
         size: Number of parts.
-        thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a missing code is the last threshold.
+        thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a
+            missing code is the last threshold.
         lookup: For groups: the part of each code, -1 for none; shape (codes,).
         shard_key: For shards: the key of their coins.
     """
@@ -225,12 +250,24 @@ class Partition:
         """The part of a label, or of its number. ``QueryError`` when there is none."""
         wanted = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
         if len(wanted) != len(self.axes):
-            raise QueryError(f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed.")
+            raise QueryError(
+                f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
+            )
         places = []
-        for axis, name in zip(self.axes, [one.item() if isinstance(one, np.generic) else one for one in wanted], strict=True):
-            found = next((i for i, known in enumerate(axis.labels) if known == name and type(known) is type(name)), None)
+        for axis, name in zip(
+            self.axes, [one.item() if isinstance(one, np.generic) else one for one in wanted], strict=True
+        ):
+            found = next(
+                (i for i, known in enumerate(axis.labels) if known == name and type(known) is type(name)), None
+            )
             positional = not any(isinstance(known, int) for known in axis.labels)
-            if found is None and positional and isinstance(name, int) and not isinstance(name, bool) and 0 <= name < axis.size:
+            if (
+                found is None
+                and positional
+                and isinstance(name, int)
+                and not isinstance(name, bool)
+                and 0 <= name < axis.size
+            ):
                 found = name
             if found is None:
                 listed = ", ".join(repr(known) for known in axis.labels[:12]) + (", ..." if axis.size > 12 else "")
@@ -243,14 +280,17 @@ def bind(spec: Spec, schema: Schema) -> Partition:
     """Binds a spec to a schema.
 
     Raises:
-        QueryError: An unknown column or value, a cut out of bounds, overlapping groups, too many parts.
+        QueryError: An unknown column or value, a cut out of bounds, overlapping groups, too many
+            parts.
     """
     cache = schema.__dict__.setdefault("_bound", {})
     try:
         hash(spec)
     except TypeError:
         raise QueryError(f"{spec!r} holds something that is not a plain value. Nothing was spent.") from None
-    known = spec if isinstance(spec, (Values, Cuts, Shards)) else repr(spec)  # Python's 1 == True, and the value "1" is not "true"
+    known = (
+        spec if isinstance(spec, (Values, Cuts, Shards)) else repr(spec)
+    )  # Python's 1 == True, and the value "1" is not "true"
     found = cache.get(known)
     if found is None:
         found = _bind(spec, schema)
@@ -268,12 +308,16 @@ def _bind(spec: Spec, schema: Schema) -> Partition:
         raise QueryError(f"a column stands twice in {spec!r}. Nothing was spent.")
     identity: list[Any] = [key for _, key in bound]
     if len(columns) < len(bound) or schema.privacy_unit != "row":
-        # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under another encoding a row
-        # could fall into another part, so it is another partition.
+        # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under
+        # another encoding a row could fall into another part, so it is another partition.
         identity.append(schema.row_digest)
-    partition = Partition(spec, tuple(axis for axis, _ in bound), hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest())
+    partition = Partition(
+        spec, tuple(axis for axis, _ in bound), hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
+    )
     if partition.size > MAX_PARTS:
-        raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+        raise QueryError(
+            f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent."
+        )
     return partition
 
 
@@ -282,7 +326,9 @@ def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
     if isinstance(spec, Shards):
         return Axis(None, spec.count, tuple(range(spec.count)), shard_key=spec.key), ["shards", spec.count, spec.key]
     if not isinstance(spec, (Values, Cuts, Groups)):
-        raise QueryError(f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them. Nothing was spent.")
+        raise QueryError(
+            f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them. Nothing was spent."
+        )
     column = schema.column(spec.column)
     identity = [spec.kind, spec.column, column.digest]
     if isinstance(spec, Values):
@@ -298,7 +344,11 @@ def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
             cells = f"must increase and lie in different grid cells (width {float(numeric.width):g})"
             raise QueryError(f"the cuts of `{spec.column}` {cells}; they are {list(spec.points)}. Nothing was spent.")
         edges = [f"{numeric.edge(t):.10g}" for t in thresholds]
-        intervals: tuple[str | None, ...] = (f"< {edges[0]}", *(f"{a} to < {b}" for a, b in itertools.pairwise(edges)), f">= {edges[-1]}")
+        intervals: tuple[str | None, ...] = (
+            f"< {edges[0]}",
+            *(f"{a} to < {b}" for a, b in itertools.pairwise(edges)),
+            f">= {edges[-1]}",
+        )
         if numeric.nullable:
             intervals, thresholds = (*intervals, None), (*thresholds, numeric.cells)
         return Axis(spec.column, len(intervals), intervals, thresholds=thresholds), [*identity, thresholds]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What server and client agree on: version, headers, and the JSON of everything but requests and answers (those are in ``queries``).
 
-One table joins errors and HTTP statuses, one JSON shape carries every error, and the client makes the same error of it again.
+One table joins errors and HTTP statuses, one JSON shape carries every error, and the client makes
+the same error of it again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,33 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pinq import errors
 from pinq.analyst.queryable import Budget
-from pinq.errors import BudgetExceeded, EngineError, InternalError, LedgerError, NotAllowed, NotAuthorised, PinqError, QueryError, TooManyRequests, Unavailable
+from pinq.errors import (
+    BudgetExceeded,
+    EngineError,
+    InternalError,
+    LedgerError,
+    NotAllowed,
+    NotAuthorised,
+    PinqError,
+    QueryError,
+    TooManyRequests,
+    Unavailable,
+)
 from pinq.public.epsilon import NANO, show
 from pinq.public.queries import Asked, Preview
 from pinq.public.schema import Schema
 
-__all__ = ["PROTOCOL", "PROTOCOL_HEADER", "SCHEMA_HEADER", "Description", "Failure", "History", "WireBudget", "WirePreview", "status_of"]
+__all__ = [
+    "PROTOCOL",
+    "PROTOCOL_HEADER",
+    "SCHEMA_HEADER",
+    "Description",
+    "Failure",
+    "History",
+    "WireBudget",
+    "WirePreview",
+    "status_of",
+]
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
@@ -65,7 +87,13 @@ class Failure(_Wire):
     def of(cls, error: PinqError) -> Failure:
         """The wire form of an error."""
         if isinstance(error, BudgetExceeded):
-            return cls(code=error.code, message=str(error), asked=_text(error.asked), remaining=_text(error.remaining), scope=error.scope)
+            return cls(
+                code=error.code,
+                message=str(error),
+                asked=_text(error.asked),
+                remaining=_text(error.remaining),
+                scope=error.scope,
+            )
         if isinstance(error, TooManyRequests):
             return cls(code=error.code, message=str(error), retry_after=error.retry_after)
         return cls(code=error.code, message=str(error))
@@ -74,7 +102,12 @@ class Failure(_Wire):
         """The error again: same class, text and attributes."""
         kind = _CODES.get(self.code, PinqError)
         if kind is BudgetExceeded:
-            return BudgetExceeded(self.message, asked=Fraction(self.asked or 0), remaining=Fraction(self.remaining or 0), scope=self.scope or "")
+            return BudgetExceeded(
+                self.message,
+                asked=Fraction(self.asked or 0),
+                remaining=Fraction(self.remaining or 0),
+                scope=self.scope or "",
+            )
         if kind is TooManyRequests:
             return TooManyRequests(self.message, self.retry_after or 1.0)
         found = kind.__new__(kind)
@@ -127,7 +160,9 @@ class WirePreview(_Wire):
     @classmethod
     def of(cls, preview: Preview) -> WirePreview:
         """From the exact numbers."""
-        return cls(cost=_text(preview.cost), remaining=_text(preview.remaining), error=preview.error, scale=preview.scale)
+        return cls(
+            cost=_text(preview.cost), remaining=_text(preview.remaining), error=preview.error, scale=preview.scale
+        )
 
     def preview(self) -> Preview:
         """The exact numbers."""
@@ -139,7 +174,8 @@ class History(_Wire):
 
     Attributes:
         lines: Oldest first.
-        more: Whether there are others after them: ask again with ``start``, the number of lines so far.
+        more: Whether there are others after them: ask again with ``start``, the number of lines so
+            far.
     """
 
     lines: tuple[Asked, ...]
@@ -161,5 +197,3 @@ def status_of(error: PinqError) -> int:
 
 def _text(loss: Fraction) -> str:
     return show(math.ceil(loss * NANO))
-
-

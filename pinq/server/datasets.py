@@ -77,7 +77,8 @@ class Datasets(Mapping[str, Dataset]):
         """The dataset and the grant that the token with a digest opens.
 
         Raises:
-            NotAuthorised: One text, after the same work, for an unknown dataset and for a token that is wrong, expired, revoked or another dataset's.
+            NotAuthorised: One text, after the same work, for an unknown dataset and for a token
+                that is wrong, expired, revoked or another dataset's.
         """
         dataset = self._all.get(name, next(iter(self._all.values())))
         grant = dataset.holder(hashed)

@@ -46,7 +46,11 @@ def test_an_old_ledger_replays_to_the_same_balances(ledger: Ledger) -> None:
     for name, before in BALANCES["grants"].items():
         grant = found[name]
         assert (grant.limit, grant.spent, grant.remaining) == (before["limit"], before["spent"], before["remaining"])
-        assert (grant.revoked, grant.token, grant.terms.to_body()) == (before["revoked"], before["token"], before["terms"])
+        assert (grant.revoked, grant.token, grant.terms.to_body()) == (
+            before["revoked"],
+            before["token"],
+            before["terms"],
+        )
         assert (grant.expires.isoformat() if grant.expires else None) == before["expires"]
     assert ledger.joint() == (BALANCES["joint"], BALANCES["cap"])
 
@@ -62,7 +66,14 @@ def test_an_old_request_id_finds_the_answer_that_was_paid(tmp_path: Path) -> Non
     """Every request of the old ledger, sent again, gets its old answer at no cost, whatever the table holds by now."""
     write = importlib.import_module("contract.golden.write")
     shutil.copy(GOLDEN / "ledger.sqlite3", tmp_path / "ledger.sqlite3")
-    policy = pinq.Policy(dataset="golden", cap=1000, max_rows=1000, columns=write.COLUMNS, folder=tmp_path, ledger=str(tmp_path / "ledger.sqlite3"))
+    policy = pinq.Policy(
+        dataset="golden",
+        cap=1000,
+        max_rows=1000,
+        columns=write.COLUMNS,
+        folder=tmp_path,
+        ledger=str(tmp_path / "ledger.sqlite3"),
+    )
     assert policy.schema_.digest == BALANCES["digest"]
     for analyst in {exchange["analyst"] for exchange in EXCHANGES}:
         handle = pinq.open(policy, analyst=analyst, data=write.rows(10))
@@ -91,9 +102,14 @@ def test_no_public_name_is_gone(package: Any) -> None:
 
 def test_the_demo_leaves_the_same_log() -> None:
     """``make demo`` asks what it asked, in this order, at these epsilons."""
-    done = subprocess.run([sys.executable, str(ROOT / "examples" / "adult.py")], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "adult.py")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     ledger = Ledger(ROOT / "build" / "demo" / "adult.parquet.ledger", create=False)
-    log = [[event.kind, event.body.get("verb", ""), event.body.get("epsilon", event.body.get("asked"))] for event in ledger.events()]
+    log = [
+        [event.kind, event.body.get("verb", ""), event.body.get("epsilon", event.body.get("asked"))]
+        for event in ledger.events()
+    ]
     ledger.close()
     assert log == json.loads((GOLDEN / "demo.json").read_text(encoding="utf-8"))

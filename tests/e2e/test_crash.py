@@ -86,7 +86,11 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
     """After each kill the chain verifies, what was seen was charged, and asking again by the same id gets the same answer and no charge."""
     chance = random.Random(SEED)
     file = tmp_path / "crash.ledger"
-    server = subprocess.Popen([sys.executable, "-W", "ignore::DeprecationWarning", "-c", SERVER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    server = subprocess.Popen(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SERVER, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert server.stdin is not None
     assert server.stdout is not None
     lines = Lines(server.stdout.fileno())

@@ -43,7 +43,9 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
     ledger.charge("ana", "last", DEMAND, 10**7, {})
     assert ledger.answer("ana", "last", "[1]") == "[1]"
     assert ledger.answer("ana", "last", "[2]") == "[1]"
-    assert ledger.verify() == 3 + 100 + 4 + 3  # created, policy, grant; charges; each process refused once; extend, charge, answer
+    assert (
+        ledger.verify() == 3 + 100 + 4 + 3
+    )  # created, policy, grant; charges; each process refused once; extend, charge, answer
     assert "postgres" in repr(ledger)
     ledger.close()
     again = Ledger(postgresql, "shared")
@@ -64,7 +66,11 @@ def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monk
             ledger.charge("ana", "r", DEMAND, 10**7, {})
         hanging.rollback()
         assert ledger.charge("ana", "r", DEMAND, 10**7, {}) == (None, None)
-        hanging.execute(sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"))
+        hanging.execute(
+            sa.text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        )
     assert ledger.answer("ana", "r", "[1]") == "[1]"
     ledger.close()
     other.dispose()

@@ -41,7 +41,9 @@ def test_thirty_two_clients_and_four_servers_share_one_grant(ledger: str | None,
 
         def work(number: int) -> None:
             try:
-                with pinq.connect(servers[number % SERVERS].url(), token=token, timeout=120, insecure_http=True) as handle:
+                with pinq.connect(
+                    servers[number % SERVERS].url(), token=token, timeout=120, insecure_http=True
+                ) as handle:
                     start.wait()
                     while True:
                         handle.noisy_count(epsilon=epsilon)
@@ -74,7 +76,9 @@ def test_what_one_server_does_the_other_knows(postgresql: str, tmp_path: Path) -
     token = token_of(policy, epsilon="1")
     with ExitStack() as stack:
         servers = [stack.enter_context(serving(policy, folder=tmp_path)) for _ in range(2)]
-        here, there = (stack.enter_context(pinq.connect(server.url(), token=token, insecure_http=True)) for server in servers)
+        here, there = (
+            stack.enter_context(pinq.connect(server.url(), token=token, insecure_http=True)) for server in servers
+        )
         first = here.noisy_count(epsilon=0.75)
         assert there.budget.remaining == pinq.public.epsilon.exact(to_nano("0.25"))
         assert there.noisy_count(epsilon=0.75, reuse=True) == first
@@ -126,5 +130,3 @@ def test_one_slow_analyst_does_not_starve_another(busy: Server) -> None:
         for thread in threads:
             thread.join()
     assert statistics.median(quick) < statistics.median(took) / 3, (quick, took)
-
-

@@ -34,5 +34,7 @@ def test_the_wheel_works_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> 
 def test_the_wheel_brings_what_the_page_is_made_of(wheel: Path) -> None:
     """Templates, style sheet and icon are in it."""
     found = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("pinq/server/templates/")}
-    assert found == {f"pinq/server/templates/{file.name}" for file in (ROOT / "pinq" / "server" / "templates").iterdir()}
+    assert found == {
+        f"pinq/server/templates/{file.name}" for file in (ROOT / "pinq" / "server" / "templates").iterdir()
+    }
     assert len(found) > 8

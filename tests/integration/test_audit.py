@@ -25,7 +25,7 @@ from pinq.provider.report.audit import Replay, audit, bar, replay, when
 from pinq.provider.report.html import printable
 from pinq.public.specs import Values
 
-HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", "名前 & \"quotes\""]
+HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", '名前 & "quotes"']
 POLICY = """
 dataset: people
 source: people.parquet
@@ -40,7 +40,10 @@ columns:
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     """A small dataset."""
-    pq.write_table(pa.table({"age": [i % 90 for i in range(500)], "sex": ["fm"[i % 2] for i in range(500)]}), tmp_path / "people.parquet")
+    pq.write_table(
+        pa.table({"age": [i % 90 for i in range(500)], "sex": ["fm"[i % 2] for i in range(500)]}),
+        tmp_path / "people.parquet",
+    )
     (tmp_path / "people.yaml").write_text(POLICY)
     return tmp_path / "people.yaml"
 
@@ -94,15 +97,24 @@ def test_spending_over_time_follows_the_recursion(used: Path) -> None:
 
 def test_exhaustion(used: Path) -> None:
     rows = [(line.analyst, line.asked, line.remaining, line.scope, line.outcome) for line in audit(used).exhaustion]
-    assert rows == [("ana", 125 * 10**6, 0, "analyst", "refused (budget)"), (HOSTILE[0], 5 * 10**8, 25 * 10**7, "cap", "refused (budget)")]
+    assert rows == [
+        ("ana", 125 * 10**6, 0, "analyst", "refused (budget)"),
+        (HOSTILE[0], 5 * 10**8, 25 * 10**7, "cap", "refused (budget)"),
+    ]
 
 
 def test_changes(used: Path) -> None:
     used.write_text(POLICY.replace("cap: 2", "cap: 5"))
     provider.grant(used, "cy", 1, "2999-01-01")
     assert [(line.kind, line.about.split(",")[0]) for line in audit(used).changes] == [
-        ("created", "ledger of people"), ("policy", "cap 2"), ("grant", "epsilon 1"), ("grant", "epsilon 3"), ("revoke", "1 of 1 was spent"),
-        ("extend", "epsilon +0.5"), ("policy", "cap 2 to 5"), ("grant", "epsilon 1"),
+        ("created", "ledger of people"),
+        ("policy", "cap 2"),
+        ("grant", "epsilon 1"),
+        ("grant", "epsilon 3"),
+        ("revoke", "1 of 1 was spent"),
+        ("extend", "epsilon +0.5"),
+        ("policy", "cap 2 to 5"),
+        ("grant", "epsilon 1"),
     ]
     assert audit(used).changes[-1].about == "epsilon 1, until 2999-01-01"
 
@@ -113,7 +125,9 @@ def test_terms_and_tokens_are_changes(used: Path) -> None:
     provider.set_terms(used, "cy", Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",)))
     provider.reissue(used, "cy")
     assert [(line.kind, line.about) for line in audit(used).changes][-3:] == [
-        ("grant", "epsilon 1, 3 queries a minute"), ("terms", "epsilon at most 0.1 a query; verbs noisy_count"), ("token", "another token; the old one ended"),
+        ("grant", "epsilon 1, 3 queries a minute"),
+        ("terms", "epsilon at most 0.1 a query; verbs noisy_count"),
+        ("token", "another token; the old one ended"),
     ]
     assert audit(used).accounts["cy"].terms == Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",))
 
@@ -157,7 +171,9 @@ def test_narrowed_to_one_analyst(used: Path) -> None:
     assert list(found.accounts) == ["ana"]
     assert {line.analyst for line in found.lines} == {"ana"}
     assert "alert(1)" not in found.to_html() + found.to_json() + found.to_csv()
-    with pytest.raises(QueryError, match=r"the log has no analyst 'anna' \(did you mean 'ana'\?\); it has ana, <script>"):
+    with pytest.raises(
+        QueryError, match=r"the log has no analyst 'anna' \(did you mean 'ana'\?\); it has ana, <script>"
+    ):
         audit(used, "anna")
 
 
@@ -217,14 +233,18 @@ def test_page_is_self_contained_and_escaped(used: Path) -> None:
 
 def test_picture_is_accessible(used: Path) -> None:
     page = audit(used).to_html()
-    pictures = [ET.fromstring("<svg" + piece.split("</svg>")[0] + "</svg>") for piece in page.split("<svg class='desk'")[1:]]
+    pictures = [
+        ET.fromstring("<svg" + piece.split("</svg>")[0] + "</svg>") for piece in page.split("<svg class='desk'")[1:]
+    ]
     assert len(pictures) == 3  # all together, and one for each analyst
     assert page.count("<svg class='phone'") == 3
     for picture in pictures:
         names = picture.attrib["aria-labelledby"].split()
         assert [picture.find(tag).attrib["id"] for tag in ("title", "desc")] == names  # type: ignore[union-attr]
         assert all((picture.find(tag).text or "").strip() for tag in ("title", "desc"))  # type: ignore[union-attr]
-    assert page.count("class='refusal'") == 2 * 3  # for desk and phone: one under an own limit, one under the cap and its twin in the analyst's picture
+    assert (
+        page.count("class='refusal'") == 2 * 3
+    )  # for desk and phone: one under an own limit, one under the cap and its twin in the analyst's picture
 
 
 def test_steps_end_at_what_was_spent(used: Path) -> None:
@@ -254,17 +274,33 @@ def test_terminal_shows_names_as_they_are(used: Path) -> None:
     provider.grant(used, HOSTILE[1], 0.01)
     out = io.StringIO()
     audit(used).render(Console(file=out, width=200, force_terminal=False))
-    for text in ("chain: verified", HOSTILE[0], HOSTILE[1], "own limit", "cap", "refused (not-authorised)", "1.75 of 2 spent"):
+    for text in (
+        "chain: verified",
+        HOSTILE[0],
+        HOSTILE[1],
+        "own limit",
+        "cap",
+        "refused (not-authorised)",
+        "1.75 of 2 spent",
+    ):
         assert text in out.getvalue()
 
 
 def test_works_without_data_and_writes_nothing(used: Path) -> None:
     # The ledger itself may take its write-ahead log in; its events are compared.
     (used.parent / "people.parquet").unlink()
-    before = {path.name: path.read_bytes() for path in used.parent.iterdir() if not path.name.endswith(("-wal", "-shm", ".ledger"))}
+    before = {
+        path.name: path.read_bytes()
+        for path in used.parent.iterdir()
+        if not path.name.endswith(("-wal", "-shm", ".ledger"))
+    }
     events = audit(used).events
     assert audit(used).events == events
-    assert {path.name: path.read_bytes() for path in used.parent.iterdir() if not path.name.endswith(("-wal", "-shm", ".ledger"))} == before
+    assert {
+        path.name: path.read_bytes()
+        for path in used.parent.iterdir()
+        if not path.name.endswith(("-wal", "-shm", ".ledger"))
+    } == before
 
 
 def test_no_ledger_is_made(policy: Path) -> None:
@@ -273,11 +309,14 @@ def test_no_ledger_is_made(policy: Path) -> None:
     assert sorted(os.listdir(policy.parent)) == ["people.parquet", "people.yaml"]
 
 
-@pytest.mark.parametrize("damage", [
-    "UPDATE events SET body = replace(body, '500000000', '100000000')",
-    "DELETE FROM events WHERE seq = 6",
-    "UPDATE answers SET payload = payload || ' '",
-])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE events SET body = replace(body, '500000000', '100000000')",
+        "DELETE FROM events WHERE seq = 6",
+        "UPDATE answers SET payload = payload || ' '",
+    ],
+)
 def test_damage_is_reported(used: Path, damage: str) -> None:
     connection = sqlite3.connect(used.parent / "people.parquet.ledger")
     with connection:

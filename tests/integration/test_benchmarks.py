@@ -43,7 +43,12 @@ def test_a_store_goes_on_where_it_was(tmp_path):
 def test_a_figure_is_measured_once_and_drawn(tmp_path):
     """Three learners, one size, two runs, in a process of its own; what is in the store is not measured again."""
     whole = FIGURES["fig3"]
-    small = replace(whole, sizes=(200,), runs=2, learners={name: whole.learners[name] for name in ("Max", "best", "ID3, not private")})
+    small = replace(
+        whole,
+        sizes=(200,),
+        runs=2,
+        learners={name: whole.learners[name] for name in ("Max", "best", "ID3, not private")},
+    )
     store = Store(tmp_path / "cells.csv")
     tasks = missing(store, [small])
     assert [(task.run, task.x) for task in tasks] == [(0, 200), (1, 200)]
@@ -58,15 +63,30 @@ def test_a_figure_is_measured_once_and_drawn(tmp_path):
     readme = tmp_path / "results" / "README.md"
     readme.write_text(readme.read_text().replace("again\n", "again\n\nWords of people.\n") + "\nMore of them.\n")
     write([small], store.frame(), tmp_path / "results")
-    assert readme.read_text().count("Words of people.") == readme.read_text().count("More of them.") == readme.read_text().count("### Figure 3.") == 1
+    assert (
+        readme.read_text().count("Words of people.")
+        == readme.read_text().count("More of them.")
+        == readme.read_text().count("### Figure 3.")
+        == 1
+    )
 
 
 def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
     """On made-up rows: errors of classes and of numbers, tables and pictures, what others reached beside them."""
-    schema = Schema(columns={"x": Numeric(lower=0, upper=9, integer=True), "y": Numeric(lower=0, upper=9, integer=True), "c": Categorical(values=("n", "p"))}, max_rows=500)
+    schema = Schema(
+        columns={
+            "x": Numeric(lower=0, upper=9, integer=True),
+            "y": Numeric(lower=0, upper=9, integer=True),
+            "c": Categorical(values=("n", "p")),
+        },
+        max_rows=500,
+    )
     x = np.random.default_rng(1).integers(0, 10, 400)
     rows = pd.DataFrame({"x": x, "y": x, "c": np.where(x < 4, "n", "p")})
-    for key, target, names in (("banknote", "c", ("DiPriMe, best", "DP-ERT", "majority class")), ("appliances_energy", "y", ("DiPriMe, best", "extra trees, not private", "mean"))):
+    for key, target, names in (
+        ("banknote", "c", ("DiPriMe, best", "DP-ERT", "majority class")),
+        ("appliances_energy", "y", ("DiPriMe, best", "extra trees, not private", "mean")),
+    ):
         monkeypatch.setattr("benchmarks.diprime.experiments.table", lambda name, target=target: (schema, target, rows))
         whole = FORESTS[key]
         one = replace(whole, xs=(4.0,), learners={name: whole.learners[name] for name in names})
@@ -75,7 +95,9 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
         assert one.measure(4.0, 0, names[2:]) == {names[2]: measured[names[2]]}
         cells = pd.DataFrame([Cell(key, name, 4.0, run, value) for run in (0, 1) for name, value in measured.items()])
         assert write_forests([one], cells, tmp_path) == [f"{key}.csv", f"{key}.png", "README.md"]
-        assert pd.read_csv(tmp_path / f"{key}.csv")["error"].tolist() == pytest.approx([1 - value for value in measured.values()], rel=1e-3)
+        assert pd.read_csv(tmp_path / f"{key}.csv")["error"].tolist() == pytest.approx(
+            [1 - value for value in measured.values()], rel=1e-3
+        )
         assert f"| {names[0]} |" in (tmp_path / "README.md").read_text()
     few = FORESTS["fig6-rho"]
     assert few.measure(0.9, 0, ["DiPriMe, paper, epsilon 10"])["DiPriMe, paper, epsilon 10"] > measured["mean"]
@@ -103,7 +125,9 @@ def test_pruning_helps_the_exact_tree_where_classes_are_noisy():
     figure = FIGURES["fig4"]
     concept = figure.concept(0)
     rows = Rows(figure.schema(), "class", None, concept.sample(2000, noise=0.1, seed=1), concept.sample(4000, seed=2))
-    deep, pruned, exact = (exact_tree(pruned=prune, max_depth=depth)(rows, 0) for prune, depth in ((False, None), (True, None), (False, 1)))
+    deep, pruned, exact = (
+        exact_tree(pruned=prune, max_depth=depth)(rows, 0) for prune, depth in ((False, None), (True, None), (False, 1))
+    )
     assert deep < 0.95 < pruned
     assert exact > 0.99
 
@@ -162,7 +186,9 @@ def test_every_figure_says_how_many_runs_it_is_of(path):
     assert shortfall(path.parent, path.parent) == []
 
 
-def test_what_cannot_be_measured_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_measured_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A name that no experiment has, and data that are not there, end the program before anything is measured or published."""
     monkeypatch.setattr("benchmarks.reproduce.ROOT", tmp_path)
     monkeypatch.setenv("PINQ_DATA", str(tmp_path))

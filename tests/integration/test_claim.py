@@ -25,10 +25,15 @@ def place(tmp_path: Path) -> Path:
 
 
 def policy(folder: Path, **fields: Any) -> Policy:
-    return Policy(**{"dataset": "t", "source": "a.parquet", "cap": 1, "max_rows": 9, "columns": COLUMNS, "folder": folder} | fields)
+    return Policy(
+        **{"dataset": "t", "source": "a.parquet", "cap": 1, "max_rows": 9, "columns": COLUMNS, "folder": folder}
+        | fields
+    )
 
 
-@pytest.mark.parametrize("source", ["./a.parquet", "sub/../a.parquet", "link.parquet", "a.parque[t]", "*.parquet", "sub/link.parquet"])
+@pytest.mark.parametrize(
+    "source", ["./a.parquet", "sub/../a.parquet", "link.parquet", "a.parque[t]", "*.parquet", "sub/link.parquet"]
+)
 def test_every_spelling_meets_in_one_ledger(place: Path, source: str) -> None:
     """Dots, links and patterns lead to the ledger of the real file."""
     first = ledger_url(policy(place), create=True)
@@ -90,11 +95,16 @@ def test_tables_of_one_database_are_different_sources(place: Path) -> None:
     """Case does not make another table."""
     with duckdb.connect(str(place / "d.duckdb")) as connection:
         connection.execute("CREATE TABLE t AS SELECT 'x' a; CREATE TABLE u AS SELECT 'y' a")
-    urls = [ledger_url(policy(place, source={"database": "d.duckdb", "table": table}), create=True) for table in ("t", "u", "T")]
+    urls = [
+        ledger_url(policy(place, source={"database": "d.duckdb", "table": table}), create=True)
+        for table in ("t", "u", "T")
+    ]
     assert urls[0] == urls[2] != urls[1]
 
 
-def test_an_unwritable_folder(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_unwritable_folder(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Ledger and claim go to the user's state folder, and hold also once the folder can be written."""
     state = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(state))

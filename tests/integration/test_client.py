@@ -23,7 +23,13 @@ from pinq.server.api.gate import failure
 from pinq.server.api.routes import page
 
 SCHEMA = Schema(columns={"s": {"type": "categorical", "values": ["f", "m"]}}, max_rows=10)
-HELLO = {"dataset": "d", "analyst": "ana", "schema": SCHEMA.model_dump(mode="json"), "digest": SCHEMA.digest, "terms": "no terms"}
+HELLO = {
+    "dataset": "d",
+    "analyst": "ana",
+    "schema": SCHEMA.model_dump(mode="json"),
+    "digest": SCHEMA.digest,
+    "terms": "no terms",
+}
 ANSWER = Answer(id="x", verb="noisy_count", epsilon="0.1", values=(7,), scale=10.0, grid=1.0)
 
 REAL = httpx.Client
@@ -57,7 +63,9 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             bodies.append(request.content)
             return script.pop(0)(request)
 
-        monkeypatch.setattr("pinq.analyst.client.httpx.Client", lambda **words: REAL(**words, transport=httpx.MockTransport(serve)))
+        monkeypatch.setattr(
+            "pinq.analyst.client.httpx.Client", lambda **words: REAL(**words, transport=httpx.MockTransport(serve))
+        )
         return pinq.connect("http://127.0.0.1/d", token="pinq_t", insecure_http=True, timeout=timeout), bodies
 
     return make
@@ -66,7 +74,14 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 def test_what_is_lost_is_sent_again_as_it_was(connect: Callable[..., Any]) -> None:
     """Lost connections, a busy server, a gateway's own pages and a full minute are tried again with the very same bytes."""
     gateway = lambda _: httpx.Response(502, text="<html>bad gateway</html>")  # noqa: E731
-    script = [lost, refusal(errors.Unavailable("restarting")), gateway, refusal(TooManyRequests("slow", 3.0)), lost, answered]
+    script = [
+        lost,
+        refusal(errors.Unavailable("restarting")),
+        gateway,
+        refusal(TooManyRequests("slow", 3.0)),
+        lost,
+        answered,
+    ]
     handle, bodies = connect(script)
     assert handle.noisy_count(epsilon=0.1) == 7
     assert len(bodies) == 6
@@ -74,7 +89,16 @@ def test_what_is_lost_is_sent_again_as_it_was(connect: Callable[..., Any]) -> No
     assert len(json.loads(bodies[0])["id"]) == 32
 
 
-@pytest.mark.parametrize("error", [errors.QueryError("no"), errors.NotAuthorised(), errors.NotAllowed("no"), errors.EngineError(), BudgetExceeded("no", asked=Fraction(3, 10), remaining=Fraction(1, 5), scope="cap")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.QueryError("no"),
+        errors.NotAuthorised(),
+        errors.NotAllowed("no"),
+        errors.EngineError(),
+        BudgetExceeded("no", asked=Fraction(3, 10), remaining=Fraction(1, 5), scope="cap"),
+    ],
+)
 def test_what_repeating_would_not_change_is_raised_at_once(error: PinqError, connect: Callable[..., Any]) -> None:
     """As the same class, with the same text and attributes."""
     handle, bodies = connect([refusal(error)])
@@ -148,7 +172,9 @@ def test_a_long_history_comes_in_pages(connect: Callable[..., Any]) -> None:
         def answer(request: httpx.Request) -> httpx.Response:
             start = int(request.url.params["start"])
             asked.append(request.url.params["start"])
-            return httpx.Response(200, text=page(lines[start:pages], most=2).model_copy(update={"more": start < 4}).model_dump_json())
+            return httpx.Response(
+                200, text=page(lines[start:pages], most=2).model_copy(update={"more": start < 4}).model_dump_json()
+            )
 
         return answer
 
@@ -161,7 +187,9 @@ def test_a_long_history_comes_in_pages(connect: Callable[..., Any]) -> None:
 
 def test_a_page_is_bounded_by_lines_and_by_values() -> None:
     """One line at least, or the client would never see what follows a large answer."""
-    large = Asked(at="t", about="large", spent="1", outcome="answered", answer=ANSWER.model_copy(update={"values": (7,) * 10}))
+    large = Asked(
+        at="t", about="large", spent="1", outcome="answered", answer=ANSWER.model_copy(update={"values": (7,) * 10})
+    )
     small = large.model_copy(update={"answer": None})
     assert page([]) == History(lines=())
     assert page([small] * 3, most=3) == History(lines=(small,) * 3)
@@ -171,7 +199,20 @@ def test_a_page_is_bounded_by_lines_and_by_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "adult", "https://", "https://host", "https://host/", "ftp://host/adult", "https://user:pw@host/adult", "https://host/adult?x=1", "https://host:port/adult", 3, None]
+    "url",
+    [
+        "",
+        "adult",
+        "https://",
+        "https://host",
+        "https://host/",
+        "ftp://host/adult",
+        "https://user:pw@host/adult",
+        "https://host/adult?x=1",
+        "https://host:port/adult",
+        3,
+        None,
+    ],
 )
 def test_urls_are_checked(url: Any) -> None:
     """A URL without a dataset, with a password or of another kind is refused with an example."""

@@ -16,15 +16,25 @@ import pinq
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(
-    info.name for package in (pinq, miners) for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.") if not info.name.endswith("__main__")
+    info.name
+    for package in (pinq, miners)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if not info.name.endswith("__main__")
 )
 
 
 def test_import_directions() -> None:
     """Every contract of pyproject.toml holds."""
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        [
+            sys.executable,
+            "-c",
+            "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -20,13 +20,15 @@ from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 CITY, CAR, SEX, INCOME, WEALTH = range(5)
 # Four people in each of the cities A, B, C. Income is 0 in A, 1 in B, and 0, 1, 2, 2 in C. Wealth is income, but for one person of B who has 2.
 # Each sex is evenly spread; cars follow the city a little: 3, 2, 1 of 4.
-PEOPLE = np.array([
-    [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2],
-    [1, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0],
-    [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1],
-    [0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 2, 2],
-    [0, 0, 0, 0, 1, 1, 1, 2, 0, 1, 2, 2],
-])
+PEOPLE = np.array(
+    [
+        [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2],
+        [1, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0],
+        [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1],
+        [0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 2, 2],
+        [0, 0, 0, 0, 1, 1, 1, 2, 0, 1, 2, 2],
+    ]
+)
 LG3 = math.log2(3)
 
 
@@ -82,7 +84,11 @@ def test_the_published_law_has_the_printed_probabilities() -> None:
     Those follow at 160 rows or, with the factor 1/2 counted once, at 80: the text leaves the number of rows out.
     """
     relevances = [-1.58, -1.49, -0.93, -0.96]
-    fits = [rows for rows in range(20, 500) if np.abs(peer.choice_law(relevances, rows, 1) - [0.08, 0.10, 0.43, 0.39]).max() < 0.012]
+    fits = [
+        rows
+        for rows in range(20, 500)
+        if np.abs(peer.choice_law(relevances, rows, 1) - [0.08, 0.10, 0.43, 0.39]).max() < 0.012
+    ]
     assert fits, "no number of rows gives the printed law"
     assert peer.entropy_sensitivity(1024) == pytest.approx((1 / math.log(2) + 10) / 1024)
 

@@ -57,7 +57,9 @@ def test_terms_survive_the_log(ledger: Ledger, tmp_path: Path) -> None:
 def test_a_log_from_before_terms_loads(ledger: Ledger) -> None:
     """Grants and charges as the first version wrote them, without token, terms, verb or question, still count."""
     ledger.grant("a", NANO)
-    body = json.loads(sqlite3.connect(ledger._file).execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0])  # type: ignore[arg-type]
+    body = json.loads(
+        sqlite3.connect(ledger._file).execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0]
+    )  # type: ignore[arg-type]
     assert body == {"limit": NANO, "expires": None}
     ledger.charge("a", "r", WHOLE, NANO // 4, {})
     assert ledger.grants()["a"].spent == NANO // 4
@@ -95,7 +97,9 @@ def test_every_column_of_a_request_counts(granted: Callable[..., Any]) -> None:
         ledger.set_terms("ana", Terms(columns=(allowed,)))
         handle.partition(Values(allowed)).noisy_count(epsilon=0.1)
         with pytest.raises(NotAllowed, match=f"does not allow the column {other}; it allows {allowed}"):
-            handle.partition(Values(allowed))[handle.schema.columns[allowed].values[0]].partition(Values(other)).noisy_count(epsilon=0.1)
+            handle.partition(Values(allowed))[handle.schema.columns[allowed].values[0]].partition(
+                Values(other)
+            ).noisy_count(epsilon=0.1)
         with pytest.raises(NotAllowed, match="the column age"):
             handle.noisy_sum("age", epsilon=0.1)
     from pinq import ClassCount, Gini
@@ -130,6 +134,9 @@ def test_the_audit_shows_what_changed(tiny_policy: Policy, granted: Callable[...
     ledger.set_token("ana", "digest")
     ledger.close()
     changes = [(line.kind, line.about) for line in audit(tiny_policy).changes]
-    assert changes[-2:] == [("terms", "verbs noisy_count, exp_mech; 5 queries a minute"), ("token", "another token; the old one ended")]
+    assert changes[-2:] == [
+        ("terms", "verbs noisy_count, exp_mech; 5 queries a minute"),
+        ("token", "another token; the old one ended"),
+    ]
     assert "digest" not in audit(tiny_policy).to_csv()
     assert set(VERBS) >= {"noisy_count", "exp_mech"}

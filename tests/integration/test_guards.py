@@ -22,17 +22,25 @@ from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Request, WireParts
 
-COLUMNS: dict[str, Any] = {"sex": {"type": "categorical", "values": ["F", "M"]}, "n": {"type": "numeric", "lower": 0, "upper": 9, "integer": True}}
+COLUMNS: dict[str, Any] = {
+    "sex": {"type": "categorical", "values": ["F", "M"]},
+    "n": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
+}
 WHOLE = Demand.of(PartSet([Block(Part())]))
 
 
 def policy(folder: Path, **fields: Any) -> Policy:
-    return Policy(**{"dataset": "t", "source": "t.parquet", "cap": 1, "max_rows": 1000, "columns": COLUMNS, "folder": folder} | fields)
+    return Policy(
+        **{"dataset": "t", "source": "t.parquet", "cap": 1, "max_rows": 1000, "columns": COLUMNS, "folder": folder}
+        | fields
+    )
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    pd.DataFrame({"sex": ["F", "M"] * 50, "n": range(100), "pid": [i // 2 for i in range(100)]}).to_parquet(tmp_path / "t.parquet")
+    pd.DataFrame({"sex": ["F", "M"] * 50, "n": range(100), "pid": [i // 2 for i in range(100)]}).to_parquet(
+        tmp_path / "t.parquet"
+    )
     return tmp_path
 
 
@@ -49,12 +57,17 @@ CSV = "v,w\n" + "'a',1\n#a,1\na,1\n" * 5
 @pytest.mark.parametrize("row", ['"b",1', "#a", "a;1", "a,1,SECRET", "x|y|z", "b,'", "", ",", "a,1,,,,,", "\tb\t1"])
 def test_one_more_csv_row_changes_no_other(tmp_path: Path, row: str) -> None:
     """A reader that sniffs quotes, comments or separators from the rows would break stability, and its errors would quote them."""
-    columns = {"v": {"type": "categorical", "values": ["a", "'a'", "#a", "b"]}, "w": {"type": "categorical", "values": ["1"]}}
+    columns = {
+        "v": {"type": "categorical", "values": ["a", "'a'", "#a", "b"]},
+        "w": {"type": "categorical", "values": ["1"]},
+    }
     counts = []
     for text in (CSV, CSV + row + "\n", row.join(["v,w\n", "\n"]) + CSV[4:]):
         (tmp_path / "t.csv").write_text(text, encoding="utf-8")
         engine, _ = open_engine(policy(tmp_path, source="t.csv", columns=columns), salt=b"")
-        parts = PartSet([Block(Part())], shape=()).split(pinq.public.specs.bind(Values("v"), policy(tmp_path, columns=columns).schema_))
+        parts = PartSet([Block(Part())], shape=()).split(
+            pinq.public.specs.bind(Values("v"), policy(tmp_path, columns=columns).schema_)
+        )
         counts.append(engine.tabulate(parts)[0].tolist())
         engine.close()
     assert counts[1] == counts[2]
@@ -69,7 +82,14 @@ def test_mixed_frames_are_refused_without_quoting_a_row(tmp_path: Path) -> None:
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("change", [{"privacy_unit": "row"}, {"adjacency": "substitute", "privacy_unit": {"column": "pid", "max_rows": 2}}, {"privacy_unit": {"column": "pid", "max_rows": 1}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"privacy_unit": "row"},
+        {"adjacency": "substitute", "privacy_unit": {"column": "pid", "max_rows": 2}},
+        {"privacy_unit": {"column": "pid", "max_rows": 1}},
+    ],
+)
 def test_what_epsilon_means_cannot_change_under_grants(place: Path, change: dict[str, Any]) -> None:
     """Spent under one unit and asked under another could not be added."""
     unit = {"privacy_unit": {"column": "pid", "max_rows": 2}}

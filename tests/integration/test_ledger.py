@@ -203,7 +203,12 @@ def test_refusals_of_an_id_are_not_read(tmp_path: Path) -> None:
     (lookup,) = [text for text in statements if "WHERE events.analyst" in text]
     ledger.close()
     with closing(sqlite3.connect(tmp_path / "l")) as raw:
-        assert {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'events' AND sql IS NOT NULL")} == {"events_request_kind"}
+        assert {
+            name
+            for (name,) in raw.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'events' AND sql IS NOT NULL"
+            )
+        } == {"events_request_kind"}
         plan = " ".join(row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {lookup}", ("ana", "r", "charge", "answer")))
         assert "USING INDEX events_request_kind (analyst=? AND request=? AND kind=?)" in plan
         assert len(raw.execute(lookup, ("ana", "r", "charge", "answer")).fetchall()) == 2
@@ -220,7 +225,9 @@ def test_a_head_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as broken:
         broken.setattr("pinq.ledger.log.os.pwrite", full)
-        with pytest.raises(LedgerError, match=r"l.head cannot be written \(No space left on device\). What was spent is in the log"):
+        with pytest.raises(
+            LedgerError, match=r"l.head cannot be written \(No space left on device\). What was spent is in the log"
+        ):
             ledger.charge("a", "r", WHOLE, 4, {})
     charge, given = ledger.charge("a", "r", WHOLE, 4, {})
     assert charge is not None

@@ -13,7 +13,15 @@ import pytest
 
 from pinq.errors import PolicyError, QueryError, TooManyRequests
 from pinq.server.page import login
-from pinq.server.page.login import Login, Notice, Session, WrongPassword, hash_password, read_password_file, write_password_file
+from pinq.server.page.login import (
+    Login,
+    Notice,
+    Session,
+    WrongPassword,
+    hash_password,
+    read_password_file,
+    write_password_file,
+)
 
 PASSWORD = "correct horse battery"
 HASHED = hash_password(PASSWORD)
@@ -107,8 +115,10 @@ def test_guessing_is_slow(door: Login, clock: Clock) -> None:
 
 def test_guesses_at_the_same_time_count_each(door: Login) -> None:
     """Thirty at once get ten answers."""
+
     async def flood() -> list[object]:
         return await asyncio.gather(*(door.open("guess", "a") for _ in range(30)), return_exceptions=True)
+
     found = asyncio.run(flood())
     assert sum(isinstance(one, WrongPassword) for one in found) == login.WRONG_A_MINUTE
     assert sum(isinstance(one, TooManyRequests) for one in found) == 30 - login.WRONG_A_MINUTE
@@ -120,6 +130,7 @@ def test_a_form_acts_once_and_its_notice_is_read_once() -> None:
     def act() -> tuple[str, Notice]:
         acts.append(1)
         return "/there", Notice("done", token="pinq_x")
+
     assert [session.once("n", act) for _ in range(3)] == ["/there"] * 3
     assert acts == [1]
     assert session.notice("n") == Notice("done", token="pinq_x")
@@ -135,6 +146,7 @@ def test_an_act_that_fails_may_be_tried_again() -> None:
 
     def fails() -> tuple[str, Notice]:
         raise QueryError("no")
+
     with pytest.raises(QueryError):
         session.once("n", fails)
     assert session.once("n", lambda: ("/there", Notice("done"))) == "/there"
@@ -167,7 +179,13 @@ def test_the_file(tmp_path: Path) -> None:
 
 
 def command(*words: object, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "pinq.cli.main", *map(str, words)], input=typed, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "pinq.cli.main", *map(str, words)],
+        input=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -32,9 +32,21 @@ from pinq.server.page.login import Login, hash_password
 
 PASSWORD = "correct horse battery"
 HASHED = hash_password(PASSWORD)
-HOSTILE = ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "{{ 7 * 7 }}", "a/b?c=d&e#f", "名前 '`x`'", "n" * 128]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }}",
+    "a/b?c=d&e#f",
+    "名前 '`x`'",
+    "n" * 128,
+]
 REFUSED = ["x\x00y", "\u202egnp.exe", "a\nb", "n" * 129, "   ", "zero\u200bwidth"]
-VIEWS = ["", "/datasets/people", "/datasets/people/analyst?name=ana", *(f"/datasets/people/{act}?analyst=ana" for act in ("grant", "extend", "terms", "token", "revoke"))]
+VIEWS = [
+    "",
+    "/datasets/people",
+    "/datasets/people/analyst?name=ana",
+    *(f"/datasets/people/{act}?analyst=ana" for act in ("grant", "extend", "terms", "token", "revoke")),
+]
 
 
 class _Reader(HTMLParser):
@@ -51,7 +63,12 @@ class _Reader(HTMLParser):
         self.tags.append((tag, found))
         if tag == "form" and "/logout" not in found["action"]:
             self.form = {"action": found["action"], "fields": []}
-        elif tag == "input" and self.form is not None and "name" in found and (found.get("type") != "checkbox" or "checked" in found):
+        elif (
+            tag == "input"
+            and self.form is not None
+            and "name" in found
+            and (found.get("type") != "checkbox" or "checked" in found)
+        ):
             self.form["fields"].append((found["name"], found.get("value", "")))
 
 
@@ -60,7 +77,9 @@ class Visitor:
 
     def __init__(self, app: Any, runner: asyncio.Runner, root: str = "https://stats.example") -> None:
         self._run = runner.run
-        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app, raise_app_exceptions=True), base_url=root, follow_redirects=True)
+        self._http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app, raise_app_exceptions=True), base_url=root, follow_redirects=True
+        )
         self.last: httpx.Response | None = None
 
     def get(self, path: str = "", **words: Any) -> httpx.Response:
@@ -87,8 +106,10 @@ class Visitor:
 
     def both(self, path: str, fields: dict[str, list[str]]) -> list[httpx.Response]:
         """Sends the same form twice at once."""
+
         async def twice() -> list[httpx.Response]:
             return await asyncio.gather(*(self._http.post(f"/provider{path}", data=fields) for _ in range(2)))
+
         return self._run(twice())
 
     def sign_in(self, password: str = PASSWORD) -> httpx.Response:
@@ -177,7 +198,10 @@ def test_off_unless_asked_for(policy: Path, tmp_path: Path) -> None:
 def test_everything_needs_a_session(stranger: Visitor, people: Dataset, path: str) -> None:
     """No view and no act without one: all lead to the form that asks for the password, which says nothing of datasets."""
     before = kinds(people)
-    for response in (stranger.get(path), stranger.post(path or "/", {"step": "do", "once": "1", "analyst": "ana", "csrf": ""})):
+    for response in (
+        stranger.get(path),
+        stranger.post(path or "/", {"step": "do", "once": "1", "analyst": "ana", "csrf": ""}),
+    ):
         assert response.url.path == "/provider/login"
         assert "people" not in response.text
         assert "ana" not in re.sub(r"<[^>]*>|[Aa]nalysts", "", response.text)
@@ -230,13 +254,18 @@ def test_wrong_passwords(served: tuple[Any, Datasets], tmp_path: Path, monkeypat
 
 
 def refused_in_the_end(stranger: Visitor, log: Path) -> None:
-    assert [stranger.sign_in(wrong).status_code for wrong in ["", "x" * 5000, PASSWORD.upper(), PASSWORD + " ", *map(str, range(6))]] == [401] * 10
+    assert [
+        stranger.sign_in(wrong).status_code
+        for wrong in ["", "x" * 5000, PASSWORD.upper(), PASSWORD + " ", *map(str, range(6))]
+    ] == [401] * 10
     response = stranger.sign_in()
     assert response.status_code == 429
     assert "Too many wrong passwords. Try again in " in response.text
     assert stranger.get("/").url.path == "/provider/login"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [line["code"] for line in lines if line["event"] == "sign-in refused"] == ["wrong-password"] * 10 + ["too-many-requests"]
+    assert [line["code"] for line in lines if line["event"] == "sign-in refused"] == ["wrong-password"] * 10 + [
+        "too-many-requests"
+    ]
     assert "horse" not in log.read_text().lower()
 
 
@@ -355,7 +384,12 @@ def test_terms(owner: Visitor, people: Dataset) -> None:
     assert people.ledger.grants()["ana"].terms == Terms(10**8, ("sex", "age"), ("noisy_count", "noisy_sum"), 30)
     owner.get("/datasets/people/terms?analyst=ana")
     _, fields = owner.filled()
-    assert (fields["max_epsilon"], fields["per_minute"], fields["verb"], fields["column"]) == (["0.1"], ["30"], ["0", "1"], ["0", "2"])
+    assert (fields["max_epsilon"], fields["per_minute"], fields["verb"], fields["column"]) == (
+        ["0.1"],
+        ["30"],
+        ["0", "1"],
+        ["0", "2"],
+    )
     owner.send(max_epsilon="", per_minute="", verb=list("0123"), column=list("0123"))
     owner.send(step="do")
     assert people.ledger.grants()["ana"].terms == Terms()
@@ -368,7 +402,10 @@ def test_another_token_and_revocation(owner: Visitor, people: Dataset) -> None:
     old = provider.reissue(people.ledger, "ana").token
     assert "The token used until now ends at once." in owner.get("/datasets/people/token?analyst=ana").text
     (new,) = re.findall(r"pinq_[\w-]{43}", owner.send(step="do").text)
-    status = {name: owner.api("/v1/people", headers={"Authorization": f"Bearer {token}"}).status_code for name, token in (("old", old), ("new", new))}
+    status = {
+        name: owner.api("/v1/people", headers={"Authorization": f"Bearer {token}"}).status_code
+        for name, token in (("old", old), ("new", new))
+    }
     assert status == {"old": 401, "new": 200}
     assert "Revoke the grant of ana?" in owner.get("/datasets/people/revoke?analyst=ana").text
     assert people.ledger.grants()["ana"].valid
@@ -384,19 +421,34 @@ def test_another_token_and_revocation(owner: Visitor, people: Dataset) -> None:
     assert "ana was granted epsilon 1." in owner.send(step="do").text
 
 
-@pytest.mark.parametrize(("field", "text", "said"), [
-    ("analyst", "ana", "already has a grant of epsilon 2"), ("analyst", "", "1 to 128 printable characters"),
-    *(("analyst", name, "1 to 128 printable characters") for name in REFUSED),
-    *(("epsilon", text, "greater than 0 and at most 1000000") for text in ("", "0", "-1", "nan", "inf", "1e400", "abc", "0,5", "9" * 500, "<b>1</b>")),
-    ("expires", "2001-01-01", "which is past"), ("expires", "tomorrow", "write 2030-01-31"),
-    ("max_epsilon", "0", "greater than 0"), ("per_minute", "0", "from 1 to 1,000,000"), ("per_minute", "1.5", "whole number"), ("per_minute", "9" * 5000, "whole number"),
-    ("verb", [], "Allow at least one."),
-])
-def test_what_is_wrong_stands_beside_its_field(owner: Visitor, people: Dataset, field: str, text: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("analyst", "ana", "already has a grant of epsilon 2"),
+        ("analyst", "", "1 to 128 printable characters"),
+        *(("analyst", name, "1 to 128 printable characters") for name in REFUSED),
+        *(
+            ("epsilon", text, "greater than 0 and at most 1000000")
+            for text in ("", "0", "-1", "nan", "inf", "1e400", "abc", "0,5", "9" * 500, "<b>1</b>")
+        ),
+        ("expires", "2001-01-01", "which is past"),
+        ("expires", "tomorrow", "write 2030-01-31"),
+        ("max_epsilon", "0", "greater than 0"),
+        ("per_minute", "0", "from 1 to 1,000,000"),
+        ("per_minute", "1.5", "whole number"),
+        ("per_minute", "9" * 5000, "whole number"),
+        ("verb", [], "Allow at least one."),
+    ],
+)
+def test_what_is_wrong_stands_beside_its_field(
+    owner: Visitor, people: Dataset, field: str, text: Any, said: str
+) -> None:
     """The form comes back with what was typed, the reason at its field and on top; nothing is granted."""
     before = kinds(people)
     owner.get("/datasets/people/grant")
-    response = owner.send(**({"analyst": "bea", "epsilon": "1", "expires": "2999-01-01", "per_minute": "5"} | {field: text}))
+    response = owner.send(
+        **({"analyst": "bea", "epsilon": "1", "expires": "2999-01-01", "per_minute": "5"} | {field: text})
+    )
     assert response.status_code == 422
     plain = re.sub(r"</?code>", "", response.text)
     assert len(re.findall(re.escape(said), plain)) == 2, plain
@@ -416,7 +468,12 @@ def test_back_keeps_what_was_typed(owner: Visitor) -> None:
     owner.send(analyst="bea", epsilon="0.5", verb=["0"], column=["1", "3"])
     owner.send(step="back")
     _, fields = owner.filled()
-    assert (fields["analyst"], fields["epsilon"], fields["verb"], fields["column"]) == (["bea"], ["0.5"], ["0"], ["1", "3"])
+    assert (fields["analyst"], fields["epsilon"], fields["verb"], fields["column"]) == (
+        ["bea"],
+        ["0.5"],
+        ["0"],
+        ["1", "3"],
+    )
 
 
 def test_a_grant_that_came_in_between(owner: Visitor, people: Dataset) -> None:
@@ -445,7 +502,11 @@ def test_pages_are_closed(owner: Visitor, path: str) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "script-src" not in policy
-    assert (response.headers["x-content-type-options"], response.headers["cache-control"], response.headers["x-frame-options"]) == ("nosniff", "no-store", "DENY")
+    assert (
+        response.headers["x-content-type-options"],
+        response.headers["cache-control"],
+        response.headers["x-frame-options"],
+    ) == ("nosniff", "no-store", "DENY")
     assert_nothing_runs(response.text)
     names = [tag for tag, _ in _Reader(response.text).tags]
     assert all(names.count(tag) == 1 for tag in ("html", "head", "title", "body", "header", "main", "h1", "footer"))
@@ -458,12 +519,20 @@ def test_hostile_names_are_shown_and_harmless(owner: Visitor, people: Dataset, n
     owner.get("/datasets/people/grant")
     owner.send(analyst=name, epsilon="0.1")
     assert owner.send(step="do").status_code == 200
-    link = next(found["href"] for tag, found in _Reader(owner.get("/datasets/people").text).tags if tag == "a" and "name=" in found.get("href", "") and "name=ana" not in found["href"])
+    link = next(
+        found["href"]
+        for tag, found in _Reader(owner.get("/datasets/people").text).tags
+        if tag == "a" and "name=" in found.get("href", "") and "name=ana" not in found["href"]
+    )
     page = owner.get(link.removeprefix("/provider"))
     assert page.status_code == 200
     assert_nothing_runs(page.text)
     for act in ("extend", "terms", "token", "revoke"):
-        place = next(found["href"] for tag, found in _Reader(page.text).tags if tag == "a" and f"/{act}?" in found.get("href", ""))
+        place = next(
+            found["href"]
+            for tag, found in _Reader(page.text).tags
+            if tag == "a" and f"/{act}?" in found.get("href", "")
+        )
         shown = owner.get(place.removeprefix("/provider"))
         assert shown.status_code == 200
         assert_nothing_runs(shown.text)
@@ -495,12 +564,21 @@ def test_what_happens_elsewhere_is_shown(owner: Visitor, policy: Path) -> None:
     provider.grant(policy, "bea", "0.5")
     with closing(Ledger(policy.parent / "people.parquet.ledger")) as ledger:
         everything = Demand((), ((0, None),))
-        ledger.charge("bea", "r1", everything, NANO // 4, {"verb": "noisy_count", "question": "q", "about": "a count of all"})
+        ledger.charge(
+            "bea", "r1", everything, NANO // 4, {"verb": "noisy_count", "question": "q", "about": "a count of all"}
+        )
         ledger.answer("bea", "r1", "{}")
         with pytest.raises(BudgetExceeded):
             ledger.charge("bea", "r2", everything, NANO, {"verb": "noisy_count", "question": "q", "about": "too much"})
     page = owner.get("/datasets/people").text
-    for text in ("<b>0.25</b> of 0.5 spent, 0.25 remains", "a count of all", "too much", "1 refused", "refused (budget)", "<figure>"):
+    for text in (
+        "<b>0.25</b> of 0.5 spent, 0.25 remains",
+        "a count of all",
+        "too much",
+        "1 refused",
+        "refused (budget)",
+        "<figure>",
+    ):
         assert text in page
     assert "<b>0.25</b> of 10 spent, 9.75 remains" in owner.get().text
 
@@ -516,21 +594,36 @@ def test_a_damaged_ledger_is_said_to_be_one(owner: Visitor, policy: Path) -> Non
     assert "was cut or rolled back" in response.text
 
 
-@pytest.mark.parametrize(("body", "said"), [
-    (b"csrf=%ff", "the form is malformed"), (b"\xff\xfe", "the form is malformed"), (b"a=1&" * 20_000, "the form is malformed"), (b"x" * 300_000, "larger than 262,144 bytes"),
-    (b"", "not of this session"), (b"csrf", "not of this session"),
-])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"csrf=%ff", "the form is malformed"),
+        (b"\xff\xfe", "the form is malformed"),
+        (b"a=1&" * 20_000, "the form is malformed"),
+        (b"x" * 300_000, "larger than 262,144 bytes"),
+        (b"", "not of this session"),
+        (b"csrf", "not of this session"),
+    ],
+)
 def test_malformed_forms(owner: Visitor, people: Dataset, body: bytes, said: str) -> None:
     """Anything that is no form is refused in words."""
     before = kinds(people)
-    response = owner.post("/datasets/people/grant", None, content=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    response = owner.post(
+        "/datasets/people/grant", None, content=body, headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
     assert 400 <= response.status_code < 500
     assert said in response.text
     assert kinds(people) == before
 
 
 def test_addresses_that_are_none(owner: Visitor) -> None:
-    for path in ("/datasets/none", "/datasets/people/none", "/none", "/datasets/people/grant/x", "/datasets/..%2f..%2fetc"):
+    for path in (
+        "/datasets/none",
+        "/datasets/people/none",
+        "/none",
+        "/datasets/people/grant/x",
+        "/datasets/..%2f..%2fetc",
+    ):
         assert owner.get(path).status_code == 404, path
     assert owner.get("/datasets/people/analyst?name=nobody").status_code == 409
     assert "has no analyst" in owner.get("/datasets/people/analyst?name=nobody").text
@@ -538,8 +631,10 @@ def test_addresses_that_are_none(owner: Visitor) -> None:
 
 def test_what_is_not_ours_gets_one_text(owner: Visitor, people: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error from elsewhere, whose text could quote anything, becomes one fixed page."""
+
     def fails(*_: object) -> None:
         raise RuntimeError("secret row")
+
     monkeypatch.setattr(type(people.ledger), "events", fails)
     response = owner.get("/datasets/people")
     assert response.status_code == 500

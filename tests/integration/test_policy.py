@@ -54,7 +54,10 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
         (("max_rows: 50000\n", ""), "max_rows: Field required"),
         (("dataset: adult", "dataset: adult\ndataset: other"), "the key 'dataset' stands twice"),
         (("dataset: adult", "dataset: adult\nfolder: /tmp"), "folder: unknown key"),
-        (("dataset: adult", "dataset: adult\nprivacy_unit: {column: sex, max_rows: 2}"), "names people; it cannot be a column that analysts see"),
+        (
+            ("dataset: adult", "dataset: adult\nprivacy_unit: {column: sex, max_rows: 2}"),
+            "names people; it cannot be a column that analysts see",
+        ),
         (("dataset: adult", "dataset: adult\nmemory_limit: lots"), "memory_limit"),
         (("type: numeric", "type: number"), "columns"),
         (("columns:", "columns: ["), "is not valid YAML"),
@@ -88,7 +91,13 @@ def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
 
 def test_unreviewed_fields_are_listed() -> None:
     """Of the policy and of each column; a reviewed one passes."""
-    policy = Policy(dataset="d", cap=1, max_rows=1, unreviewed=["max_rows"], columns={"s": {"type": "categorical", "values": ["a"], "unreviewed": ["values"]}})
+    policy = Policy(
+        dataset="d",
+        cap=1,
+        max_rows=1,
+        unreviewed=["max_rows"],
+        columns={"s": {"type": "categorical", "values": ["a"], "unreviewed": ["values"]}},
+    )
     assert policy.unreviewed_fields() == ["max_rows", "columns.s.values"]
     with pytest.raises(PolicyError, match=r"max_rows, columns\.s\.values\. Put what is publicly known"):
         policy.require_reviewed()
@@ -102,5 +111,8 @@ def test_links_and_patterns_in_sources(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     columns = {"s": {"type": "categorical", "values": ["a"]}}
     for source, path in (("link/t.parquet", "real/t.parquet"), ("link/*.parquet", "real/*.parquet")):
-        assert Policy(dataset="d", cap=1, max_rows=1, columns=columns, source=source, folder=tmp_path).source_path() == tmp_path.resolve() / path
+        assert (
+            Policy(dataset="d", cap=1, max_rows=1, columns=columns, source=source, folder=tmp_path).source_path()
+            == tmp_path.resolve() / path
+        )
     assert Policy(dataset="d", cap=1, max_rows=1, columns=columns).source_path() is None

@@ -39,20 +39,22 @@ def people(tmp_path: Path) -> Path:
     """A table with a column of each kind."""
     rows = 400
     pq.write_table(
-        pa.table({
-            "age": pa.array([18 + i % 70 for i in range(rows)]),
-            "children": pa.array([i % 4 for i in range(rows)]),
-            "num_visits": pa.array([i % 6 for i in range(rows)]),
-            "flag": pa.array([float(i % 2) if i % 9 else None for i in range(rows)]),
-            "height": pa.array([1.5 + (i % 100) / 200 for i in range(rows)]),
-            "sex": pa.array([["f", "m", None][i % 3] for i in range(rows)]),
-            "smoker": pa.array([i % 5 == 0 for i in range(rows)]),
-            "person_id": pa.array(range(1000, 1000 + rows)),
-            "name": pa.array([f"person {i}" for i in range(rows)]),
-            "born": pa.array([date(1950, 1, 1) + timedelta(days=i) for i in range(rows)]),
-            "empty": pa.array([None] * rows, pa.string()),
-            "tags": pa.array([["a"]] * rows),
-        }),
+        pa.table(
+            {
+                "age": pa.array([18 + i % 70 for i in range(rows)]),
+                "children": pa.array([i % 4 for i in range(rows)]),
+                "num_visits": pa.array([i % 6 for i in range(rows)]),
+                "flag": pa.array([float(i % 2) if i % 9 else None for i in range(rows)]),
+                "height": pa.array([1.5 + (i % 100) / 200 for i in range(rows)]),
+                "sex": pa.array([["f", "m", None][i % 3] for i in range(rows)]),
+                "smoker": pa.array([i % 5 == 0 for i in range(rows)]),
+                "person_id": pa.array(range(1000, 1000 + rows)),
+                "name": pa.array([f"person {i}" for i in range(rows)]),
+                "born": pa.array([date(1950, 1, 1) + timedelta(days=i) for i in range(rows)]),
+                "empty": pa.array([None] * rows, pa.string()),
+                "tags": pa.array([["a"]] * rows),
+            }
+        ),
         tmp_path / "people.parquet",
     )
     return tmp_path / "people.parquet"
@@ -117,12 +119,18 @@ class TestPropose:
         assert "person 1" not in text
 
     def test_too_many_values(self, tmp_path: Path) -> None:
-        pq.write_table(pa.table({"word": [f"w{i % 1500}" for i in range(6000)], "x": [i % 2 for i in range(6000)]}), tmp_path / "t.parquet")
+        pq.write_table(
+            pa.table({"word": [f"w{i % 1500}" for i in range(6000)], "x": [i % 2 for i in range(6000)]}),
+            tmp_path / "t.parquet",
+        )
         assert "#   word: it has more than 1,000 different values" in propose(tmp_path / "t.parquet")
 
     def test_csv_kinds_are_those_of_the_text(self, tmp_path: Path) -> None:
         lines = ["zip,size,smoker,n,code,score"]
-        lines += [f"0{1000 + i % 7},{i / 8},{'True' if i % 2 else 'False'},{i},{i % 3},{'' if i % 10 == 0 else i % 50}" for i in range(200)]
+        lines += [
+            f"0{1000 + i % 7},{i / 8},{'True' if i % 2 else 'False'},{i},{i % 3},{'' if i % 10 == 0 else i % 50}"
+            for i in range(200)
+        ]
         (tmp_path / "t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         (tmp_path / "p.yaml").write_text(reviewed(propose(tmp_path / "t.csv", folder=tmp_path)), encoding="utf-8")
         policy = load_policy(tmp_path / "p.yaml")
@@ -146,7 +154,10 @@ class TestPropose:
         assert not any(report.clamped.values())
 
     def test_wide_numbers_get_a_coarse_round_step(self, tmp_path: Path) -> None:
-        pq.write_table(pa.table({"weight": [12_285 + i * 7_000 for i in range(200)], "huge": [10.0**i for i in range(200)]}), tmp_path / "t.parquet")
+        pq.write_table(
+            pa.table({"weight": [12_285 + i * 7_000 for i in range(200)], "huge": [10.0**i for i in range(200)]}),
+            tmp_path / "t.parquet",
+        )
         columns = Policy(**yaml.safe_load(propose(tmp_path / "t.parquet"))).columns
         assert isinstance(columns["weight"], Numeric)
         assert columns["weight"].integer
@@ -167,7 +178,9 @@ class TestPropose:
     def test_database_table(self, tmp_path: Path) -> None:
         file = tmp_path / "d.duckdb"
         with duckdb.connect(str(file)) as connection:
-            connection.execute('CREATE TABLE "odd ""name" AS SELECT i % 3 AS kind, i % 100 AS age FROM range(1000) t(i)')
+            connection.execute(
+                'CREATE TABLE "odd ""name" AS SELECT i % 3 AS kind, i % 100 AS age FROM range(1000) t(i)'
+            )
         content = yaml.safe_load(propose(f'{file}::odd "name', folder=tmp_path))
         assert content["source"] == {"database": "d.duckdb", "table": 'odd "name'}
         assert content["dataset"] == "odd_name"
@@ -177,10 +190,27 @@ class TestPropose:
 
     def test_source_path(self, people: Path, tmp_path: Path) -> None:
         assert yaml.safe_load(propose(people))["source"] == str(people)
-        assert yaml.safe_load(propose(people, folder=tmp_path / "deep" / "policies"))["source"] == "../../people.parquet"
+        assert (
+            yaml.safe_load(propose(people, folder=tmp_path / "deep" / "policies"))["source"] == "../../people.parquet"
+        )
 
     def test_hostile_names_and_values(self, tmp_path: Path) -> None:
-        values = [*HOSTILE, "1", "1.0", "null", "~", "- x", "# y", "\u202e rtl", "\x85", "\u2028", "\ufeffb", "\t", "\n\n x \n", " "]
+        values = [
+            *HOSTILE,
+            "1",
+            "1.0",
+            "null",
+            "~",
+            "- x",
+            "# y",
+            "\u202e rtl",
+            "\x85",
+            "\u2028",
+            "\ufeffb",
+            "\t",
+            "\n\n x \n",
+            " ",
+        ]
         rows = [values[i % len(values)] for i in range(300)]
         pq.write_table(pa.table({name: rows for name in HOSTILE} | {"v" * 300: rows}), tmp_path / "t.parquet")
         text = propose(tmp_path / "t.parquet", target=HOSTILE[0], folder=tmp_path)
@@ -192,10 +222,13 @@ class TestPropose:
         assert set(column.texts) == set(values)
         assert provider.check(loaded).encoded_rows == 300
 
-    @pytest.mark.parametrize(("target", "text"), [
-        ("sx", r"no column 'sx' \(did you mean 'sex'\?\); it has age"),
-        ("name", "The target 'name' cannot be a column: its values hardly"),
-    ])
+    @pytest.mark.parametrize(
+        ("target", "text"),
+        [
+            ("sx", r"no column 'sx' \(did you mean 'sex'\?\); it has age"),
+            ("name", "The target 'name' cannot be a column: its values hardly"),
+        ],
+    )
     def test_bad_target(self, people: Path, target: str, text: str) -> None:
         with pytest.raises(PolicyError, match=text):
             propose(people, target=target)
@@ -224,9 +257,18 @@ class TestCheck:
         assert not list(people.parent.glob("*.ledger"))  # looking makes no ledger
 
     def test_counts(self, people: Path) -> None:
-        columns = {"age": {"type": "numeric", "lower": 20, "upper": 60, "integer": True}, "sex": {"type": "categorical", "values": ["f"]}}
+        columns = {
+            "age": {"type": "numeric", "lower": 20, "upper": 60, "integer": True},
+            "sex": {"type": "categorical", "values": ["f"]},
+        }
         unit = {"column": "sex", "max_rows": 3}
-        declared: dict[str, object] = {"dataset": "p", "source": "people.parquet", "cap": 1, "max_rows": 100, "columns": columns}
+        declared: dict[str, object] = {
+            "dataset": "p",
+            "source": "people.parquet",
+            "cap": 1,
+            "max_rows": 100,
+            "columns": columns,
+        }
         (people.parent / "p.yaml").write_text(yaml.safe_dump(declared))
         report = provider.check(people.parent / "p.yaml")
         frame = pd.read_parquet(people)
@@ -244,7 +286,10 @@ class TestCheck:
         columns = {"sex": {"type": "categorical", "values": ["x"]}}
         declared = {"dataset": "p", "source": "people.parquet", "cap": 1, "max_rows": 500, "columns": columns}
         (people.parent / "p.yaml").write_text(yaml.safe_dump(declared))
-        assert "no row can be encoded, so every answer would be noise alone" in provider.check(people.parent / "p.yaml").problems
+        assert (
+            "no row can be encoded, so every answer would be noise alone"
+            in provider.check(people.parent / "p.yaml").problems
+        )
 
 
 class TestGrants:
@@ -254,7 +299,9 @@ class TestGrants:
         assert one.expires == datetime(2999, 1, 31, 23, 59, 59, 999_999, UTC)
         pinq.open(policy, analyst="ana").noisy_count(epsilon=0.25)
         assert provider.extend(policy, "ana", 0.5).remaining == 125 * 10**7
-        assert provider.extend(policy, "ana", expires="2999-06-01T12:00").expires == datetime(2999, 6, 1, 12, tzinfo=UTC)
+        assert provider.extend(policy, "ana", expires="2999-06-01T12:00").expires == datetime(
+            2999, 6, 1, 12, tzinfo=UTC
+        )
         status = provider.show(policy)
         assert (status.cap, status.spent) == (2 * 10**9, 25 * 10**7)
         assert [(one.analyst, one.limit, one.spent) for one in status.accounts] == [("ana", 15 * 10**8, 25 * 10**7)]
@@ -311,15 +358,18 @@ class TestGrants:
         assert provider.revoke(policy, "ana").state == "revoked"
 
 
-@pytest.mark.parametrize(("text", "moment"), [
-    ("2030-01-31", datetime(2030, 1, 31, 23, 59, 59, 999_999, UTC)),
-    (date(2030, 1, 31), datetime(2030, 1, 31, 23, 59, 59, 999_999, UTC)),
-    ("2030-01-31T18:00", datetime(2030, 1, 31, 18, tzinfo=UTC)),
-    ("2030-01-31T18:00+02:00", datetime(2030, 1, 31, 16, tzinfo=UTC)),
-    ("2030-01-31T18:00Z", datetime(2030, 1, 31, 18, tzinfo=UTC)),
-    (datetime(2030, 1, 31, 18, tzinfo=timezone(timedelta(hours=-1))), datetime(2030, 1, 31, 19, tzinfo=UTC)),
-    (None, None),
-])
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2030-01-31", datetime(2030, 1, 31, 23, 59, 59, 999_999, UTC)),
+        (date(2030, 1, 31), datetime(2030, 1, 31, 23, 59, 59, 999_999, UTC)),
+        ("2030-01-31T18:00", datetime(2030, 1, 31, 18, tzinfo=UTC)),
+        ("2030-01-31T18:00+02:00", datetime(2030, 1, 31, 16, tzinfo=UTC)),
+        ("2030-01-31T18:00Z", datetime(2030, 1, 31, 18, tzinfo=UTC)),
+        (datetime(2030, 1, 31, 18, tzinfo=timezone(timedelta(hours=-1))), datetime(2030, 1, 31, 19, tzinfo=UTC)),
+        (None, None),
+    ],
+)
 def test_expiry(text: str, moment: datetime) -> None:
     assert provider.parse_expiry(text) == moment
 
@@ -340,7 +390,15 @@ def test_an_open_ledger_serves_as_well(policy: Path) -> None:
     assert provider.reissue(ledger, "ana").token != before.token
     assert provider.show(ledger).accounts == provider.show(policy).accounts
     assert provider.revoke(ledger, "ana").state == "revoked"
-    assert [event.kind for event in ledger.events()] == ["created", "policy", "grant", "extend", "terms", "token", "revoke"]
+    assert [event.kind for event in ledger.events()] == [
+        "created",
+        "policy",
+        "grant",
+        "extend",
+        "terms",
+        "token",
+        "revoke",
+    ]
     ledger.close()
 
 

@@ -64,7 +64,13 @@ def test_each_part_can_have_its_own_split(in_memory: Callable[..., Any]) -> None
     """None leaves a part as it is; the whole frontier costs one epsilon."""
     handle = in_memory(1)
     frontier = handle.partition(Values("sex")).partition([Values("job"), None])
-    assert frontier.labels == ["sex = Female, job = clerk", "sex = Female, job = nurse", "sex = Female, job = smith", "sex = Female, job missing", "sex = Male"]
+    assert frontier.labels == [
+        "sex = Female, job = clerk",
+        "sex = Female, job = nurse",
+        "sex = Female, job = smith",
+        "sex = Female, job missing",
+        "sex = Male",
+    ]
     frontier.noisy_count(epsilon=0.5)
     assert handle.budget.spent == Fraction(1, 2)
     with pytest.raises(QueryError, match="3 specs were given for 5 parts"):
@@ -114,7 +120,9 @@ def test_answers_become_labelled_tables(in_memory: Callable[..., Any]) -> None:
     assert list(handle.shards(2).frame(np.array([1, 2])).columns) == ["shard", "value"]
 
 
-def test_the_history_shows_what_was_asked_and_answered(in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_shows_what_was_asked_and_answered(
+    in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Charges and refusals, oldest first, with the total after each."""
     handle = in_memory(1)
     count = handle.noisy_count(epsilon=0.5)
@@ -123,7 +131,11 @@ def test_the_history_shows_what_was_asked_and_answered(in_memory: Callable[..., 
         handle.noisy_avg("age", epsilon=0.5)
     history = handle.history()
     assert isinstance(history, pd.DataFrame)
-    assert history["asked"].tolist() == ["noisy_count on the whole table", "exp_mech by gini of income on the whole table", "noisy_avg of age on the whole table"]
+    assert history["asked"].tolist() == [
+        "noisy_count on the whole table",
+        "exp_mech by gini of income on the whole table",
+        "noisy_avg of age on the whole table",
+    ]
     assert history["spent"].tolist() == ["0.5", "0.75", "0.75"]
     assert history["outcome"].tolist() == ["answered", "answered", "refused (budget)"]
     assert history["answer"].tolist()[:2] == [count, chosen]
@@ -141,11 +153,16 @@ def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:
     assert repr(handle) == "PrivateQueryable(tiny; 4 columns, Budget(epsilon=1, spent=0.25, remaining=0.75))"
     assert "width:25.0%" in handle._repr_html_()
     parts = handle.partition(Values("sex"), Cuts("age", (50,)))
-    assert repr(parts) == "Parts(4 of tiny, shape (2, 2): sex = Female, age < 50; sex = Female, age >= 50; sex = Male, age < 50; sex = Male, age >= 50)"
+    assert (
+        repr(parts)
+        == "Parts(4 of tiny, shape (2, 2): sex = Female, age < 50; sex = Female, age >= 50; sex = Male, age < 50; sex = Male, age >= 50)"
+    )
     assert parts._repr_html_().count("<li>") == 4
 
 
-@pytest.mark.parametrize("candidates", ["sex", None, 3, [3], ["sex"], [()], [[Values("sex")], [Values("job")]]], ids=repr)
+@pytest.mark.parametrize(
+    "candidates", ["sex", None, 3, [3], ["sex"], [()], [[Values("sex")], [Values("job")]]], ids=repr
+)
 def test_candidates_that_are_none(candidates: Any, in_memory: Callable[..., Any]) -> None:
     """Refused before anything is asked."""
     handle = in_memory(1)

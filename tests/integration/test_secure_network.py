@@ -15,7 +15,9 @@ from pinq.errors import SessionError
 from tests.parties import NAMES, Consortium, certify
 
 
-def together(sessions: list[Session], identities: list[Identity | None], last_waits: float = 30) -> tuple[list[str], list[str]]:
+def together(
+    sessions: list[Session], identities: list[Identity | None], last_waits: float = 30
+) -> tuple[list[str], list[str]]:
     """What each party's side ended with, and who got as far as agreeing. A stranger, whom nobody tells anything, is the last and waits less."""
     ends, agreed = ["" for _ in sessions], []
 
@@ -28,7 +30,16 @@ def together(sessions: list[Session], identities: list[Identity | None], last_wa
             raise SessionError("stopped by the test")
 
         try:
-            run_party(sessions[party], party, identities[party], nothing, bits=8, agreed=book, wait=last_waits if party == 2 else 30, listen="127.0.0.1")
+            run_party(
+                sessions[party],
+                party,
+                identities[party],
+                nothing,
+                bits=8,
+                agreed=book,
+                wait=last_waits if party == 2 else 30,
+                listen="127.0.0.1",
+            )
         except SessionError as error:
             ends[party] = str(error)
 
@@ -70,7 +81,9 @@ def test_a_stranger_is_not_let_in(parties: Consortium) -> None:
     """Who has another certificate than the session names for a party is talked to on neither side of a connection."""
     (parties.folder / "evil").mkdir()
     certificate, key = certify(parties.folder / "evil", "registry")
-    ends, agreed = together([parties.session] * 3, [*identities(parties)[:2], Identity(str(certificate), str(key))], last_waits=6)
+    ends, agreed = together(
+        [parties.session] * 3, [*identities(parties)[:2], Identity(str(certificate), str(key))], last_waits=6
+    )
     assert agreed == []
     assert "does not have the certificate that the session names for party 2 (registry)" in ends[0] + ends[1]
 
@@ -89,11 +102,15 @@ def test_waiting_ends(parties: Consortium) -> None:
         run_party(parties.session, 0, identities(parties)[0], None, bits=8, wait=1, listen="127.0.0.1")  # type: ignore[arg-type]
 
 
-def test_without_certificates_nobody_from_elsewhere_is_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_certificates_nobody_from_elsewhere_is_listened_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A session on one machine has no TLS, so a party's port is open to that machine alone."""
     local, asked = Consortium(tmp_path, tls=False), []
 
-    async def create_server(loop: asyncio.AbstractEventLoop, factory: object, host: str | None, *rest: object, **options: object) -> None:
+    async def create_server(
+        loop: asyncio.AbstractEventLoop, factory: object, host: str | None, *rest: object, **options: object
+    ) -> None:
         asked.append(host)
         raise OSError(0, "not in this test")
 

@@ -44,7 +44,9 @@ async def sent_by_all(secret: int, bits: int, step: Any) -> tuple[list[list[int]
 
         runtime.output = output
         arithmetic = Arithmetic(runtime, bits)
-        await step(runtime, arithmetic._secure(np.array([(secret + SLOPE * (party + 1)) % arithmetic.modulus], dtype=object)))
+        await step(
+            runtime, arithmetic._secure(np.array([(secret + SLOPE * (party + 1)) % arithmetic.modulus], dtype=object))
+        )
     return sent, arithmetic.modulus
 
 
@@ -58,7 +60,9 @@ def test_a_zero_test_shows_nothing_but_zero(bits: int, secret: int) -> None:
     assert (at(list(opened), 0, modulus) == 0) == (secret == 0)
     assert secret == 0 or at(list(opened), root, modulus) != 0
 
-    bare, _ = asyncio.run(sent_by_all(secret, bits, lambda runtime, shares: mpyc().Runtime.np_is_zero_public(runtime, shares)))
+    bare, _ = asyncio.run(
+        sent_by_all(secret, bits, lambda runtime, shares: mpyc().Runtime.np_is_zero_public(runtime, shares))
+    )
     product = list(list(zip(*bare, strict=True))[-1])
     assert at(product, root, modulus) == 0  # this test would see it
 
@@ -80,5 +84,7 @@ async def notebook():
 
 print(asyncio.run(notebook()))
 """
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert ended.stdout == "True\n", ended.stderr

@@ -19,7 +19,12 @@ from pinq.public.schema import Categorical, Numeric, Schema
 mpl.use("Agg")
 
 SCHEMA = Schema(
-    columns={"a": Categorical(values=("x", "y")), "b": Categorical(values=("x", "y"), nullable=True), "n": Numeric(lower=0, upper=9, integer=True), "c": Categorical(values=(0, 1))},
+    columns={
+        "a": Categorical(values=("x", "y")),
+        "b": Categorical(values=("x", "y"), nullable=True),
+        "n": Numeric(lower=0, upper=9, integer=True),
+        "c": Categorical(values=(0, 1)),
+    },
     max_rows=5000,
 )
 
@@ -71,7 +76,10 @@ def test_the_smallest_epsilon_may_do_and_the_largest_may_not():
 
 def test_a_real_miner_needs_more_for_fewer_rows():
     """With ten times the rows far less epsilon does: the answers differ tenfold but for chance, and are told apart by far less."""
-    few, many = (suggest(DiffPID3(max_depth=2), SCHEMA, "c", rows=rows, accuracy=0.85, runs=12, depth=2, progress=False) for rows in (200, 5000))
+    few, many = (
+        suggest(DiffPID3(max_depth=2), SCHEMA, "c", rows=rows, accuracy=0.85, runs=12, depth=2, progress=False)
+        for rows in (200, 5000)
+    )
     assert few.epsilon is None or few.epsilon > 2 * many.epsilon
     assert many.epsilon is not None
     assert many.curve[0].runs == 12
@@ -81,7 +89,9 @@ def test_a_real_miner_needs_more_for_fewer_rows():
     assert "nothing about the real table" in html
     assert f"{many.epsilon:g}" in html
     axes = many.plot()
-    assert [line.get_label() for line in axes.lines if "epsilon" in str(line.get_label())] == [f"epsilon {many.epsilon:g}"]
+    assert [line.get_label() for line in axes.lines if "epsilon" in str(line.get_label())] == [
+        f"epsilon {many.epsilon:g}"
+    ]
 
 
 def test_the_miner_is_left_as_it_was():

@@ -22,25 +22,54 @@ from pinq.public.specs import Cuts, Groups, Values
 
 mpl.use("Agg")
 
-NASTY = ["<b>", "a & b", 'say "hi"', "back\\slash \\N \\l", "$1$ to $2$", "line\nbreak\ttab", "]]>", "&lt;", "{x|y}", "日本", "\u2028\u0001", "% {", "'; DROP"]
+NASTY = [
+    "<b>",
+    "a & b",
+    'say "hi"',
+    "back\\slash \\N \\l",
+    "$1$ to $2$",
+    "line\nbreak\ttab",
+    "]]>",
+    "&lt;",
+    "{x|y}",
+    "日本",
+    "\u2028\u0001",
+    "% {",
+    "'; DROP",
+]
 
 
 def nasty() -> Tree:
     """Every word that the schema chooses is one that some format gives a meaning of its own."""
-    schema = Schema(columns={"<i>$x$": Categorical(values=tuple(NASTY)), 'y"\\': Categorical(values=("<u>$", "$\\v", "w\n"))}, max_rows=9)
+    schema = Schema(
+        columns={"<i>$x$": Categorical(values=tuple(NASTY)), 'y"\\': Categorical(values=("<u>$", "$\\v", "w\n"))},
+        max_rows=9,
+    )
     leaves = [Node(counts=(1.0, float(number), 0.0), counts_scale=1.0) for number in range(len(NASTY))]
     return Tree(schema, 'y"\\', [Node(Values("<i>$x$"), tuple(range(1, 1 + len(NASTY)))), *leaves])
 
 
 def grouped(*sides: tuple[str, ...]) -> Tree:
     """A tree with one split by these groups."""
-    schema = Schema(columns={"job": Categorical(values=tuple(value for side in sides for value in side)), "y": Categorical(values=("no", "yes"))}, max_rows=9)
-    return Tree(schema, "y", [Node(Groups("job", sides), tuple(range(1, 1 + len(sides)))), *(Node(counts=(1.0, 2.0)) for _ in sides)])
+    schema = Schema(
+        columns={
+            "job": Categorical(values=tuple(value for side in sides for value in side)),
+            "y": Categorical(values=("no", "yes")),
+        },
+        max_rows=9,
+    )
+    return Tree(
+        schema,
+        "y",
+        [Node(Groups("job", sides), tuple(range(1, 1 + len(sides)))), *(Node(counts=(1.0, 2.0)) for _ in sides)],
+    )
 
 
 def many_classes(count: int) -> Tree:
     """A lone root with so many classes that hardly any can be seen."""
-    schema = Schema(columns={"x": Numeric(lower=0, upper=9, integer=True), "y": Categorical(values=tuple(range(count)))}, max_rows=9)
+    schema = Schema(
+        columns={"x": Numeric(lower=0, upper=9, integer=True), "y": Categorical(values=tuple(range(count)))}, max_rows=9
+    )
     return Tree(schema, "y", [Node(counts=(1.0,) * count)])
 
 
@@ -98,8 +127,14 @@ def test_long_texts_are_cut_where_it_reads_best():
 
 
 def test_a_mix_of_more_than_two_classes_names_the_likeliest_three():
-    schema = Schema(columns={"y": Categorical(values=("a", "b", "c", "d", "e")), "x": Categorical(values=("u", "v"))}, max_rows=9)
-    tree = Tree(schema, "y", [Node(Values("x"), (1, 2)), Node(counts=(1.0, 5.0, 2.0, 2.0, 0.0)), Node(counts=(0.0, 0.0, 0.0, 0.0, 3.0))])
+    schema = Schema(
+        columns={"y": Categorical(values=("a", "b", "c", "d", "e")), "x": Categorical(values=("u", "v"))}, max_rows=9
+    )
+    tree = Tree(
+        schema,
+        "y",
+        [Node(Values("x"), (1, 2)), Node(counts=(1.0, 5.0, 2.0, 2.0, 0.0)), Node(counts=(0.0, 0.0, 0.0, 0.0, 3.0))],
+    )
     assert "u: b 50%, c 20%, d 20%  (10 rows)" in tree.export_text()
     assert "v: e 100%  (3 rows)" in tree.export_text()
 
@@ -109,14 +144,19 @@ def test_html():
     assert "&lt; 30" in html
     assert html.count("<details") == html.count("</details>") == 3
     assert all(shade in html for shade in COLOURS[:2])
-    assert ET.fromstring(re.sub(r"&(?!lt;|gt;|amp;|quot;|#)\w+;", "?", html.replace("<br>", "").replace(" open>", ">"))) is not None
+    assert (
+        ET.fromstring(re.sub(r"&(?!lt;|gt;|amp;|quot;|#)\w+;", "?", html.replace("<br>", "").replace(" open>", ">")))
+        is not None
+    )
     for word in ("<b>", "<u>"):
         assert word not in nasty()._repr_html_().replace("<b title='", "")
     assert repr(example()) == "Tree for `y` (no, yes): depth 2, 5 leaves, about 101 rows, splits on sex, age, job"
 
 
 def test_a_long_name_of_a_class_does_not_hide_its_share():
-    schema = Schema(columns={"x": Categorical(values=("u", "v")), "y": Categorical(values=("n" * 50, "y" * 50))}, max_rows=9)
+    schema = Schema(
+        columns={"x": Categorical(values=("u", "v")), "y": Categorical(values=("n" * 50, "y" * 50))}, max_rows=9
+    )
     tree = Tree(schema, "y", [Node(counts=(1.0, 3.0))])
     assert "y" * 50 + " 75%" in tree.export_text()
     assert "y" * 23 + "… 75%" in {text.get_text() for text in tree.plot().texts}
@@ -242,7 +282,9 @@ def dot_tokens(source: str):
 def drawn(source: str) -> ET.Element:
     """The picture that Graphviz makes of it; no word of complaint is allowed."""
     if shutil.which("dot") is None:
-        pytest.skip("Graphviz's `dot` is not installed (Debian: apt-get install graphviz), so nobody but our own parser reads the DOT text")
+        pytest.skip(
+            "Graphviz's `dot` is not installed (Debian: apt-get install graphviz), so nobody but our own parser reads the DOT text"
+        )
     done = subprocess.run(["dot", "-Tsvg"], input=source.encode(), capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr.decode()) == (0, "")
     return ET.fromstring(done.stdout)
@@ -256,7 +298,15 @@ def test_graphviz_has_a_node_for_each_node_and_an_edge_for_each_branch():
     tree = example()
     nodes, edges = parse_dot(tree.export_graphviz())
     assert set(nodes) == {"graph", "node", "edge", *(f"n{place}" for place in range(8))}
-    assert [(start, end) for start, end, _ in edges] == [("n0", "n1"), ("n1", "n3"), ("n1", "n4"), ("n1", "n5"), ("n0", "n2"), ("n2", "n6"), ("n2", "n7")]
+    assert [(start, end) for start, end, _ in edges] == [
+        ("n0", "n1"),
+        ("n1", "n3"),
+        ("n1", "n4"),
+        ("n1", "n5"),
+        ("n0", "n2"),
+        ("n2", "n6"),
+        ("n2", "n7"),
+    ]
     assert "sex ?" in nodes["n0"]["label"]
     assert "101 ±15 rows" in nodes["n0"]["label"]
     assert "yes 75%" in nodes["n4"]["label"]
@@ -264,19 +314,35 @@ def test_graphviz_has_a_node_for_each_node_and_an_edge_for_each_branch():
     assert edges[6][2]["tooltip"] == '"c, missing"'
     assert all(shade in nodes["graph"]["label"] for shade in COLOURS[:2])  # the legend
     # The bar's cells are as wide as the shares, together as wide as in every other node.
-    assert re.findall(r'WIDTH="(\d+)" HEIGHT="9" BGCOLOR="(#\w+)"', nodes["n4"]["label"]) == [("24", COLOURS[0]), ("72", COLOURS[1])]
+    assert re.findall(r'WIDTH="(\d+)" HEIGHT="9" BGCOLOR="(#\w+)"', nodes["n4"]["label"]) == [
+        ("24", COLOURS[0]),
+        ("72", COLOURS[1]),
+    ]
     few, _ = parse_dot(tree.export_graphviz(max_depth=1))
     assert set(few) == {"graph", "node", "edge", "n0", "n1", "n2"}
     assert "3 leaves" in few["n1"]["label"]
 
 
-@pytest.mark.parametrize("make", [example, nasty, lambda: many_classes(2), lambda: many_classes(40), lambda: many_classes(500), lambda: random_tree(5)[0]])
+@pytest.mark.parametrize(
+    "make",
+    [
+        example,
+        nasty,
+        lambda: many_classes(2),
+        lambda: many_classes(40),
+        lambda: many_classes(500),
+        lambda: random_tree(5)[0],
+    ],
+)
 def test_graphviz_text_is_well_formed(make):
     tree = make()
     nodes, edges = parse_dot(tree.export_graphviz())
     assert (len(nodes), len(edges)) == (tree.n_nodes + 3, tree.n_nodes - 1)
     for number in range(tree.n_nodes):
-        assert sum(int(wide) for wide in re.findall(r'<TD FIXEDSIZE="TRUE" WIDTH="(\d+)"', nodes[f"n{number}"]["label"])) == 96
+        assert (
+            sum(int(wide) for wide in re.findall(r'<TD FIXEDSIZE="TRUE" WIDTH="(\d+)"', nodes[f"n{number}"]["label"]))
+            == 96
+        )
 
 
 def test_graphviz_draws_it():
@@ -321,7 +387,12 @@ def test_no_two_texts_of_a_picture_overlap(seed):
             nodes[place] = Node(split, tuple(range(last, last + size)))
             nodes += [Node()] * size
             last += size
-    leaves = [node if node.split else Node(counts=tuple(random.integers(0, 10**6, 2).astype(float).tolist()), counts_scale=50.0) for node in nodes]
+    leaves = [
+        node
+        if node.split
+        else Node(counts=tuple(random.integers(0, 10**6, 2).astype(float).tolist()), counts_scale=50.0)
+        for node in nodes
+    ]
     ax = Tree(SCHEMA, "y", leaves).plot()
     renderer = ax.figure.canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in ax.texts]

@@ -31,7 +31,9 @@ WEAK = Fraction(7, 10)
 def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> float:
     """Of the noise in one table of 80 x 80 cells, all of which are empty but one."""
     values = list(range(80))
-    schema = Schema(columns={name: {"type": "categorical", "values": values} for name in "xy"}, max_rows=5, adjacency=adjacency)
+    schema = Schema(
+        columns={name: {"type": "categorical", "values": values} for name in "xy"}, max_rows=5, adjacency=adjacency
+    )
     handle = simulate(schema, data=pd.DataFrame({"x": [3], "y": [4]}), epsilon=1000)
     task = DPDilca(method="baseline", epsilon=epsilon)._task(schema, None)
     (table,) = ask_tables(handle, task, task.surveyed, task.selecting).values()
@@ -47,7 +49,9 @@ def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> floa
 
 
 @pytest.mark.parametrize(("adjacency", "epsilon"), [("add-remove", Fraction(1, 10)), ("substitute", Fraction(1, 5))])
-def test_tables_have_the_noise_that_their_epsilon_asks_for(adjacency: str, epsilon: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_have_the_noise_that_their_epsilon_asks_for(
+    adjacency: str, epsilon: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scale distance / epsilon in every cell, empty or not; noise 30 % too small would show."""
     assert noise_pvalue(adjacency, epsilon, 10.0) > ALMOST_NEVER
     right = pinq.curator.mechanisms.scale_of

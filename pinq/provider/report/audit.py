@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports from the log, and from nothing else: who was granted what, who asked what, what it cost, who ran out when.
 
-The log is replayed through the same recursion that charged it, after its chain was verified. No data source is opened.
+The log is replayed through the same recursion that charged it, after its chain was verified. No
+data source is opened.
 """
 
 from __future__ import annotations
@@ -130,10 +131,17 @@ class Account:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         return {
-            "analyst": self.analyst, "state": self.state,
-            "limit": _float(self.limit), "spent": _float(self.spent), "remaining": _float(self.remaining),
-            "expires": self.expires or None, "answered": self.answered, "charged_not_answered": self.unanswered,
-            "refused": dict(self.refused), "first": self.first or None, "last": self.last or None,
+            "analyst": self.analyst,
+            "state": self.state,
+            "limit": _float(self.limit),
+            "spent": _float(self.spent),
+            "remaining": _float(self.remaining),
+            "expires": self.expires or None,
+            "answered": self.answered,
+            "charged_not_answered": self.unanswered,
+            "refused": dict(self.refused),
+            "first": self.first or None,
+            "last": self.last or None,
         }
 
 
@@ -167,27 +175,48 @@ class Audit:
     @property
     def changes(self) -> list[Line]:
         """Grants, extensions, terms, tokens, revocations and changes of the policy."""
-        return [line for line in self.lines if line.kind in ("created", "policy", "grant", "extend", "terms", "token", "revoke")]
+        return [
+            line
+            for line in self.lines
+            if line.kind in ("created", "policy", "grant", "extend", "terms", "token", "revoke")
+        ]
 
     @property
     def requests(self) -> list[Line]:
         """Charges, refusals and exact releases among several parties."""
-        return [line for line in self.lines if line.kind in ("charge", "refusal") or (line.kind == "secure" and not line.analyst)]
+        return [
+            line
+            for line in self.lines
+            if line.kind in ("charge", "refusal") or (line.kind == "secure" and not line.analyst)
+        ]
 
     def of(self, analyst: str) -> Audit:
         """The same audit, narrowed to one analyst. ``QueryError`` where the log does not know the name."""
         if analyst not in self.accounts:
             names = [name for name in self.accounts if name]
-            raise QueryError(f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {', '.join(names[:12]) or 'none'}.")
+            raise QueryError(
+                f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {', '.join(names[:12]) or 'none'}."
+            )
         lines = [line for line in self.lines if line.analyst == analyst]
-        return Audit(self.dataset, self.events, self.head, self.cap, self.joint, {analyst: self.accounts[analyst]}, lines, only=analyst)
+        return Audit(
+            self.dataset,
+            self.events,
+            self.head,
+            self.cap,
+            self.joint,
+            {analyst: self.accounts[analyst]},
+            lines,
+            only=analyst,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         return {
             "dataset": self.dataset,
             "chain": {"verified": True, "events": self.events, "head": self.head},
-            "cap": _float(self.cap), "spent": _float(self.joint), "remaining": _float(max(0, self.cap - self.joint)),
+            "cap": _float(self.cap),
+            "spent": _float(self.joint),
+            "remaining": _float(max(0, self.cap - self.joint)),
             "analysts": [account.to_dict() for account in self.accounts.values()],
             "exhaustion": [line.to_dict() for line in self.exhaustion],
             "changes": [line.to_dict() for line in self.changes],
@@ -205,7 +234,9 @@ class Audit:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(names)
         for line in self.lines:
-            writer.writerow([_cell(name, value) for name, value in zip(names, (getattr(line, name) for name in names), strict=True)])
+            writer.writerow(
+                [_cell(name, value) for name, value in zip(names, (getattr(line, name) for name in names), strict=True)]
+            )
         return out.getvalue()
 
     def to_html(self) -> str:
@@ -216,19 +247,56 @@ class Audit:
         """Tables for a terminal."""
         from rich.text import Text
 
-        console.print(Text.assemble(
-            ("Audit of ", "bold"), (printable(self.dataset), "bold"), (f" for {printable(self.only)}" if self.only else ""),
-            f"\nall analysts together: {show(self.joint)} of {show(self.cap)} spent, {show(max(0, self.cap - self.joint))} remains under the cap",
-            "\nchain: ", ("verified", "green"), f", {self.events:,} events, last {self.head[:16]}",
-        ))
+        console.print(
+            Text.assemble(
+                ("Audit of ", "bold"),
+                (printable(self.dataset), "bold"),
+                (f" for {printable(self.only)}" if self.only else ""),
+                f"\nall analysts together: {show(self.joint)} of {show(self.cap)} spent, {show(max(0, self.cap - self.joint))} remains under the cap",
+                "\nchain: ",
+                ("verified", "green"),
+                f", {self.events:,} events, last {self.head[:16]}",
+            )
+        )
         people = [
-            [one.analyst, one.state, show(one.limit), show(one.spent), show(one.remaining), bar(one.spent, one.limit), f"{one.answered:,}",
-             f"{one.refused.total():,}", f"{one.unanswered:,}", when(one.first), when(one.last)] for one in self.accounts.values()
+            [
+                one.analyst,
+                one.state,
+                show(one.limit),
+                show(one.spent),
+                show(one.remaining),
+                bar(one.spent, one.limit),
+                f"{one.answered:,}",
+                f"{one.refused.total():,}",
+                f"{one.unanswered:,}",
+                when(one.first),
+                when(one.last),
+            ]
+            for one in self.accounts.values()
         ]
-        heads = ["analyst", "state", "limit >", "spent >", "remaining >", "used", "answered >", "refused >", "unanswered >", "first", "last"]
+        heads = [
+            "analyst",
+            "state",
+            "limit >",
+            "spent >",
+            "remaining >",
+            "used",
+            "answered >",
+            "refused >",
+            "unanswered >",
+            "first",
+            "last",
+        ]
         print_table(console, heads, people, "Analysts")
         gone = [
-            [when(one.at), one.analyst, show(one.asked or 0), show(one.remaining or 0), "own limit" if one.scope == "analyst" else "cap", one.about]
+            [
+                when(one.at),
+                one.analyst,
+                show(one.asked or 0),
+                show(one.remaining or 0),
+                "own limit" if one.scope == "analyst" else "cap",
+                one.about,
+            ]
             for one in self.exhaustion
         ]
         heads = ["when", "analyst", "asked >", "remaining >", "refused by", "question"]
@@ -236,7 +304,8 @@ class Audit:
         changes = [[when(one.at), one.kind, one.analyst, one.about] for one in self.changes]
         print_table(console, ["when", "event", "analyst", "what"], changes, "Grants and policy", most=RECENT)
         spending = [
-            [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome] for one in self.requests
+            [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome]
+            for one in self.requests
         ]
         heads = ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"]
         print_table(console, heads, spending, "Spending over time", most=RECENT)
@@ -322,7 +391,9 @@ def _declared(found: Audit, event: Event) -> str:
     return f"{cap}, schema {event.body['digest'][:8]}"
 
 
-def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tuple[str, str], int], place: int) -> dict[str, Any]:
+def _applied(
+    account: Account, event: Event, joint: Costs, open_charges: dict[tuple[str, str], int], place: int
+) -> dict[str, Any]:
     """Applies an event to its analyst's account; what its line says."""
     body = event.body
     if event.kind in ("grant", "extend"):
@@ -341,10 +412,18 @@ def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tu
         demand = load_demand(body["demand"])
         open_charges[account.analyst, event.request] = place
         joint.charge(demand, body["epsilon"])
-        return {"epsilon": body["epsilon"], "cost": account.costs.charge(demand, body["epsilon"]), "outcome": "charged, not answered"}
+        return {
+            "epsilon": body["epsilon"],
+            "cost": account.costs.charge(demand, body["epsilon"]),
+            "outcome": "charged, not answered",
+        }
     if event.kind == "refusal":
         account.refused[body["reason"]] += 1
-        scope = {"asked": body["asked"], "remaining": body["remaining"], "scope": body["scope"]} if body["reason"] == "budget" else {}
+        scope = (
+            {"asked": body["asked"], "remaining": body["remaining"], "scope": body["scope"]}
+            if body["reason"] == "budget"
+            else {}
+        )
         return {"outcome": f"refused ({body['reason']})"} | scope
     if event.kind in ("answer", "secure") and (account.analyst, event.request) in open_charges:
         account.answered += 1
@@ -354,7 +433,13 @@ def _applied(account: Account, event: Event, joint: Costs, open_charges: dict[tu
 def _granted(account: Account, kind: str, body: dict[str, Any]) -> dict[str, Any]:
     until, what = body["expires"] or "", []
     if kind == "grant":
-        account.limit, account.expires, account.granted, account.revoked, account.terms = body["limit"], until, True, False, Terms.of(body)
+        account.limit, account.expires, account.granted, account.revoked, account.terms = (
+            body["limit"],
+            until,
+            True,
+            False,
+            Terms.of(body),
+        )
         what += [f"epsilon {show(account.limit)}"] + ([str(account.terms)] if account.terms != FREE else [])
     else:
         account.limit, account.expires = account.limit + body["more"], until or account.expires
@@ -378,7 +463,9 @@ def bar(spent: int, limit: int, width: int = 10) -> str:
     return "━" * used + "─" * (width - used)
 
 
-def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, most: int | None = None) -> None:
+def print_table(
+    console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, most: int | None = None
+) -> None:
     """A table of plain texts, or nothing where it has no rows; ``>`` after a head means numbers, on the right.
 
     Names are never read as markup, and control characters show as escapes.
@@ -390,9 +477,15 @@ def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[
     if not rows:
         return
     hidden = 0 if most is None else max(0, len(rows) - most)
-    table = Table(title=Text(title, style="bold") if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=Text(title, style="bold") if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for head in heads:
-        table.add_column(Text(printable(head.removesuffix(" >"))), justify="right" if head.endswith(" >") else "left", overflow="fold")
+        table.add_column(
+            Text(printable(head.removesuffix(" >"))),
+            justify="right" if head.endswith(" >") else "left",
+            overflow="fold",
+        )
     for row in rows[hidden:]:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)

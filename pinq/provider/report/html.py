@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit as one HTML page: a picture, the tables behind it, no script, nothing from elsewhere. The provider's page shows the same pieces.
 
-Names and questions in the log come from strangers: every text goes through ``_text``, and a content security policy
-stands behind that.
+Names and questions in the log come from strangers: every text goes through ``_text``, and a content
+security policy stands behind that.
 """
 
 from __future__ import annotations
@@ -19,10 +19,50 @@ from pinq.public.epsilon import NANO, show
 if TYPE_CHECKING:
     from pinq.provider.report.audit import Account, Audit, Line
 
-__all__ = ["STYLE", "bar", "cards", "changes", "chart_of_all", "charts_of_each", "exhaustion", "page", "printable", "refusals", "requests", "table"]
+__all__ = [
+    "STYLE",
+    "bar",
+    "cards",
+    "changes",
+    "chart_of_all",
+    "charts_of_each",
+    "exhaustion",
+    "page",
+    "printable",
+    "refusals",
+    "requests",
+    "table",
+]
 
 MAX_CHARTS, MAX_ROWS, MAX_LINES, MAX_MARKS = 24, 500, 6, 200
-_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+_STEPS = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    43200,
+)
 _DAY = 86400
 
 
@@ -65,7 +105,14 @@ def page(audit: Audit) -> str:
     whose = f" for {_text(audit.only)}" if audit.only else ""
     title = f"Audit of {_text(audit.dataset)}{whose}"
     body = [
-        f"<h1>{title}</h1>", cards(audit), _charts(audit), _analysts(audit), exhaustion(audit), refusals(audit), changes(audit), requests(audit),
+        f"<h1>{title}</h1>",
+        cards(audit),
+        _charts(audit),
+        _analysts(audit),
+        exhaustion(audit),
+        refusals(audit),
+        changes(audit),
+        requests(audit),
         "<footer>Replayed from the log alone. Losses are epsilons in the policy's terms; times are UTC. "
         "<code>pinq audit --csv</code> has every event.</footer>",
     ]
@@ -88,7 +135,11 @@ def cards(audit: Audit) -> str:
         (f"{sum(one.refused.total() for one in audit.accounts.values()):,}", "requests refused"),
         ("verified", f"chain of {audit.events:,} events, last {audit.head[:12]}"),
     ]
-    return "<div class='cards'>" + "".join(f"<div class='card'><b>{number}</b><span>{what}</span></div>" for number, what in facts) + "</div>"
+    return (
+        "<div class='cards'>"
+        + "".join(f"<div class='card'><b>{number}</b><span>{what}</span></div>" for number, what in facts)
+        + "</div>"
+    )
 
 
 def bar(spent: int, limit: int) -> str:
@@ -107,17 +158,51 @@ def _analysts(audit: Audit) -> str:
         state = f"<span class='state {one.state.replace(' ', '-')}'>{one.state}</span>"
         refusals = ", ".join(f"{count:,} {_text(reason)}" for reason, count in one.refused.items()) or "0"
         asked = [_when(at).replace(" ", "<br>") for at in (one.first, one.last)]
-        numbers = [show(one.limit), show(one.spent), show(one.remaining), used, f"{one.answered:,}", refusals, f"{one.unanswered:,}"]
+        numbers = [
+            show(one.limit),
+            show(one.spent),
+            show(one.remaining),
+            used,
+            f"{one.answered:,}",
+            refusals,
+            f"{one.unanswered:,}",
+        ]
         return [_text(one.analyst), state, *numbers, _when(one.expires) or "never", *asked]
-    heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "answered>", "refused>", "unanswered>", "expires", "first", "last"]
+
+    heads = [
+        "analyst~",
+        "state",
+        "limit>",
+        "spent>",
+        "remaining>",
+        "used",
+        "answered>",
+        "refused>",
+        "unanswered>",
+        "expires",
+        "first",
+        "last",
+    ]
     note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
-    return table("Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note)
+    return table(
+        "Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note
+    )
 
 
 def exhaustion(audit: Audit, last: int | None = None) -> str:
     """Who asked for more than what remained: oldest first, or only the last, newest first."""
     lines, note = _latest(audit.exhaustion, last)
-    rows = [[_when(one.at), _text(one.analyst), show(one.asked or 0), show(one.remaining or 0), _whose(one), _text(one.about)] for one in lines]
+    rows = [
+        [
+            _when(one.at),
+            _text(one.analyst),
+            show(one.asked or 0),
+            show(one.remaining or 0),
+            _whose(one),
+            _text(one.about),
+        ]
+        for one in lines
+    ]
     heads = ["when", "analyst~", "asked>", "remaining>", "of which budget", "question~"]
     return table("Exhaustion", heads, rows, "Nobody asked for more than what remained.", note)
 
@@ -139,9 +224,22 @@ def changes(audit: Audit, last: int | None = None) -> str:
 def requests(audit: Audit, last: int | None = None) -> str:
     """Charges and refusals, in the same order."""
     lines, note = _latest(audit.requests, last)
-    rows = [[_when(one.at), _text(one.analyst), _text(one.about), _amount(one.cost), _amount(one.spent), show(one.joint), _text(one.outcome)] for one in lines]
+    rows = [
+        [
+            _when(one.at),
+            _text(one.analyst),
+            _text(one.about),
+            _amount(one.cost),
+            _amount(one.spent),
+            show(one.joint),
+            _text(one.outcome),
+        ]
+        for one in lines
+    ]
     heads = ["when", "analyst~", "question~", "cost>", "spent>", "all together>", "outcome"]
-    return table("Spending over time" if last is None else "The last requests", heads, rows, "Nothing was asked yet.", note)
+    return table(
+        "Spending over time" if last is None else "The last requests", heads, rows, "Nothing was asked yet.", note
+    )
 
 
 def _latest(lines: list[Line], last: int | None) -> tuple[list[Line], str]:
@@ -159,10 +257,14 @@ def table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str,
     kinds = [{">": " class='n'", "~": " class='w'"}.get(head[-1], "") for head in heads]
     top = "".join(f"<th scope='col'{kind}>{head.rstrip('>~')}</th>" for head, kind in zip(heads, kinds, strict=True))
     names = [f" data-label='{head.rstrip('>~')}'" for head in heads]
-    lines = "\n".join(f"<tr>{''.join(f'<td{name}{kind}>{cell}</td>' for name, cell, kind in zip(names, row, kinds, strict=True))}</tr>" for row in rows[hidden:])
+    lines = "\n".join(
+        f"<tr>{''.join(f'<td{name}{kind}>{cell}</td>' for name, cell, kind in zip(names, row, kinds, strict=True))}</tr>"
+        for row in rows[hidden:]
+    )
     note = f"The last {MAX_ROWS:,} of {len(rows):,}." if hidden else note
     note = f"<p>{note}</p>" if note else ""
-    # What is wider than the screen scrolls in a box of its own; the keyboard must reach the box to scroll it.
+    # What is wider than the screen scrolls in a box of its own; the keyboard must reach the box to
+    # scroll it.
     return (
         f"<section><h2 id='{key}'>{title}</h2>{note}<div class='wide' role='group' tabindex='0' aria-labelledby='{key}'><table><caption class='unseen'>{title}</caption>"
         f"<thead><tr>{top}</tr></thead><tbody>\n{lines}\n</tbody></table></div></section>"
@@ -182,28 +284,43 @@ def chart_of_all(audit: Audit) -> str:
     """All analysts under the cap; empty before the first request."""
     if not audit.requests:
         return ""
-    granted = [(place, name, own) for place, (name, own) in enumerate(_by_analyst(audit).items()) if audit.accounts[name].granted]
+    granted = [
+        (place, name, own)
+        for place, (name, own) in enumerate(_by_analyst(audit).items())
+        if audit.accounts[name].granted
+    ]
     lines = [_Series(name, _stepped(own, "spent"), f"s{place % MAX_LINES}") for place, name, own in granted]
     together = _Series("all together", _stepped(audit.lines, "joint"), "joint")
     cap = _Series("cap", _stepped(audit.lines, "cap"), "limit")
     refused = [line for line in audit.exhaustion if line.scope == "cap"]
     shown = lines if 1 < len(lines) <= MAX_LINES else []
     about = f"{show(audit.joint)} of {show(audit.cap)} spent by {len(lines)} {'analyst' if len(lines) == 1 else 'analysts'}."
-    return _figure("chart-all", "All analysts together, against the cap", about, [*shown, together, cap], refused, "joint")
+    return _figure(
+        "chart-all", "All analysts together, against the cap", about, [*shown, together, cap], refused, "joint"
+    )
 
 
 def charts_of_each(audit: Audit) -> str:
     """Each analyst who asked, against the own limit."""
     by_analyst = _by_analyst(audit)
-    drawn = [name for name, own in by_analyst.items() if audit.accounts[name].granted and any(one.kind in ("charge", "refusal") for one in own)]
+    drawn = [
+        name
+        for name, own in by_analyst.items()
+        if audit.accounts[name].granted and any(one.kind in ("charge", "refusal") for one in own)
+    ]
     charts = []
     for place, name in enumerate(drawn[:MAX_CHARTS]):
         own, account = by_analyst[name], audit.accounts[name]
         style = f"s{list(by_analyst).index(name) % MAX_LINES}"
-        series = [_Series("spent", _stepped(own, "spent"), f"{style} area"), _Series("limit", _stepped(own, "limit"), "limit")]
+        series = [
+            _Series("spent", _stepped(own, "spent"), f"{style} area"),
+            _Series("limit", _stepped(own, "limit"), "limit"),
+        ]
         about = f"{show(account.spent)} of {show(account.limit)} spent in {account.answered:,} answered queries, {account.refused.total():,} refused."
         refused = [one for one in own if one.asked is not None]
-        charts.append(_figure(f"chart-{place}", f"{_text(name)}, against the limit granted", about, series, refused, "spent"))
+        charts.append(
+            _figure(f"chart-{place}", f"{_text(name)}, against the limit granted", about, series, refused, "spent")
+        )
     if len(drawn) > MAX_CHARTS:
         charts.append(f"<p>Charts of the first {MAX_CHARTS} of {len(drawn):,} analysts; the tables have all.</p>")
     return "".join(charts)
@@ -233,14 +350,19 @@ def _stepped(lines: Sequence[Line], field: str) -> list[tuple[float, int]]:
 def _figure(key: str, title: str, about: str, series: list[_Series], refusals: list[Line], level: str) -> str:
     """A step chart; empty where nothing was spent. ``title`` and ``about`` are HTML already."""
     series = [one for one in series if one.points]
-    # A budget granted long before its first use would squeeze its use into the last pixels: time starts where spending does.
-    spending = [at for one in series if one.style != "limit" for at, value in one.points if value] + [_moment(one.at) for one in refusals]
+    # A budget granted long before its first use would squeeze its use into the last pixels: time
+    # starts where spending does.
+    spending = [at for one in series if one.style != "limit" for at, value in one.points if value] + [
+        _moment(one.at) for one in refusals
+    ]
     if not spending:
         return ""
     first, last = min(spending), max(at for one in series for at, _ in one.points)
     day = " to ".join(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last)))
     first, last = first - 0.04 * max(last - first, 0.01), last + 0.01 * max(last - first, 0.01)
-    key_line = f"<span class='key'>{day}. Dashed: the limit{'. ✕: refused for want of budget' if refusals else ''}.</span>"
+    key_line = (
+        f"<span class='key'>{day}. Dashed: the limit{'. ✕: refused for want of budget' if refusals else ''}.</span>"
+    )
     drawn = ""
     for frame in _FRAMES:
         name = f"{key}-{frame.name}"
@@ -269,7 +391,9 @@ def _drawing(frame: _Frame, series: list[_Series], refusals: list[Line], level: 
     for level_line in (step * i for i in range(math.floor(top / step) + 1)):
         at = f"{y(level_line):.1f}"
         grid += f"<line class='grid' x1='{frame.left}' x2='{right}' y1='{at}' y2='{at}'/>"
-        grid += f"<text x='{frame.left - 8}' y='{y(level_line) + 4:.1f}' text-anchor='end'>{show(round(level_line))}</text>"
+        grid += (
+            f"<text x='{frame.left - 8}' y='{y(level_line) + 4:.1f}' text-anchor='end'>{show(round(level_line))}</text>"
+        )
     for moment, text in _ticks(first, last, frame.ticks):
         at = f"{x(moment):.1f}"
         grid += f"<line class='tick' x1='{at}' x2='{at}' y1='{bottom}' y2='{bottom + 5}'/>"

@@ -5,8 +5,9 @@
 
     token ── limits ── a place in the token's lane: body ── a thread of the pool: authorise, work ── padding ── log, count ── response
 
-Padding keeps the place in the lane, so the token's next request does not begin, and is not dated, before the bucket ends.
-Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never runs on the event loop.
+Padding keeps the place in the lane, so the token's next request does not begin, and is not dated,
+before the bucket ends. Whatever goes wrong becomes an error of one shape. Blocking work (ledger,
+engine) never runs on the event loop.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Gate:
         self.metrics = Metrics(datasets, log)
         self._lanes, self._guesses = Lanes(settings), Guesses(settings)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
-        # A refusal must not tell one dataset from another, so all refused tokens wait for the longest bucket.
+        # A refusal must not tell one dataset from another, so all refused tokens wait for the
+        # longest bucket.
         self._longest = max(one.policy.padding_seconds for one in datasets.values())
 
     async def run(self, http: Request, asked: str, work: Work) -> Response:
@@ -97,7 +99,9 @@ class Gate:
         except Exception:
             _log.exception("a request failed")
             error = InternalError("Something unexpected went wrong in the server. Please tell the data provider.")
-        response = Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
+        response = (
+            Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
+        )
         await self._pad(visit)  # what did not come as far as a lane
         self._note(visit, response.status_code, None if error is None else error.code)
         return response
@@ -109,7 +113,9 @@ class Gate:
     async def _work(self, http: Request, visit: Visit, work: Work) -> str:
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
-            raise QueryError(f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides. Nothing was spent.")
+            raise QueryError(
+                f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides. Nothing was spent."
+            )
         token = _token(http)
         hashed = digest(token)
         self._guesses.check(visit.address, hashed)
@@ -125,7 +131,11 @@ class Gate:
             async with self._lanes.enter(hashed), self._padded(visit):
                 if _large(http):  # only who may ask may fill the memory
                     await self._in_pool(authorised)
-                body = b"" if http.method == "GET" else await read_body(http, self.settings.max_body, self.settings.body_seconds)
+                body = (
+                    b""
+                    if http.method == "GET"
+                    else await read_body(http, self.settings.max_body, self.settings.body_seconds)
+                )
                 return await self._in_pool(lambda: job(body))
         except NotAuthorised:
             self._guesses.wrong(visit.address, hashed)
@@ -166,7 +176,15 @@ class Gate:
         self.metrics.count(name or "-", visit.route, status, code)
         took = round(1000 * (time.monotonic() - visit.started), 1)
         self.log.write(
-            "request", route=visit.route, dataset=name or visit.asked[:64], analyst=analyst, address=visit.address, status=status, code=code, request=visit.request, ms=took
+            "request",
+            route=visit.route,
+            dataset=name or visit.asked[:64],
+            analyst=analyst,
+            address=visit.address,
+            status=status,
+            code=code,
+            request=visit.request,
+            ms=took,
         )
 
 
@@ -178,7 +196,9 @@ async def read_body(http: Request, most: int, seconds: float) -> bytes:
             async for chunk in http.stream():
                 size += len(chunk)
                 if size > most:
-                    raise QueryError(f"the request is larger than {most:,} bytes. Ask about fewer parts at a time. Nothing was spent.")
+                    raise QueryError(
+                        f"the request is larger than {most:,} bytes. Ask about fewer parts at a time. Nothing was spent."
+                    )
                 chunks.append(chunk)
     except TimeoutError:
         raise QueryError(f"the request did not arrive within {seconds:g} s. Nothing was spent.") from None
@@ -187,13 +207,19 @@ async def read_body(http: Request, most: int, seconds: float) -> bytes:
 
 def failure(error: PinqError, status: int | None = None) -> Response:
     """An error as a response. What a ledger's error says of files is the provider's."""
-    shown = LedgerError("The ledger cannot be used now. The data provider finds the reason in the server's log.") if isinstance(error, LedgerError) else error
+    shown = (
+        LedgerError("The ledger cannot be used now. The data provider finds the reason in the server's log.")
+        if isinstance(error, LedgerError)
+        else error
+    )
     headers = dict(_HEADERS)
     if isinstance(error, NotAuthorised):
         headers["WWW-Authenticate"] = "Bearer"
     if (wait := getattr(error, "retry_after", None)) is not None:
         headers["Retry-After"] = str(max(1, math.ceil(wait)))
-    return Response(Failure.of(shown).model_dump_json(exclude_none=True), status or status_of(error), headers, "application/json")
+    return Response(
+        Failure.of(shown).model_dump_json(exclude_none=True), status or status_of(error), headers, "application/json"
+    )
 
 
 def _token(http: Request) -> str:

@@ -31,7 +31,8 @@ class Settings:
         guesses_in_all: The same from all addresses together.
         max_body: Bytes of a request.
         body_seconds: How long a request may take to arrive.
-        header_seconds: How long its headers may take, from the connection's or the request's first byte.
+        header_seconds: How long its headers may take, from the connection's or the request's first
+            byte.
         connections: How many one address may hold open.
     """
 
@@ -69,9 +70,15 @@ class Lanes:
         """Waits for a place in the token's lane. ``TooManyRequests`` where its pace or its queue is exceeded."""
         lane, rate = self._lane(token), self._settings.rate
         if lane.allowance < 1:
-            raise TooManyRequests(f"this server takes {rate:g} requests a second from one token. Nothing was spent. Try again in a moment.", (1 - lane.allowance) / rate)
+            raise TooManyRequests(
+                f"this server takes {rate:g} requests a second from one token. Nothing was spent. Try again in a moment.",
+                (1 - lane.allowance) / rate,
+            )
         if lane.inside >= self._settings.lane + self._settings.queue:
-            raise TooManyRequests(f"{lane.inside} requests of this token wait already. Nothing was spent. Try again when they are answered.", 1.0)
+            raise TooManyRequests(
+                f"{lane.inside} requests of this token wait already. Nothing was spent. Try again when they are answered.",
+                1.0,
+            )
         lane.allowance -= 1
         lane.inside += 1
         try:
@@ -108,8 +115,12 @@ class Guesses:
     def check(self, address: str, hashed: str) -> None:
         """``TooManyRequests`` where too many were wrong this minute and this token was never right."""
         self._turn()
-        if hashed not in self._right and (self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all):
-            raise TooManyRequests("too many wrong tokens. Nothing was spent. Try again in a minute.", self._since + MINUTE - self.clock())
+        if hashed not in self._right and (
+            self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all
+        ):
+            raise TooManyRequests(
+                "too many wrong tokens. Nothing was spent. Try again in a minute.", self._since + MINUTE - self.clock()
+            )
 
     def right(self, hashed: str, dataset: str) -> None:
         """A token that opened a dataset; perhaps revoked since: it is looked at again each time. The last few thousand are remembered."""

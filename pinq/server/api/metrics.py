@@ -21,8 +21,18 @@ class Metrics:
 
     def __init__(self, datasets: Datasets, log: RequestLog) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter("pinq_requests", "Requests, by dataset (- before a token was accepted), route and status.", ["dataset", "route", "status"], registry=self.registry)
-        self._refusals = Counter("pinq_refusals", "Requests that were not answered, by the error's code.", ["dataset", "code"], registry=self.registry)
+        self._requests = Counter(
+            "pinq_requests",
+            "Requests, by dataset (- before a token was accepted), route and status.",
+            ["dataset", "route", "status"],
+            registry=self.registry,
+        )
+        self._refusals = Counter(
+            "pinq_refusals",
+            "Requests that were not answered, by the error's code.",
+            ["dataset", "code"],
+            registry=self.registry,
+        )
         self.registry.register(_State(datasets, log))
 
     def count(self, dataset: str, route: str, status: int, code: str | None) -> None:
@@ -48,10 +58,14 @@ class _State(Collector):
         self._datasets, self._log = datasets, log
 
     def collect(self) -> Iterable[Metric]:
-        lost = CounterMetricFamily("pinq_lost_log_lines", "Lines of the log of requests that could not be written.", value=self._log.lost)
+        lost = CounterMetricFamily(
+            "pinq_lost_log_lines", "Lines of the log of requests that could not be written.", value=self._log.lost
+        )
         spent = GaugeMetricFamily("pinq_spent_epsilon", "Spent by all analysts together.", labels=["dataset"])
         cap = GaugeMetricFamily("pinq_cap_epsilon", "The cap over all analysts.", labels=["dataset"])
-        grants = GaugeMetricFamily("pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"])
+        grants = GaugeMetricFamily(
+            "pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"]
+        )
         for name, dataset in self._datasets.items():
             joint, limit = dataset.ledger.joint()
             spent.add_metric([name], float(exact(joint)))

@@ -20,7 +20,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
         request = Request.model_json_schema(ref_template="#/components/schemas/{model}")
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(request.pop("$defs", {}) | {"Request": request})
-        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer", "description": "What `pinq grant` printed."}}
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer", "description": "What `pinq grant` printed."}
+        }
         for path, methods in document["paths"].items():
             for method in methods.values() if path.startswith("/v") else ():
                 method["security"] = [{"bearer": []}]

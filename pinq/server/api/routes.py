@@ -35,7 +35,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 _EXAMPLE = {"id": "5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e", "verb": "noisy_count", "epsilon": "0.1"}
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Request"}, "example": _EXAMPLE}}}}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Request"}, "example": _EXAMPLE}},
+    }
+}
 
 
 def router(gate: Gate) -> APIRouter:
@@ -53,7 +58,11 @@ def router(gate: Gate) -> APIRouter:
         return await gate.run(http, dataset, _budget)
 
     @routes.get("/{dataset}/history", response_model=History)
-    async def show_history(dataset: str, http: HTTPRequest, start: Annotated[int, Query(ge=0, description="How many lines to leave out.")] = 0) -> Response:
+    async def show_history(
+        dataset: str,
+        http: HTTPRequest,
+        start: Annotated[int, Query(ge=0, description="How many lines to leave out.")] = 0,
+    ) -> Response:
         """What was asked, what it cost, what came back: oldest first, a page at a time."""
         return await gate.run(http, dataset, lambda visit, _: _history(visit, start))
 
@@ -73,7 +82,9 @@ def router(gate: Gate) -> APIRouter:
 def _describe(visit: Visit, _: bytes) -> str:
     dataset, grant = visit.opened
     schema = dataset.curator.schema
-    told = Description(dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms))
+    told = Description(
+        dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
+    )
     return told.model_dump_json(by_alias=True)
 
 
@@ -85,7 +96,10 @@ def _budget(visit: Visit, _: bytes) -> str:
 def _history(visit: Visit, start: int) -> str:
     dataset, grant = visit.opened
     bucket = dataset.policy.padding_seconds
-    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in history(dataset.ledger, grant.analyst, start))
+    lines = (
+        line.model_copy(update={"at": coarse(line.at, bucket)})
+        for line in history(dataset.ledger, grant.analyst, start)
+    )
     return page(lines).model_dump_json(exclude_none=True)
 
 
@@ -119,7 +133,9 @@ def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
 def _request(visit: Visit, body: bytes, schema: str | None) -> Request:
     dataset, _ = visit.opened
     if schema is not None and schema != dataset.curator.schema.digest:
-        raise QueryError("the data provider changed the policy since this handle was opened; connect again. Nothing was spent.")
+        raise QueryError(
+            "the data provider changed the policy since this handle was opened; connect again. Nothing was spent."
+        )
     try:
         request = Request.from_json(body)
     except ValidationError as error:
@@ -132,6 +148,10 @@ def _malformed(error: ValidationError) -> QueryError:
     """A request that is none, with the first places that are wrong. Quotes the request alone."""
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
-        return QueryError(f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}. Nothing was spent.')
-    said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in problems[:3])
+        return QueryError(
+            f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}. Nothing was spent.'
+        )
+    said = "; ".join(
+        f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in problems[:3]
+    )
     return QueryError(f"the request is malformed: {said[:500]}. Nothing was spent.")

@@ -122,10 +122,20 @@ def _grant(of: Dataset, typed: Typed) -> Plan:
     typed.require_right()
     assert limit is not None
     summary = (
-        ("Analyst", analyst), ("Budget", f"epsilon {show(limit)}"), ("Expires", when(until.isoformat()) if until else "never"), ("Allowed", _allowed(terms)),
+        ("Analyst", analyst),
+        ("Budget", f"epsilon {show(limit)}"),
+        ("Expires", when(until.isoformat()) if until else "never"),
+        ("Allowed", _allowed(terms)),
     )
     question, done = f"Grant epsilon {show(limit)} to {analyst}?", f"{analyst} was granted epsilon {show(limit)}."
-    return Plan(analyst, question, summary, lambda: provider.grant(of.ledger, analyst, epsilon, expires, terms), done, provider.cap_warning(of.ledger, analyst, limit))
+    return Plan(
+        analyst,
+        question,
+        summary,
+        lambda: provider.grant(of.ledger, analyst, epsilon, expires, terms),
+        done,
+        provider.cap_warning(of.ledger, analyst, limit),
+    )
 
 
 def _extend(of: Dataset, typed: Typed) -> Plan:
@@ -137,17 +147,33 @@ def _extend(of: Dataset, typed: Typed) -> Plan:
     limit, before = grant.limit + more, when(grant.expires.isoformat()) if grant.expires else "never"
     summary = (
         ("Analyst", grant.analyst),
-        ("Budget", f"epsilon {show(grant.limit)} + {show(more)} = {show(limit)}" if more else f"epsilon {show(limit)}, unchanged"),
+        (
+            "Budget",
+            f"epsilon {show(grant.limit)} + {show(more)} = {show(limit)}"
+            if more
+            else f"epsilon {show(limit)}, unchanged",
+        ),
         ("Expires", f"{when(until.isoformat())} (was: {before})" if until else f"{before}, unchanged"),
     )
     question, done = f"Extend the grant of {grant.analyst}?", f"The grant of {grant.analyst} was extended."
-    return Plan(grant.analyst, question, summary, lambda: provider.extend(of.ledger, grant.analyst, epsilon, expires), done, provider.cap_warning(of.ledger, grant.analyst, limit))
+    return Plan(
+        grant.analyst,
+        question,
+        summary,
+        lambda: provider.extend(of.ledger, grant.analyst, epsilon, expires),
+        done,
+        provider.cap_warning(of.ledger, grant.analyst, limit),
+    )
 
 
 def _change_terms(of: Dataset, typed: Typed) -> Plan:
     grant, terms = holder(of, typed), _terms(of, typed)
     typed.require_right()
-    summary = (("Analyst", grant.analyst), ("Allowed until now", _allowed(grant.terms)), ("Allowed from now on", _allowed(terms)))
+    summary = (
+        ("Analyst", grant.analyst),
+        ("Allowed until now", _allowed(grant.terms)),
+        ("Allowed from now on", _allowed(terms)),
+    )
     question, done = f"Change what {grant.analyst} may ask?", f"What {grant.analyst} may ask was changed."
     return Plan(grant.analyst, question, summary, lambda: provider.set_terms(of.ledger, grant.analyst, terms), done)
 
@@ -156,7 +182,9 @@ def _reissue(of: Dataset, typed: Typed) -> Plan:
     grant = holder(of, typed)
     typed.require_right()
     question, done = f"Issue another token to {grant.analyst}?", f"{grant.analyst} has a new token."
-    return Plan(grant.analyst, question, (("Analyst", grant.analyst),), lambda: provider.reissue(of.ledger, grant.analyst), done)
+    return Plan(
+        grant.analyst, question, (("Analyst", grant.analyst),), lambda: provider.reissue(of.ledger, grant.analyst), done
+    )
 
 
 def _revoke(of: Dataset, typed: Typed) -> Plan:
@@ -167,13 +195,38 @@ def _revoke(of: Dataset, typed: Typed) -> Plan:
     return Plan(grant.analyst, question, summary, lambda: provider.revoke(of.ledger, grant.analyst), done)
 
 
-ACTS = {act.name: act for act in (
-    Act("grant", "Grant a new analyst", "Grant", _grant, note="The token that opens the grant is shown once, after you confirm."),
-    Act("extend", "Extend a grant", "Extend", _extend),
-    Act("terms", "Change what may be asked", "Change", _change_terms, note="Counts from the next query on."),
-    Act("token", "Issue another token", "Issue a new token", _reissue, asks=False, ends=True, note="The token used until now ends at once. The new one is shown once."),
-    Act("revoke", "Revoke a grant", "Revoke", _revoke, asks=False, ends=True, note="The analyst gets no further answer from this moment on. What was spent stays spent."),
-)}
+ACTS = {
+    act.name: act
+    for act in (
+        Act(
+            "grant",
+            "Grant a new analyst",
+            "Grant",
+            _grant,
+            note="The token that opens the grant is shown once, after you confirm.",
+        ),
+        Act("extend", "Extend a grant", "Extend", _extend),
+        Act("terms", "Change what may be asked", "Change", _change_terms, note="Counts from the next query on."),
+        Act(
+            "token",
+            "Issue another token",
+            "Issue a new token",
+            _reissue,
+            asks=False,
+            ends=True,
+            note="The token used until now ends at once. The new one is shown once.",
+        ),
+        Act(
+            "revoke",
+            "Revoke a grant",
+            "Revoke",
+            _revoke,
+            asks=False,
+            ends=True,
+            note="The analyst gets no further answer from this moment on. What was spent stays spent.",
+        ),
+    )
+}
 
 
 def _new_name(of: Dataset, analyst: str) -> None:
@@ -195,7 +248,9 @@ def holder(of: Dataset, typed: Typed) -> Grant:
 def _terms(of: Dataset, typed: Typed) -> Terms:
     """Everything ticked, or nothing typed, is no limit: also for what the policy may gain later."""
     columns, verbs = list(of.policy.columns), list(VERBS)
-    ticked = {name: {text for text in typed.all(name) if text.isascii() and text.isdigit()} for name in ("column", "verb")}
+    ticked = {
+        name: {text for text in typed.all(name) if text.isascii() and text.isdigit()} for name in ("column", "verb")
+    }
     some_columns = [name for place, name in enumerate(columns) if str(place) in ticked["column"]]
     some_verbs = [name for place, name in enumerate(verbs) if str(place) in ticked["verb"]]
     if not some_verbs:
@@ -207,14 +262,19 @@ def _terms(of: Dataset, typed: Typed) -> Terms:
     if "max_epsilon" in typed.problems or "per_minute" in typed.problems:
         return Terms()
     return provider.make_terms(
-        of.policy, max_epsilon_per_query=most, columns=None if some_columns == columns else some_columns, verbs=None if some_verbs == verbs else some_verbs,
+        of.policy,
+        max_epsilon_per_query=most,
+        columns=None if some_columns == columns else some_columns,
+        verbs=None if some_verbs == verbs else some_verbs,
         queries_per_minute=pace,
     )
 
 
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise QueryError(f"`queries_per_minute` is {text[:40]!r}; it must be a whole number from 1 to {provider.MAX_PER_MINUTE:,}.")
+        raise QueryError(
+            f"`queries_per_minute` is {text[:40]!r}; it must be a whole number from 1 to {provider.MAX_PER_MINUTE:,}."
+        )
     return int(text)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's own way in: one password, kept as a hash in a private file; sessions in this process's memory.
 
-A session is an opaque cookie of 256 random bits, of which only the digest is kept. It opens the provider's page and nothing else: the analyst's routes
-read bearer tokens, this one reads none.
+A session is an opaque cookie of 256 random bits, of which only the digest is kept. It opens the
+provider's page and nothing else: the analyst's routes read bearer tokens, this one reads none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class WrongPassword(PinqError):
     code = "wrong-password"
 
     def __init__(self) -> None:
-        super().__init__("That is not the password. `pinq password` sets another, which counts when the server starts again.")
+        super().__init__(
+            "That is not the password. `pinq password` sets another, which counts when the server starts again."
+        )
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Session:
     Attributes:
         csrf: Must come back with every form.
         notices: What is still to be said, by the number of the form that it answers.
-        done: Where each form that was sent led; a form sent twice leads there again and does nothing.
+        done: Where each form that was sent led; a form sent twice leads there again and does
+            nothing.
         lock: One act at a time.
     """
 
@@ -116,7 +119,9 @@ class Login:
             try:
                 self._guesses.check(address, "")
             except TooManyRequests as error:
-                raise TooManyRequests(f"Too many wrong passwords. Try again in {math.ceil(error.retry_after)} s.", error.retry_after) from None
+                raise TooManyRequests(
+                    f"Too many wrong passwords. Try again in {math.ceil(error.retry_after)} s.", error.retry_after
+                ) from None
             if not await asyncio.to_thread(_matches, password, self._hashed):
                 self._guesses.wrong(address, "")
                 raise WrongPassword()
@@ -208,4 +213,6 @@ def _parse(hashed: str) -> tuple[int, int, int, bytes, bytes]:
 
 
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
-    return hashlib.scrypt(password.encode("utf-8", "surrogatepass"), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=32)
+    return hashlib.scrypt(
+        password.encode("utf-8", "surrogatepass"), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=32
+    )

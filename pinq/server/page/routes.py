@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's page, ``/provider``: what was granted, spent and refused, and grants to make, change and end. No script, nothing from elsewhere.
 
-Every view and every act needs a session (``login.py``); an analyst's token opens none of it, and a session asks no question. Views are drawn from the log
-(``views.py``). An act (``acts.py``) is a form, a summary to confirm, and a page that says once what was done; a form that is sent twice acts once.
+Every view and every act needs a session (``login.py``); an analyst's token opens none of it, and a
+session asks no question. Views are drawn from the log (``views.py``). An act (``acts.py``) is a
+form, a summary to confirm, and a page that says once what was done; a form that is sent twice acts
+once.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class _Page:
 
     def safely(self, endpoint: Endpoint) -> Endpoint:
         """Whatever goes wrong becomes a page that says so; what is not ours, one fixed text."""
+
         async def safe(http: Request) -> Response:
             try:
                 return await endpoint(http)
@@ -86,25 +89,35 @@ class _Page:
                 _log.exception("the provider's page failed")
                 text = "The file that `PINQ_LOG` names has the details, where the server was started with one. Please report it."
                 return self._views.problem(None, "Something unexpected went wrong", text, 500)
+
         return safe
 
     def viewing(self, view: Callable[[Request, Session], Response]) -> Endpoint:
         """A view, for who has signed in."""
+
         async def endpoint(http: Request) -> Response:
             session = self._session(http)
             return _go(_SIGN_IN) if session is None else await run_in_threadpool(view, http, session)
+
         return self.safely(endpoint)
 
     def acting(self, act: Callable[[Request, Session, Typed], Response]) -> Endpoint:
         """What a form asks for, if this session was given the form."""
+
         async def endpoint(http: Request) -> Response:
             session = self._session(http)
             if session is None:
                 return _go(_SIGN_IN)
             typed = await _typed(http)
             if not hmac.compare_digest(typed.text("csrf").encode(), session.csrf.encode()):
-                return self._views.problem(session, "This form is not of this session", "Nothing was changed. Open the page again and repeat what you did.", 403)
+                return self._views.problem(
+                    session,
+                    "This form is not of this session",
+                    "Nothing was changed. Open the page again and repeat what you did.",
+                    403,
+                )
             return await run_in_threadpool(act, http, session, typed)
+
         return self.safely(endpoint)
 
     async def missing(self, http: Request, error: Exception) -> Response:
@@ -171,7 +184,11 @@ class _Page:
         typed = self._views.blank(of, act, http.query_params.get("analyst", ""))
         if act.name != "grant":
             holder(of, typed)
-        return self._views.form(session, of, act, typed) if act.asks else self._views.confirm(session, of, act, typed, act.plan(of, typed))
+        return (
+            self._views.form(session, of, act, typed)
+            if act.asks
+            else self._views.confirm(session, of, act, typed, act.plan(of, typed))
+        )
 
     def act(self, http: Request, session: Session, typed: Typed) -> Response:
         """What a form asks for: once it is right, to confirm it; once it is confirmed, to do it."""
@@ -192,7 +209,13 @@ class _Page:
     def _do(self, http: Request, of: Dataset, act: Act, typed: Typed, number: str) -> tuple[str, Notice]:
         plan = act.plan(of, typed)
         account = plan.do()
-        self._log.write("act", act=act.name, dataset=of.name, analyst=plan.analyst, address=http.client.host if http.client else None)
+        self._log.write(
+            "act",
+            act=act.name,
+            dataset=of.name,
+            analyst=plan.analyst,
+            address=http.client.host if http.client else None,
+        )
         place = f"{PATH}/datasets/{of.name}/analyst?name={quote(plan.analyst, safe='')}&done={quote(number, safe='')}"
         return place, Notice(plan.done, account.warnings, account.token)
 
@@ -226,6 +249,7 @@ async def _typed(http: Request) -> Typed:
 def _asset(text: str, kind: str) -> Endpoint:
     async def endpoint(_: Request) -> Response:
         return Response(text, headers=SAFE | {"Cache-Control": "public, max-age=86400"}, media_type=kind)
+
     return endpoint
 
 

@@ -61,8 +61,13 @@ def rows(count: int, seed: int = 1) -> pd.DataFrame:
     rate = np.round(draw.uniform(-1.5, 2.5, count), 2)
     return pd.DataFrame(
         {
-            "sex": draw.choice(["Female", "Male"], count), "job": job, "smoker": draw.random(count) < 0.3, "grade": grade, "age": age,
-            "rate": pd.Series(rate).where(draw.random(count) < 0.9), "income": np.where(rich, ">50K", "<=50K"),
+            "sex": draw.choice(["Female", "Male"], count),
+            "job": job,
+            "smoker": draw.random(count) < 0.3,
+            "grade": grade,
+            "age": age,
+            "rate": pd.Series(rate).where(draw.random(count) < 0.9),
+            "income": np.where(rich, ">50K", "<=50K"),
         }
     )
 
@@ -85,7 +90,11 @@ def ask(handle: Any) -> None:
     handle.exp_mech([Values("sex"), Values("job")], score=SquaredError("age"), epsilon=0.2)
     handle.exp_mech([Values("sex"), Values("job")], score=AbsoluteError("age"), epsilon=0.2)
     handle.exp_mech([AnyCut("age")], score=Balance(), epsilon=0.2)
-    handle.exp_mech([AnyCross((Values("sex"), Values("job"), Cuts("age", [20, 60])), 2)], score=MutualInformation("income"), epsilon=0.2)
+    handle.exp_mech(
+        [AnyCross((Values("sex"), Values("job"), Cuts("age", [20, 60])), 2)],
+        score=MutualInformation("income"),
+        epsilon=0.2,
+    )
     handle.exp_mech([], score=ClassCount("income"), epsilon=0.2)
     halves = handle.partition(Values("sex"))
     halves.exp_mech([[Values("job")], [AnyCut("age"), Values("grade")]], score=Gini("income"), epsilon=0.2)
@@ -98,7 +107,9 @@ def ask(handle: Any) -> None:
     handle.partition(Values("rate")).noisy_count(epsilon=0.1)
     handle.partition(Values("sex"), Cuts("age", [40]), Values("grade")).noisy_avg("age", epsilon=0.1)
     handle.partition(Values("job")).exp_mech([], score=ClassCount("income"), epsilon=0.2)
-    handle.partition(Values("grade")).exp_mech([AnyGrouping("job", seed=3), (Values("sex"), Values("smoker"))], score=MaxClass("income"), epsilon=0.2)
+    handle.partition(Values("grade")).exp_mech(
+        [AnyGrouping("job", seed=3), (Values("sex"), Values("smoker"))], score=MaxClass("income"), epsilon=0.2
+    )
     handle.partition(Shards(2))[[0]].noisy_sum("rate", epsilon=0.1)
     if count < 0:
         raise SystemExit("four hundred rows cannot be counted below zero at epsilon 0.1 but once in e^40 times")
@@ -126,7 +137,13 @@ def write_ledger(folder: Path) -> None:
     from pinq.ledger.grants import Terms
 
     ledger.grant("ana", 100 * 10**9)
-    ledger.grant("bob", 10**9, datetime(2100, 1, 1, tzinfo=UTC), terms=Terms(5 * 10**8, ("sex", "age"), ("noisy_count",), 1000), token="ab" * 32)
+    ledger.grant(
+        "bob",
+        10**9,
+        datetime(2100, 1, 1, tzinfo=UTC),
+        terms=Terms(5 * 10**8, ("sex", "age"), ("noisy_count",), 1000),
+        token="ab" * 32,
+    )
     ledger.grant("carl", 2 * 10**9)
     ledger.close()
     data = rows(400)
@@ -142,21 +159,42 @@ def write_ledger(folder: Path) -> None:
     ledger.verify()
     grants = {
         name: {
-            "limit": grant.limit, "spent": grant.spent, "remaining": grant.remaining, "revoked": grant.revoked, "token": grant.token,
-            "expires": grant.expires.isoformat() if grant.expires else None, "terms": grant.terms.to_body(),
+            "limit": grant.limit,
+            "spent": grant.spent,
+            "remaining": grant.remaining,
+            "revoked": grant.revoked,
+            "token": grant.token,
+            "expires": grant.expires.isoformat() if grant.expires else None,
+            "terms": grant.terms.to_body(),
         }
         for name, grant in ledger.grants().items()
     }
     events = list(ledger.events())
     spent, cap = ledger.joint()
-    balances = {"grants": grants, "joint": spent, "cap": cap, "events": len(events), "hash": events[-1].hash, "digest": policy.schema_.digest}
+    balances = {
+        "grants": grants,
+        "joint": spent,
+        "cap": cap,
+        "events": len(events),
+        "hash": events[-1].hash,
+        "digest": policy.schema_.digest,
+    }
     (HERE / "balances.json").write_text(json.dumps(balances, indent=1) + "\n")
     exchanges = []
     for analyst in ("ana", "bob"):
         for identity, payload in ledger.payloads(analyst).items():
             charge, _ = ledger.answer_of(analyst, identity)
             assert charge is not None
-            exchanges.append({"analyst": analyst, "id": identity, "request": ASKED[identity], "about": charge.body["about"], "question": charge.body["question"], "answer": payload})
+            exchanges.append(
+                {
+                    "analyst": analyst,
+                    "id": identity,
+                    "request": ASKED[identity],
+                    "about": charge.body["about"],
+                    "question": charge.body["question"],
+                    "answer": payload,
+                }
+            )
     (HERE / "exchanges.json").write_text(json.dumps(exchanges, indent=1, ensure_ascii=False) + "\n")
     url = ledger.url.removeprefix("sqlite:///")
     ledger.close()
@@ -200,7 +238,15 @@ def write_models(folder: Path) -> None:
         ledger.close()
         return pinq.open(policy, analyst="ana", data=rows(800, seed=seed))
 
-    for name in ("DiffPC45", "DiffPID3", "SuLQID3", "DPDecisionForest", "DPExtraTrees", "DiPriMeTreeClassifier", "DiPriMeForestClassifier"):
+    for name in (
+        "DiffPC45",
+        "DiffPID3",
+        "SuLQID3",
+        "DPDecisionForest",
+        "DPExtraTrees",
+        "DiPriMeTreeClassifier",
+        "DiPriMeForestClassifier",
+    ):
         keep(small(name), handle(name), "income", held_out)
     for name in ("DPExtraTreesRegressor", "DiPriMeTreeRegressor", "DiPriMeForestRegressor"):
         keep(small(name), handle(name), "age", held_out)
@@ -225,7 +271,9 @@ def keep(miner: Any, handle: Any, target: str, held_out: pd.DataFrame) -> None:
 
 def write_names() -> None:
     """Both packages' public names."""
-    (HERE / "names.json").write_text(json.dumps({"pinq": sorted(pinq.__all__), "miners": sorted(miners.__all__)}, indent=1) + "\n")
+    (HERE / "names.json").write_text(
+        json.dumps({"pinq": sorted(pinq.__all__), "miners": sorted(miners.__all__)}, indent=1) + "\n"
+    )
 
 
 def main() -> None:

@@ -80,7 +80,11 @@ def test_intervals_hold_what_they_claim(verb: str, in_memory: Callable[..., Any]
     """The exact answer lies in the interval at least as often as claimed; for an average whatever its noisy rows are."""
     handle = in_memory(10**6)
     parts = handle.shards(8)
-    exact = {"noisy_count": parts.noisy_count(epsilon=900), "noisy_sum": parts.noisy_sum("age", epsilon=9000), "noisy_avg": parts.noisy_avg("age", epsilon=9000)}[verb]
+    exact = {
+        "noisy_count": parts.noisy_count(epsilon=900),
+        "noisy_sum": parts.noisy_sum("age", epsilon=9000),
+        "noisy_avg": parts.noisy_avg("age", epsilon=9000),
+    }[verb]
     words = () if verb == "noisy_count" else ("age",)
     hits = 0
     for _ in range(DRAWS // 8):

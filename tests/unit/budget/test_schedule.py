@@ -14,7 +14,9 @@ from pinq.public.epsilon import NANO, exact
 from pinq.public.schema import Numeric, Schema
 
 WEIGHT = st.integers(1, 20)
-NODE = st.dictionaries(st.sampled_from(["size", "cut", "split", "tables"]), WEIGHT | st.tuples(WEIGHT, st.integers(1, 40)), min_size=1)
+NODE = st.dictionaries(
+    st.sampled_from(["size", "cut", "split", "tables"]), WEIGHT | st.tuples(WEIGHT, st.integers(1, 40)), min_size=1
+)
 LEAF = st.dictionaries(st.sampled_from(["size", "classes"]), WEIGHT, min_size=1)
 
 

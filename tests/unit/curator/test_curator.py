@@ -14,7 +14,23 @@ import pytest
 from handles import ledger_of
 from pydantic import ValidationError
 
-from pinq import AbsoluteError, AnyCut, AnyGrouping, Balance, ClassCount, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
+from pinq import (
+    AbsoluteError,
+    AnyCut,
+    AnyGrouping,
+    Balance,
+    ClassCount,
+    Cuts,
+    Gini,
+    Groups,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    QueryError,
+    Shards,
+    SquaredError,
+    Values,
+)
 from pinq.public.policy import Policy
 from pinq.public.queries import MAX_NODES, MAX_SPECS, Request, WireParts
 
@@ -28,9 +44,17 @@ def test_answers_are_right_where_noise_is_negligible(in_memory: Callable[..., An
     assert handle.noisy_sum("age", epsilon=SURE) == frame.age.sum()
     assert handle.noisy_avg("age", epsilon=SURE) == pytest.approx(frame.age.mean(), abs=1e-9)
     by_sex = handle.partition(Values("sex"))
-    assert by_sex.noisy_sum("age", epsilon=SURE).tolist() == [frame.age[frame.sex == sex].sum() for sex in ("Female", "Male")]
+    assert by_sex.noisy_sum("age", epsilon=SURE).tolist() == [
+        frame.age[frame.sex == sex].sum() for sex in ("Female", "Male")
+    ]
     table = handle.partition(Values("job"), Cuts("age", (30, 60))).noisy_count(epsilon=SURE)
-    want = [[((frame.job == job if job else frame.job.isna()) & (frame.age >= low) & (frame.age < high)).sum() for low, high in ((0, 30), (30, 60), (60, 100))] for job in ("clerk", "nurse", "smith", None)]
+    want = [
+        [
+            ((frame.job == job if job else frame.job.isna()) & (frame.age >= low) & (frame.age < high)).sum()
+            for low, high in ((0, 30), (30, 60), (60, 100))
+        ]
+        for job in ("clerk", "nurse", "smith", None)
+    ]
     assert table.tolist() == want
 
 
@@ -47,18 +71,35 @@ def test_answers_are_right_where_noise_is_negligible(in_memory: Callable[..., An
     ],
     ids=str,
 )
-def test_sums_of_any_grid(column: dict[str, Any], values: list[float], total: float, grid: float, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_any_grid(
+    column: dict[str, Any],
+    values: list[float],
+    total: float,
+    grid: float,
+    in_memory: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each cell stands for its only whole number or its middle, exactly, in the largest unit that fits all."""
     policy = Policy(dataset="grid", cap=1, max_rows=9, columns={"x": {"type": "numeric"} | column})
     monkeypatch.setattr("pinq.curator.monitor.laplace", lambda exact, *_: exact)
-    answer = in_memory(1, policy=policy, data=pd.DataFrame({"x": values}))._session.ask(Request(id="x", verb="noisy_sum", epsilon="1", column="x"))
+    answer = in_memory(1, policy=policy, data=pd.DataFrame({"x": values}))._session.ask(
+        Request(id="x", verb="noisy_sum", epsilon="1", column="x")
+    )
     assert answer.values == (pytest.approx(total, abs=1e-9),)
     assert answer.grid == grid
 
 
 def test_averages_stay_within_the_bounds(in_memory: Callable[..., Any]) -> None:
     """However much noise there is; an empty part answers too, and missing values do not count."""
-    policy = Policy(dataset="avg", cap=1, max_rows=9, columns={"x": {"type": "numeric", "lower": -3, "upper": 5, "integer": True, "nullable": True}, "s": {"type": "categorical", "values": ["f", "m"]}})
+    policy = Policy(
+        dataset="avg",
+        cap=1,
+        max_rows=9,
+        columns={
+            "x": {"type": "numeric", "lower": -3, "upper": 5, "integer": True, "nullable": True},
+            "s": {"type": "categorical", "values": ["f", "m"]},
+        },
+    )
     handle = in_memory(10**6, policy=policy, data=pd.DataFrame({"x": [5, 5, math.nan], "s": "f"}))
     assert handle.noisy_avg("x", epsilon=SURE) == 5
     answers = [handle.partition(Values("s")).noisy_avg("x", epsilon=0.01) for _ in range(200)]
@@ -71,10 +112,14 @@ def test_the_best_candidate_wins_where_noise_is_negligible(in_memory: Callable[.
     """Each score, families, mixed lists, and a list for each part."""
     rows = [(sex, job, age) for sex in "fm" for job in "abc" for age in range(0, 40, 3)]
     frame = pd.DataFrame(rows, columns=["sex", "job", "age"])
-    frame["income"] = np.where(frame.sex == "f", np.where(frame.age < 20, "low", "high"), np.where(frame.job == "b", "low", "high"))
+    frame["income"] = np.where(
+        frame.sex == "f", np.where(frame.age < 20, "low", "high"), np.where(frame.job == "b", "low", "high")
+    )
     columns = {
-        "sex": {"type": "categorical", "values": ["f", "m"]}, "job": {"type": "categorical", "values": ["a", "b", "c"]},
-        "age": {"type": "numeric", "lower": 0, "upper": 39, "integer": True}, "income": {"type": "categorical", "values": ["low", "high"]},
+        "sex": {"type": "categorical", "values": ["f", "m"]},
+        "job": {"type": "categorical", "values": ["a", "b", "c"]},
+        "age": {"type": "numeric", "lower": 0, "upper": 39, "integer": True},
+        "income": {"type": "categorical", "values": ["low", "high"]},
     }
     handle = in_memory(10**6, policy=Policy(dataset="best", cap=1, max_rows=200, columns=columns), data=frame)
     by_sex = handle.partition(Values("sex"))
@@ -83,12 +128,16 @@ def test_the_best_candidate_wins_where_noise_is_negligible(in_memory: Callable[.
         assert cut == Cuts("age", (20.0,)) or 19 <= cut.points[0] <= 21
         assert isinstance(group, (Groups, Values))
         assert group.column == "job"
-        assert by_sex.exp_mech([[Values("job"), AnyCut("age")], [Cuts("age", (20,)), Values("job")]], score=score, epsilon=SURE)[1] == Values("job")
+        assert by_sex.exp_mech(
+            [[Values("job"), AnyCut("age")], [Cuts("age", (20,)), Values("job")]], score=score, epsilon=SURE
+        )[1] == Values("job")
     assert handle.exp_mech(score=ClassCount("income"), epsilon=SURE) == frame.income.mode()[0]
     assert by_sex.exp_mech(score=ClassCount("sex"), epsilon=SURE) == ["f", "m"]
     median = handle.exp_mech([AnyCut("age")], score=Balance(), epsilon=SURE)
     assert abs((frame.age < median.points[0]).mean() - 0.5) < 0.05
-    squared = handle.exp_mech([Values("sex"), Values("job"), (Values("sex"), Values("income"))], score=SquaredError("age"), epsilon=SURE)
+    squared = handle.exp_mech(
+        [Values("sex"), Values("job"), (Values("sex"), Values("income"))], score=SquaredError("age"), epsilon=SURE
+    )
     assert squared.kind == "cross"
 
 
@@ -111,33 +160,63 @@ def test_a_member_of_each_candidate_is_chosen_on_demand(in_memory: Callable[...,
     assert abs(frame.job.isin(group.groups[0]).mean() - 0.5) < 0.35
     assert handle.budget.spent - before == SURE
     parts = handle.partition(Cuts("age", (1, 50)))
-    chosen = parts.exp_mech([[AnyCut("age"), AnyGrouping("job")], [AnyCut("age")], [AnyGrouping("job")]], score=Balance(), epsilon=10, each=True)
+    chosen = parts.exp_mech(
+        [[AnyCut("age"), AnyGrouping("job")], [AnyCut("age")], [AnyGrouping("job")]],
+        score=Balance(),
+        epsilon=10,
+        each=True,
+    )
     assert [[one and one.column for one in some] for some in chosen] == [[None, "job"], ["age", None], ["job", None]]
     assert len(handle.history()) == 2
     assert "exp_mech from each by balance" in handle.history().asked[0]
-    alone, shared = (handle.preview("exp_mech", [AnyCut("age"), AnyGrouping("job")], score=Balance(), epsilon=1, each=each).error for each in (False, True))
+    alone, shared = (
+        handle.preview("exp_mech", [AnyCut("age"), AnyGrouping("job")], score=Balance(), epsilon=1, each=each).error
+        for each in (False, True)
+    )
     assert alone != shared
     with pytest.raises(QueryError, match=r"makes 2,400,000 choices; at most 1,048,576"):
-        handle.partition(Shards(40_000)).exp_mech([AnyGrouping("job", seed=seed) for seed in range(60)], score=Balance(), epsilon=1, each=True)
+        handle.partition(Shards(40_000)).exp_mech(
+            [AnyGrouping("job", seed=seed) for seed in range(60)], score=Balance(), epsilon=1, each=True
+        )
     with pytest.raises(QueryError, match="nothing to choose from each"):
         handle.exp_mech(score=ClassCount("income"), epsilon=1, each=True)
 
 
-@pytest.mark.parametrize("score", [Gini("income"), Balance(), SquaredError("age"), AbsoluteError("age")], ids=lambda score: score.kind)
-def test_many_splits_of_a_column_share_a_table(score: Any, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "score", [Gini("income"), Balance(), SquaredError("age"), AbsoluteError("age")], ids=lambda score: score.kind
+)
+def test_many_splits_of_a_column_share_a_table(
+    score: Any, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A level of a forest offers each node other cuts; the choice is the same as from a table for each, on coarse columns and on fine ones."""
     columns = {
-        "coarse": {"type": "numeric", "lower": 0, "upper": 99, "integer": True, "nullable": True}, "fine": {"type": "numeric", "lower": 0, "upper": 1}, "age": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
-        "job": {"type": "categorical", "values": list("abcdef")}, "side": {"type": "categorical", "values": ["l", "r"]}, "income": {"type": "categorical", "values": ["low", "high"]},
+        "coarse": {"type": "numeric", "lower": 0, "upper": 99, "integer": True, "nullable": True},
+        "fine": {"type": "numeric", "lower": 0, "upper": 1},
+        "age": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
+        "job": {"type": "categorical", "values": list("abcdef")},
+        "side": {"type": "categorical", "values": ["l", "r"]},
+        "income": {"type": "categorical", "values": ["low", "high"]},
     }
     random = np.random.default_rng(3)
-    rows = pd.DataFrame({"coarse": random.integers(0, 100, 400).astype(float), "fine": random.random(400), "job": random.choice(list("abcdef"), 400), "side": random.choice(["l", "r"], 400)})
+    rows = pd.DataFrame(
+        {
+            "coarse": random.integers(0, 100, 400).astype(float),
+            "fine": random.random(400),
+            "job": random.choice(list("abcdef"), 400),
+            "side": random.choice(["l", "r"], 400),
+        }
+    )
     rows["age"], rows["income"] = (10 * rows.fine).astype(int), np.where(rows.fine > 0.4, "high", "low")
     rows.loc[:30, "coarse"] = np.nan
     handle = in_memory(10**6, policy=Policy(dataset="shared", cap=10**6, max_rows=500, columns=columns), data=rows)
     parts = handle.partition(Values("side"))
     lists = [
-        [*(Cuts("coarse", (cut,)) for cut in range(first, 100, 9)), *(Cuts("fine", (cut / 10,)) for cut in range(1, 10)), Groups("job", (("a",), ("b", "c", "d"))), Groups("job", (("a", "b"), ("c",)))]
+        [
+            *(Cuts("coarse", (cut,)) for cut in range(first, 100, 9)),
+            *(Cuts("fine", (cut / 10,)) for cut in range(1, 10)),
+            Groups("job", (("a",), ("b", "c", "d"))),
+            Groups("job", (("a", "b"), ("c",))),
+        ]
         for first in (1, 5)
     ]
     chosen = parts.exp_mech(lists, score=score, epsilon=SURE)
@@ -151,7 +230,10 @@ def test_previews_are_free_and_right(in_memory: Callable[..., Any]) -> None:
     before = ledger_of(handle).verify()
     preview = handle.preview("noisy_count", epsilon=0.25)
     assert (preview.cost, preview.remaining, preview.scale) == (Fraction(1, 4), Fraction(3, 4), 4.0)
-    assert repr(preview) == "Preview: costs epsilon 0.25 (0.75 would remain); each count is within ±12 of the truth in 95 % of cases"
+    assert (
+        repr(preview)
+        == "Preview: costs epsilon 0.25 (0.75 would remain); each count is within ±12 of the truth in 95 % of cases"
+    )
     assert "refused: 0.5 more than remains" in repr(handle.preview("noisy_sum", "age", epsilon=1.5))
     women, men = handle.partition(Values("sex"))
     women.noisy_count(epsilon=0.25)
@@ -166,7 +248,9 @@ def test_intervals_that_previews_promise_hold(in_memory: Callable[..., Any]) -> 
     """95 % of counts lie in the stated interval: of 2,000, at least 93 % and not all."""
     handle = in_memory(10**6)
     parts = handle.partition(Shards(50_000, key=5))[list(range(2000))]
-    answers = parts.noisy_count(epsilon=0.1) - handle.partition(Shards(50_000, key=5))[list(range(2000))].noisy_count(epsilon=SURE)
+    answers = parts.noisy_count(epsilon=0.1) - handle.partition(Shards(50_000, key=5))[list(range(2000))].noisy_count(
+        epsilon=SURE
+    )
     within = int(repr(parts.preview("noisy_count", epsilon=0.1)).split("±")[1].split(" ")[0])
     assert 0.93 < np.mean(np.abs(answers) <= within) < 0.98
 
@@ -180,8 +264,18 @@ FORGED: dict[str, dict[str, Any]] = {
     "a shape that does not fit": {"specs": (Values("sex"),), "nodes": (), "asked": ((0, 0),), "shape": (3,)},
     "a negative shape": {"specs": (Values("sex"),), "nodes": (), "asked": ((0, 0),), "shape": (-1, -2)},
     "the whole table twice": {"specs": (), "nodes": (), "asked": ((0, -1), (0, -1)), "shape": (2,)},
-    "overlapping splits": {"specs": (Values("sex"), Values("job")), "nodes": (), "asked": ((0, 0), (0, 1)), "shape": (6,)},
-    "a part and all parts": {"specs": (Values("sex"),), "nodes": ((0, 0, 0),), "asked": ((1, -1), (0, 0)), "shape": (3,)},
+    "overlapping splits": {
+        "specs": (Values("sex"), Values("job")),
+        "nodes": (),
+        "asked": ((0, 0), (0, 1)),
+        "shape": (6,),
+    },
+    "a part and all parts": {
+        "specs": (Values("sex"),),
+        "nodes": ((0, 0, 0),),
+        "asked": ((1, -1), (0, 0)),
+        "shape": (3,),
+    },
     "an unknown column": {"specs": (Values("salary"),), "nodes": (), "asked": ((0, 0),), "shape": (2,)},
     "too deep": {"specs": (Values("sex"),), "nodes": tuple((i, 0, 0) for i in range(65)), "asked": ((65, -1),)},
     "no parts": {"specs": (), "nodes": (), "asked": (), "shape": (0,)},
@@ -200,7 +294,11 @@ def test_forged_parts_are_refused(case: str, in_memory: Callable[..., Any]) -> N
 @pytest.mark.parametrize(
     "fields",
     [
-        {"verb": "noisy_count", "which": (0,) * 2}, {"verb": "noisy_sum"}, {"verb": "noisy_sum", "column": "sex"}, {"verb": "exp_mech"}, {"verb": "exp_mech", "score": Gini("income")},
+        {"verb": "noisy_count", "which": (0,) * 2},
+        {"verb": "noisy_sum"},
+        {"verb": "noisy_sum", "column": "sex"},
+        {"verb": "exp_mech"},
+        {"verb": "exp_mech", "score": Gini("income")},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (1,)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (0, 0)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),), ()), "which": (0,)},
@@ -227,7 +325,12 @@ def test_tables_that_would_not_fit_in_memory_are_refused_first(in_memory: Callab
 
 def test_sums_that_could_overflow_are_refused_first(in_memory: Callable[..., Any]) -> None:
     """By the declared bounds, not by the rows."""
-    policy = Policy(dataset="big", cap=1, max_rows=2**33, columns={"x": {"type": "numeric", "lower": 10**12, "upper": 10**12 + 9, "integer": True}})
+    policy = Policy(
+        dataset="big",
+        cap=1,
+        max_rows=2**33,
+        columns={"x": {"type": "numeric", "lower": 10**12, "upper": 10**12 + 9, "integer": True}},
+    )
     handle = in_memory(1, policy=policy, data=pd.DataFrame({"x": [10**12]}))
     with pytest.raises(QueryError, match=r"sums of `x` could pass 2\^62"):
         handle.noisy_sum("x", epsilon=0.1)
@@ -241,10 +344,16 @@ def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch
     level = handle.partition(Shards(30_000, key=5)).partition(Values("sex"))
     text = Request(id="r", verb="noisy_count", epsilon="0.1", parts=WireParts.of(level._parts)).to_json()
     assert len(Request.from_json(text).parts.bind(handle.schema)) == 60_000
-    for field, one, most in (("nodes", (0, 0, 0), MAX_NODES), ("asked", (0, -1), MAX_NODES), ("specs", {"kind": "values", "column": "sex"}, MAX_SPECS)):
+    for field, one, most in (
+        ("nodes", (0, 0, 0), MAX_NODES),
+        ("asked", (0, -1), MAX_NODES),
+        ("specs", {"kind": "values", "column": "sex"}, MAX_SPECS),
+    ):
         Request.model_validate({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * most}})
         with pytest.raises(ValidationError, match="should have at most"):
-            Request.model_validate({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * (most + 1)}})
+            Request.model_validate(
+                {"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * (most + 1)}}
+            )
     monkeypatch.setattr("pinq.public.queries.MAX_NODES", 29_999)
     with pytest.raises(QueryError, match=r"names more than 29,999 parts one by one.*Nothing was spent"):
         level.noisy_count(epsilon=1)

@@ -9,7 +9,9 @@ import pytest
 from pinq import Balance, Cuts, EnoughRows, Parts, QueryError, Values, simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 
-SCHEMA = Schema(columns={"x": Numeric(lower=0, upper=99, integer=True), "sex": Categorical(values=("f", "m"))}, max_rows=5000)
+SCHEMA = Schema(
+    columns={"x": Numeric(lower=0, upper=99, integer=True), "sex": Categorical(values=("f", "m"))}, max_rows=5000
+)
 SURE = 1000
 ROWS = pd.DataFrame({"x": [5] * 300 + [60] * 20 + [99] * 700, "sex": ["f", "m"] * 510})
 
@@ -51,7 +53,9 @@ def test_a_tree_costs_what_its_first_part_costs():
     assert h.budget.spent == 2
     below[1].exp_mech(score=EnoughRows(10, above=1), epsilon=1)
     assert h.budget.spent == 2
-    Parts.union(*below).exp_mech(score=EnoughRows(10), epsilon=Fraction(1, 2))  # one tree, whose first split is by sex: all of its rows are charged
+    Parts.union(*below).exp_mech(
+        score=EnoughRows(10), epsilon=Fraction(1, 2)
+    )  # one tree, whose first split is by sex: all of its rows are charged
     assert h.budget.spent == Fraction(5, 2)
 
 

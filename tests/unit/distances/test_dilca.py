@@ -54,19 +54,28 @@ def oracle(frame, miner):
     """DILCA without privacy on the same values."""
     names = list(miner.splits_)
     bound = [bind(miner.splits_[name], SCHEMA) for name in names]
-    codes = [one.axes[0].parts_of(SCHEMA.columns[name].encode(frame[name])) for name, one in zip(names, bound, strict=True)]
+    codes = [
+        one.axes[0].parts_of(SCHEMA.columns[name].encode(frame[name])) for name, one in zip(names, bound, strict=True)
+    ]
     return names, Oracle(np.array(codes), [one.size for one in bound])
 
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(METHODS), st.integers(1, 7), st.integers(1, 999), st.integers(10**6, 10**10),
-    st.sampled_from(["add-remove", "substitute"]), st.sampled_from([1, 3]), st.data(),
+    st.sampled_from(METHODS),
+    st.integers(1, 7),
+    st.integers(1, 999),
+    st.integers(10**6, 10**10),
+    st.sampled_from(["add-remove", "substitute"]),
+    st.sampled_from([1, 3]),
+    st.data(),
 )
 def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, data):
     """To the nano-epsilon, for every method, both adjacencies, privacy units, and whatever is a target."""
     names = data.draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=2, max_size=6, unique=True))
-    target = data.draw(st.one_of(st.none(), st.sampled_from(names), st.lists(st.sampled_from(names), min_size=1, unique=True)))
+    target = data.draw(
+        st.one_of(st.none(), st.sampled_from(names), st.lists(st.sampled_from(names), min_size=1, unique=True))
+    )
     privacy_unit = "row" if unit == 1 else {"column": "person", "max_rows": unit}
     schema = Schema(**{**SCHEMA.model_dump(), "adjacency": adjacency, "privacy_unit": privacy_unit})
     h_ = simulate(schema, rows=60, epsilon=1000)
@@ -116,7 +125,9 @@ def test_a_part_of_a_table_can_be_learned_from():
     h = handle(3)
     miner = DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["F"])
     assert miner.cost_ == h.budget.spent == 1
-    assert DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["M"]).cost_ == 0  # the parts are disjoint
+    assert (
+        DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["M"]).cost_ == 0
+    )  # the parts are disjoint
 
 
 def test_a_table_of_two_serves_both():
@@ -230,7 +241,10 @@ def test_a_table_is_no_handle():
 def test_scikit_learn_manners():
     miner = DPDilca(epsilon=0.5, method="mean_su", attributes=["age", "sex"], cuts={"age": [30]})
     assert clone(miner).get_params() == miner.get_params()
-    assert " ".join(repr(miner).split()) == "DPDilca(attributes=['age', 'sex'], cuts={'age': [30]}, epsilon=0.5, method='mean_su')"
+    assert (
+        " ".join(repr(miner).split())
+        == "DPDilca(attributes=['age', 'sex'], cuts={'age': [30]}, epsilon=0.5, method='mean_su')"
+    )
     with pytest.raises(TypeError):
         DPDilca(0.5)
     with pytest.raises(ValueError, match="not fitted"):
@@ -250,14 +264,23 @@ def test_json_round_trip():
     pd.testing.assert_frame_equal(again.distances_["town"], miner.distances_["town"])
     frame = table(20)
     np.testing.assert_array_equal(again.pairwise(frame), miner.pairwise(frame))
-    for wrong in ("{}", "[", text.replace("pinq-DPDilca", "pinq-DiffPID3"), text.replace('"town": {"context"', '"towns": {"context"'), text.replace('"distances": [[', '"distances": [[0.5, ')):
+    for wrong in (
+        "{}",
+        "[",
+        text.replace("pinq-DPDilca", "pinq-DiffPID3"),
+        text.replace('"town": {"context"', '"towns": {"context"'),
+        text.replace('"distances": [[', '"distances": [[0.5, '),
+    ):
         with pytest.raises(QueryError):
             DPDilca.from_json(wrong)
 
 
 def test_the_plan_says_what_comes():
     plan = DPDilca(method="max_relevance", k=2, epsilon=1).plan(SCHEMA, ["town", "sex"])
-    assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [("exp_mech", 4, Fraction("0.3")), ("noisy_count", 4, Fraction("0.7"))]
+    assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [
+        ("exp_mech", 4, Fraction("0.3")),
+        ("noisy_count", 4, Fraction("0.7")),
+    ]
     assert "among 6 attributes" in plan.title
     plan = DPDilca(method="baseline", epsilon=1).plan(SCHEMA)
     assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [("noisy_count", 15, 1)]
@@ -308,7 +331,9 @@ def test_uncertainty_is_corrected_for_noise():
     assert np.mean(raw) > 0.02
     assert abs(np.mean(corrected)) < np.mean(raw) / 4
     assert symmetric_uncertainty(np.diag([5.0, 5, 5])) == pytest.approx(1)
-    assert symmetric_uncertainty(np.zeros((2, 2)), 3.0) == symmetric_uncertainty(np.array([[4.0, 0], [-4, 0]]), 1.0) == 0
+    assert (
+        symmetric_uncertainty(np.zeros((2, 2)), 3.0) == symmetric_uncertainty(np.array([[4.0, 0], [-4, 0]]), 1.0) == 0
+    )
 
 
 def test_contexts_from_uncertainties():

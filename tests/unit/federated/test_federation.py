@@ -96,9 +96,15 @@ def test_it_joins_schemas_that_agree() -> None:
         (changed(more=COLUMNS["job"]), "'north' has no column `more`"),
         (changed(age=Numeric(lower=0, upper=90, integer=True)), "`age`: upper is 99 at 'north', 90 at 'south'"),
         (changed(age=COLUMNS["job"]), "`age`: numeric at 'north', categorical at 'south'"),
-        (changed(job=Categorical(values=("a", "b", "d"))), "`job`: only 'north' declares 'c'; `job`: only 'south' declares 'd'"),
+        (
+            changed(job=Categorical(values=("a", "b", "d"))),
+            "`job`: only 'north' declares 'c'; `job`: only 'south' declares 'd'",
+        ),
         (changed(job=Categorical(values=("b", "a", "c"))), "in another order"),
-        (changed(job=Categorical(values=("a", "b", "c"), nullable=True)), "`job`: nullable is False at 'north', True at 'south'"),
+        (
+            changed(job=Categorical(values=("a", "b", "c"), nullable=True)),
+            "`job`: nullable is False at 'north', True at 'south'",
+        ),
     ],
     ids=["lacks", "more", "bounds", "kind", "values", "order", "nullable"],
 )
@@ -235,7 +241,10 @@ def test_a_round_that_was_paid_for_in_part_says_so() -> None:
     """One of two questions is malformed: the other has been charged, so the error is not one that says that nothing was."""
     both = Federation([handle(), handle()])
     parts = both.parts()
-    good, bad = parts.question("noisy_count", epsilon=0.25), parts.question("exp_mech", candidates=[Values("job")], score=Gini("nobody"), epsilon=0.25)
+    good, bad = (
+        parts.question("noisy_count", epsilon=0.25),
+        parts.question("exp_mech", candidates=[Values("job")], score=Gini("nobody"), epsilon=0.25),
+    )
     with pytest.raises(HolderFailed, match=r"no column 'nobody'.*holder 1: 0.25; holder 2: 0.25"):
         both.ask([good, bad])
 
@@ -293,7 +302,12 @@ def test_a_holder_that_does_not_say_what_it_charged_is_shown_so() -> None:
 def test_questions_are_asked_together() -> None:
     both = Federation([handle(), handle()])
     parts = both.parts()
-    first, second = both.tally([parts.question("noisy_count", epsilon=0.1), parts.partition(Values("y")).question("noisy_count", epsilon={"holder 1": 0.2})])
+    first, second = both.tally(
+        [
+            parts.question("noisy_count", epsilon=0.1),
+            parts.partition(Values("y")).question("noisy_count", epsilon={"holder 1": 0.2}),
+        ]
+    )
     assert both.rounds == 1
     assert list(first) == both.holders
     assert second["holder 1"].counts.shape == (1, 2)

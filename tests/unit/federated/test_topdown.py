@@ -46,7 +46,9 @@ def rows(count: int, seed: int = 0) -> pd.DataFrame:
 
 
 def federation(*sizes: int, epsilon: Any = 1, **named: Any) -> Federation:
-    return Federation([simulate(SCHEMA, data=rows(size, seed), epsilon=epsilon) for seed, size in enumerate(sizes)], **named)
+    return Federation(
+        [simulate(SCHEMA, data=rows(size, seed), epsilon=epsilon) for seed, size in enumerate(sizes)], **named
+    )
 
 
 class Interrupted(Federation):
@@ -71,7 +73,12 @@ class Noted(Federation):
         self.chosen: list[tuple[str, Fraction]] = []
 
     def ask(self, questions: Any) -> Any:
-        self.chosen += [(name, loss) for question in questions if question.verb == "exp_mech" for name, loss in question.epsilon.items()]
+        self.chosen += [
+            (name, loss)
+            for question in questions
+            if question.verb == "exp_mech"
+            for name, loss in question.epsilon.items()
+        ]
         return super().ask(questions)
 
 
@@ -82,8 +89,16 @@ def test_the_docstrings_example_holds() -> None:
 # What it spends
 
 COLUMN = st.one_of(
-    st.builds(lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable), st.integers(2, 7), st.booleans()),
-    st.builds(lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable), st.integers(1, 40), st.booleans()),
+    st.builds(
+        lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable),
+        st.integers(2, 7),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable),
+        st.integers(1, 40),
+        st.booleans(),
+    ),
 )
 SETTINGS = {
     "strategy": st.sampled_from(STRATEGIES),
@@ -99,17 +114,24 @@ SETTINGS = {
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     columns=st.lists(COLUMN, min_size=1, max_size=4),
-    target=st.builds(lambda k, nullable: Categorical(values=tuple("stuv"[:k]), nullable=nullable), st.integers(2, 4), st.booleans()),
+    target=st.builds(
+        lambda k, nullable: Categorical(values=tuple("stuv"[:k]), nullable=nullable), st.integers(2, 4), st.booleans()
+    ),
     sizes=st.lists(st.integers(0, 80), min_size=1, max_size=3),
     adjacencies=st.lists(st.sampled_from(["add-remove", "substitute"]), min_size=3, max_size=3),
     nano=st.integers(10**3, 50 * 10**9),
     params=st.fixed_dictionaries(SETTINGS),
 )
-def test_every_ledger_equals_the_claim(columns: Any, target: Any, sizes: Any, adjacencies: Any, nano: int, params: Any) -> None:
+def test_every_ledger_equals_the_claim(
+    columns: Any, target: Any, sizes: Any, adjacencies: Any, nano: int, params: Any
+) -> None:
     """To the nano, at every holder, however small it is, and whatever tree comes out."""
     epsilon = Fraction(nano, 10**9)
     named = {f"c{number}": column for number, column in enumerate(columns)} | {"y": target}
-    handles = [simulate(Schema(columns=named, max_rows=100, adjacency=one), rows=size, epsilon=epsilon) for size, one in zip(sizes, adjacencies, strict=False)]
+    handles = [
+        simulate(Schema(columns=named, max_rows=100, adjacency=one), rows=size, epsilon=epsilon)
+        for size, one in zip(sizes, adjacencies, strict=False)
+    ]
     with Federation(handles) as holders:
         fitted = DPTopDown(epsilon=epsilon, **params).fit(holders, "y")
         assert {handle.budget.spent for handle in handles} == {epsilon}
@@ -122,7 +144,12 @@ def test_every_ledger_equals_the_claim(columns: Any, target: Any, sizes: Any, ad
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(strategy=st.sampled_from(STRATEGIES), before=st.integers(0, 6), which=st.integers(0, 2), rule=st.sampled_from(["drop", "fail"]))
+@given(
+    strategy=st.sampled_from(STRATEGIES),
+    before=st.integers(0, 6),
+    which=st.integers(0, 2),
+    rule=st.sampled_from(["drop", "fail"]),
+)
 def test_a_holder_that_fails_in_the_middle_costs_nobody_more(strategy: Any, before: int, which: int, rule: Any) -> None:
     """Somebody else uses up one holder's budget while the tree grows. Where it is dropped, the others still pay what was claimed; where the fit fails, it says what they paid."""
     handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
@@ -190,7 +217,14 @@ def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
     assert set(fitted.card_.spent.values()) == {plan.total}
     assert fitted.tree_.depth <= max(line.level for line in plan.lines)
     for number in range(1, count + 1):  # what a holder is asked adds up; in turns each level is one holder's
-        assert sum(line.epsilon for line in plan.lines if f"of holder {number}" in line.asked or "of holder" not in line.asked) == plan.total
+        assert (
+            sum(
+                line.epsilon
+                for line in plan.lines
+                if f"of holder {number}" in line.asked or "of holder" not in line.asked
+            )
+            == plan.total
+        )
 
 
 def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
@@ -199,7 +233,9 @@ def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
     with Noted([simulate(SCHEMA, data=rows(300, 1), epsilon=10**5) for _ in range(3)]) as holders:
         plan = miner.plan(holders.schema, "y", holders=3)
         miner.fit(holders, "y")
-        assert holders.chosen == [(line.asked.split(", of ")[1], line.epsilon) for line in plan.lines if line.verb == "exp_mech"]
+        assert holders.chosen == [
+            (line.asked.split(", of ")[1], line.epsilon) for line in plan.lines if line.verb == "exp_mech"
+        ]
         assert len(holders.chosen) == 5
 
 
@@ -207,14 +243,18 @@ def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
 def test_no_more_nodes_are_split_than_may_be(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where missing numbers make a split one of three parts; the plan allows for those."""
     monkeypatch.setattr("miners.federated.topdown.CERTAINTY", None)  # nothing is pruned
-    schema = Schema(columns={"x": Numeric(lower=0, upper=99, integer=True, nullable=True), "y": SCHEMA.columns["y"]}, max_rows=4000)
+    schema = Schema(
+        columns={"x": Numeric(lower=0, upper=99, integer=True, nullable=True), "y": SCHEMA.columns["y"]}, max_rows=4000
+    )
     table = rows(900).assign(x=lambda frame: frame["x"].where(frame["x"] % 5 > 0)).drop(columns="job")
     with Federation([simulate(schema, data=table, epsilon=1000)]) as holders:
         miner = DPTopDown(epsilon=1000, strategy=strategy, max_nodes=7, max_depth=3, at_once=1)
         nodes = miner.fit(holders, "y").tree_.nodes
         assert miner.cost_ == 1000
         assert 3 <= sum(node.split is not None for node in nodes) <= 7
-        assert sum(node.split is None for node in nodes) * 2 <= miner.plan(schema, "y").lines[-1].parts == 2 * (7 * 2 + 1)
+        assert (
+            sum(node.split is None for node in nodes) * 2 <= miner.plan(schema, "y").lines[-1].parts == 2 * (7 * 2 + 1)
+        )
 
 
 def test_a_plan_says_where_it_stops_short() -> None:
@@ -234,7 +274,9 @@ def test_a_fit_that_ends_early_says_what_it_spent() -> None:
         handle.noisy_count(epsilon=handle.budget.remaining)
 
     with pytest.raises(BudgetExceeded) as error:
-        DPTopDown(epsilon=20, strategy="single", budget="uniform", max_depth=4, leaf_fraction=0.5).fit(Interrupted([handle], before=1, happens=use_up), "y")
+        DPTopDown(epsilon=20, strategy="single", budget="uniform", max_depth=4, leaf_fraction=0.5).fit(
+            Interrupted([handle], before=1, happens=use_up), "y"
+        )
     assert error.value.__notes__ == ["Spent by the whole fit until then: holder 1: 20."]
 
 
@@ -252,6 +294,7 @@ def test_who_does_not_say_what_it_charged_counts_as_the_claim() -> None:
 
 
 # Coming back
+
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_fit_that_was_broken_off_is_resumed_without_paying_again(strategy: Any) -> None:
@@ -279,7 +322,11 @@ def test_a_fit_that_was_broken_off_is_resumed_without_paying_again(strategy: Any
 
 # How often it asks
 
-@pytest.mark.parametrize(("strategy", "at_once"), [("local_rnm", 1), ("local_rnm", 8), ("noisy_counts", 1), ("noisy_counts", 8), ("turns", 1)])
+
+@pytest.mark.parametrize(
+    ("strategy", "at_once"),
+    [("local_rnm", 1), ("local_rnm", 8), ("noisy_counts", 1), ("noisy_counts", 8), ("turns", 1)],
+)
 def test_round_trips_are_few(strategy: Any, at_once: int) -> None:
     """Best-first at most two rounds a split and two more; in turns one a level and two more."""
     four = federation(500, 500, 500, 500, epsilon=100)
@@ -287,7 +334,9 @@ def test_round_trips_are_few(strategy: Any, at_once: int) -> None:
     splits, each = 15, 2 if strategy == "local_rnm" else 1
     assert fitted.card_.rounds == four.rounds <= {"turns": 4 + 2}.get(strategy, each * splits + 2)
     # LocalRNM asks one histogram for each holder's proposal, NoisyCounts one for each attribute; then the leaves, those of one depth together.
-    most = {"turns": 4 + 2, "local_rnm": (splits + 1) * (1 + 4 * 5 // 2) + 10, "noisy_counts": (splits + 1) * 2 + 10}[strategy]
+    most = {"turns": 4 + 2, "local_rnm": (splits + 1) * (1 + 4 * 5 // 2) + 10, "noisy_counts": (splits + 1) * 2 + 10}[
+        strategy
+    ]
     assert all(count <= most for count in fitted.card_.requests.values())
 
 
@@ -324,8 +373,11 @@ def test_turns_are_dealt_by_size() -> None:
 
 # What it learns
 
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("sizes", [(4000,), (1000, 1000, 1000, 1000), (3960, 30, 10, 0)], ids=["one", "alike", "unlike"])
+@pytest.mark.parametrize(
+    "sizes", [(4000,), (1000, 1000, 1000, 1000), (3960, 30, 10, 0)], ids=["one", "alike", "unlike"]
+)
 def test_it_learns(strategy: Any, sizes: Any) -> None:
     with federation(*sizes, epsilon=20) as holders:
         fitted = DPTopDown(epsilon=20, strategy=strategy).fit(holders, "y")
@@ -342,7 +394,9 @@ def test_one_handle_needs_no_federation() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_holder_may_lack_a_class(strategy: Any) -> None:
     some = [rows(1500, 1), rows(1500, 2)]
-    handles = [simulate(SCHEMA, data=table[table["y"] == label], epsilon=20) for table, label in zip(some, "np", strict=True)]
+    handles = [
+        simulate(SCHEMA, data=table[table["y"] == label], epsilon=20) for table, label in zip(some, "np", strict=True)
+    ]
     with Federation([*handles, simulate(SCHEMA, data=rows(1500, 3), epsilon=20)]) as holders:
         assert DPTopDown(epsilon=20, strategy=strategy).fit(holders, "y").score(rows(1000, 99)) > 0.9
 
@@ -350,8 +404,15 @@ def test_a_holder_may_lack_a_class(strategy: Any) -> None:
 def test_splitting_functions_of_the_callers_own() -> None:
     with federation(2000, 2000, epsilon=20) as holders:
         for strategy in STRATEGIES:
-            fitted = DPTopDown(epsilon=6, strategy=strategy, splits={"x": [50], "job": [["a", "b"]]}, max_depth=2).fit(holders, "y")
-            assert {node.split for node in fitted.tree_.nodes if node.split} == {Cuts("x", (50,)), next(iter(splitting_functions(SCHEMA, "y", attributes=["job"], splits={"job": [["a", "b"]]}))).splits[0]}
+            fitted = DPTopDown(epsilon=6, strategy=strategy, splits={"x": [50], "job": [["a", "b"]]}, max_depth=2).fit(
+                holders, "y"
+            )
+            assert {node.split for node in fitted.tree_.nodes if node.split} == {
+                Cuts("x", (50,)),
+                next(iter(splitting_functions(SCHEMA, "y", attributes=["job"], splits={"job": [["a", "b"]]}))).splits[
+                    0
+                ],
+            }
 
 
 def test_a_sum_that_comes_as_one_is_enough() -> None:
@@ -359,7 +420,10 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
 
     class Summed(Federation):
         def tally(self, questions: Any) -> Any:
-            return [{"together": Tally(sum(one.counts for one in found.values()), 1e-12)} for found in super().tally(questions)]
+            return [
+                {"together": Tally(sum(one.counts for one in found.values()), 1e-12)}
+                for found in super().tally(questions)
+            ]
 
     for strategy in STRATEGIES:
         with Summed([simulate(SCHEMA, data=rows(800, seed), epsilon=10**4) for seed in range(2)]) as holders:
@@ -370,12 +434,22 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
 
 # What it is made of
 
+
 @pytest.mark.parametrize("nullable", [False, True])
 def test_one_table_serves_all_splits_of_a_column(nullable: bool) -> None:
     """Added up, its cells are each split's own cells."""
-    schema = Schema(columns={"x": Numeric(lower=0, upper=9, integer=True, nullable=nullable), "c": Categorical(values=tuple("abc"), nullable=nullable), "y": SCHEMA.columns["y"]}, max_rows=500)
+    schema = Schema(
+        columns={
+            "x": Numeric(lower=0, upper=9, integer=True, nullable=nullable),
+            "c": Categorical(values=tuple("abc"), nullable=nullable),
+            "y": SCHEMA.columns["y"],
+        },
+        max_rows=500,
+    )
     with simulate(schema, rows=400, epsilon=10**6) as handle:
-        for one in splitting_functions(schema, "y", splits={"x": [2, 5, 6], "c": ["a", ["b", None] if nullable else "b"]}):
+        for one in splitting_functions(
+            schema, "y", splits={"x": [2, 5, 6], "c": ["a", ["b", None] if nullable else "b"]}
+        ):
             table = handle.partition(one.base, Values("y")).noisy_count(epsilon=10**4)
             for split, found in zip(one.splits, one.tables(np.asarray(table)[None])[0], strict=True):
                 assert np.array_equal(found, handle.partition(split, Values("y")).noisy_count(epsilon=10**4))
@@ -383,9 +457,17 @@ def test_one_table_serves_all_splits_of_a_column(nullable: bool) -> None:
 
 def test_default_splitting_functions_are_the_papers() -> None:
     """Ten evenly spaced thresholds; each value against the rest, and of two values one."""
-    numbers, values, two = splitting_functions(SCHEMA.model_copy(update={"columns": {**SCHEMA.columns, "two": Categorical(values=("u", "v"))}}), "y")
-    assert [split.points for split in numbers.splits] == [(float(point),) for point in (1, 10, 20, 30, 40, 50, 60, 70, 80, 90)]
-    assert values.splits == (Groups("job", (("a",), ("b", "c"))), Groups("job", (("b",), ("a", "c"))), Groups("job", (("c",), ("a", "b"))))
+    numbers, values, two = splitting_functions(
+        SCHEMA.model_copy(update={"columns": {**SCHEMA.columns, "two": Categorical(values=("u", "v"))}}), "y"
+    )
+    assert [split.points for split in numbers.splits] == [
+        (float(point),) for point in (1, 10, 20, 30, 40, 50, 60, 70, 80, 90)
+    ]
+    assert values.splits == (
+        Groups("job", (("a",), ("b", "c"))),
+        Groups("job", (("b",), ("a", "c"))),
+        Groups("job", (("c",), ("a", "b"))),
+    )
     assert len(two.splits) == 1
 
 
@@ -459,7 +541,9 @@ def test_a_wrong_target_is_said(target: str, said: str) -> None:
 
 
 def test_it_can_be_stored_with_its_card() -> None:
-    fitted = DPTopDown(epsilon=1, splits={"x": (20, 50)}, max_depth=2, leaf_fraction=0.25).fit(federation(200, 300), "y")
+    fitted = DPTopDown(epsilon=1, splits={"x": (20, 50)}, max_depth=2, leaf_fraction=0.25).fit(
+        federation(200, 300), "y"
+    )
     again = DPTopDown.from_json(fitted.to_json())
     assert again.get_params() == {**fitted.get_params(), "splits": {"x": [20, 50]}}
     assert (again.tree_, again.cost_, again.card_) == (fitted.tree_, fitted.cost_, fitted.card_)

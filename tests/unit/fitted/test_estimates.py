@@ -65,7 +65,9 @@ def test_the_noise_is_as_small_as_it_says():
 def test_shares_are_shares(seed, nodes, classes):
     random = np.random.default_rng(seed)
     counts = random.normal(0, 50, (nodes, classes)) * random.choice([0, 1, 10.0**290], (nodes, 1))
-    shares = class_shares(random_tree(random, nodes), counts, random.uniform(0, 60, nodes) * random.integers(0, 2, nodes))
+    shares = class_shares(
+        random_tree(random, nodes), counts, random.uniform(0, 60, nodes) * random.integers(0, 2, nodes)
+    )
     assert np.isfinite(shares).all()
     assert (shares >= 0).all()
     assert np.allclose(shares.sum(axis=1), 1)

@@ -77,7 +77,9 @@ def test_rows_go_where_a_plain_walk_takes_them(seed):
         node = 0
         while tree.nodes[node].split is not None:
             split = tree.nodes[node].split
-            part = int(bind(split, SCHEMA).axes[0].parts_of(SCHEMA.columns[split.column].encode([row[split.column]]))[0])
+            part = int(
+                bind(split, SCHEMA).axes[0].parts_of(SCHEMA.columns[split.column].encode([row[split.column]]))[0]
+            )
             if part < 0:
                 break
             node = tree.nodes[node].children[part]
@@ -111,7 +113,14 @@ def test_json_keeps_every_digit(counts):
 def test_json_holds_public_things_only():
     stored = json.loads(example().to_json())
     assert set(stored) == {"format", "version", "kind", "target", "schema", "nodes"}
-    assert set().union(*(node for node in stored["nodes"])) <= {"split", "children", "size", "size_scale", "counts", "counts_scale"}
+    assert set().union(*(node for node in stored["nodes"])) <= {
+        "split",
+        "children",
+        "size",
+        "size_scale",
+        "counts",
+        "counts_scale",
+    }
 
 
 def edit(path, value):
@@ -214,10 +223,18 @@ def law_of_sum(scale: float, weights: list[int]) -> np.ndarray:
 
 
 ALIKE = [[1], [1, 1], [1, 1, 1], [1] * 6]
-UNLIKE = [[1, 2], [1, 3], [1, 1, 5], [2, 3]]  # estimates weigh answers by at most 1; with hardly any noise a weight of 3 would be a coarse lattice
+UNLIKE = [
+    [1, 2],
+    [1, 3],
+    [1, 1, 5],
+    [2, 3],
+]  # estimates weigh answers by at most 1; with hardly any noise a weight of 3 would be a coarse lattice
 
 
-@pytest.mark.parametrize(("scale", "weights"), [*itertools.product((0.2, 0.5, 1.0, 3.0, 8.0), ALIKE), *itertools.product((1.0, 3.0, 8.0), UNLIKE)])
+@pytest.mark.parametrize(
+    ("scale", "weights"),
+    [*itertools.product((0.2, 0.5, 1.0, 3.0, 8.0), ALIKE), *itertools.product((1.0, 3.0, 8.0), UNLIKE)],
+)
 def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(scale, weights):
     """Exact: the law of the noise is summed up, nothing is drawn. Noise of a deviation 30 % larger would be noticed."""
     law = law_of_sum(scale, weights)

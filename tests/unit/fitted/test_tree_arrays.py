@@ -43,7 +43,10 @@ def predict_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
 def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
     """The same as scikit-learn walks."""
     tree = arrays.binary
-    codes = {name: {value: code for code, value in enumerate(values or ())} for name, values in zip(arrays.features, arrays.categories, strict=True)}
+    codes = {
+        name: {value: code for code, value in enumerate(values or ())}
+        for name, values in zip(arrays.features, arrays.categories, strict=True)
+    }
     reached = np.zeros(len(frame), dtype=int)
     for row, (_, values) in enumerate(frame.iterrows()):
         v = 0
@@ -104,10 +107,19 @@ def test_points_part_the_doubles_exactly_where_predict_does(column):
     schema = Schema(columns={"x": column, "y": Categorical(values=("no", "yes"))}, max_rows=9)
     cuts = tuple(column.edge(cell) for cell in sorted({1, column.cells // 3 + 1, column.cells - 1}))
     for split in (Cuts("x", cuts), Cuts("x", cuts[1:2]), Values("x")):
-        size = (column.cells if isinstance(split, Values) else len(split.points) + 1)
-        tree = Tree(schema, "y", [Node(split, tuple(range(1, 1 + size))), *(Node(counts=(1.0, 2.0)) for _ in range(size))])
+        size = column.cells if isinstance(split, Values) else len(split.points) + 1
+        tree = Tree(
+            schema, "y", [Node(split, tuple(range(1, 1 + size))), *(Node(counts=(1.0, 2.0)) for _ in range(size))]
+        )
         arrays = tree.to_arrays()
-        exact = np.concatenate([arrays.points, np.nextafter(arrays.points, -np.inf), [column.edge(cell) for cell in range(min(column.cells, 40))], [-1e300, 1e300, np.inf, -np.inf]])
+        exact = np.concatenate(
+            [
+                arrays.points,
+                np.nextafter(arrays.points, -np.inf),
+                [column.edge(cell) for cell in range(min(column.cells, 40))],
+                [-1e300, 1e300, np.inf, -np.inf],
+            ]
+        )
         near = np.concatenate([np.nextafter(exact, np.inf), exact * (1 + 1e-12)])
         frame = pd.DataFrame({"x": np.concatenate([exact, near])})
         assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
@@ -118,7 +130,16 @@ def test_points_part_the_doubles_exactly_where_predict_does(column):
 
 def test_a_binary_tree_has_scikit_learns_arrays_too():
     leaves = [Node(counts=(float(number), 2.0)) for number in range(4)]
-    tree = Tree(SCHEMA, "y", [Node(Cuts("age", (30,)), (1, 2)), Node(Groups("job", (("c", None), ("a", "b"))), (3, 4)), Node(Values("sex"), (5, 6)), *leaves])
+    tree = Tree(
+        SCHEMA,
+        "y",
+        [
+            Node(Cuts("age", (30,)), (1, 2)),
+            Node(Groups("job", (("c", None), ("a", "b"))), (3, 4)),
+            Node(Values("sex"), (5, 6)),
+            *leaves,
+        ],
+    )
     arrays = tree.to_arrays()
     binary = arrays.binary
     assert binary.children_left.tolist() == [1, 3, 5, -1, -1, -1, -1]

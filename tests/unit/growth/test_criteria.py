@@ -31,7 +31,10 @@ def test_noise_below_zero_is_no_trouble(criterion):
     assert np.isfinite(gain(criterion, TABLE, np.array([-4.0, 1.0])))
 
 
-@given(st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=4, max_size=4), st.sampled_from(list(CRITERIA)))
+@given(
+    st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=4, max_size=4),
+    st.sampled_from(list(CRITERIA)),
+)
 def test_they_order_splits_as_the_scores_of_the_layer_do(cells, criterion):
     """Two splits of the same rows: the first two lines against the last two make one, the odd against the even the other."""
     table = np.array(cells)

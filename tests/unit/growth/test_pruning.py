@@ -19,7 +19,9 @@ def upper_limit(rows, errors, certainty):
 def test_it_is_about_the_binomial_limit(rows, share, certainty):
     errors = int(rows * share)
     if errors + 0.5 < rows:
-        assert pessimistic_errors(rows, errors, certainty) == pytest.approx(upper_limit(rows, errors, certainty), rel=0.07 if errors else 1e-9)
+        assert pessimistic_errors(rows, errors, certainty) == pytest.approx(
+            upper_limit(rows, errors, certainty), rel=0.07 if errors else 1e-9
+        )
 
 
 @given(rows=st.floats(0.01, 1e6), one=st.floats(0, 1), other=st.floats(0, 1))

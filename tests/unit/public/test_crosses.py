@@ -12,7 +12,21 @@ import pandas as pd
 import pytest
 
 import pinq
-from pinq import AnyCross, Balance, Cross, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
+from pinq import (
+    AnyCross,
+    Balance,
+    Cross,
+    Cuts,
+    Gini,
+    Groups,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    QueryError,
+    Shards,
+    SquaredError,
+    Values,
+)
 from pinq.public.crosses import member_scores
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
@@ -20,7 +34,9 @@ from pinq.public.specs import bind
 SIZES = {"a": 3, "b": 2, "c": 5, "d": 4}
 SCHEMA = Schema(
     columns={
-        **{name: {"type": "categorical", "values": [f"{name}{i}" for i in range(size)]} for name, size in SIZES.items()},
+        **{
+            name: {"type": "categorical", "values": [f"{name}{i}" for i in range(size)]} for name, size in SIZES.items()
+        },
         "age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True},
         "y": {"type": "categorical", "values": ["n", "p", "q"], "nullable": True},
     },
@@ -40,14 +56,20 @@ def rows_of(rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def codes_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    codes = [bind(spec, SCHEMA).axes[0].parts_of(SCHEMA.columns[spec.column].encode(frame[spec.column])) for spec in SPECS]
+    codes = [
+        bind(spec, SCHEMA).axes[0].parts_of(SCHEMA.columns[spec.column].encode(frame[spec.column])) for spec in SPECS
+    ]
     return np.array(codes), SCHEMA.columns["y"].encode(frame["y"])
 
 
-@pytest.mark.parametrize("score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y")], ids=lambda score: score.kind)
+@pytest.mark.parametrize(
+    "score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y")], ids=lambda score: score.kind
+)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("limits", [{}, {"BLOCK": 1}, {"DENSE_CELLS": 1}, {"BLOCK": 700, "DENSE_CELLS": 10}], ids=str)
-def test_every_member_is_scored_by_its_own_table(score: Any, size: int, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_member_is_scored_by_its_own_table(
+    score: Any, size: int, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The long table, in whatever blocks and by whichever way of counting, gives what each member's own table gives."""
     for name, value in limits.items():
         monkeypatch.setattr(f"pinq.public.crosses.{name}", value)
@@ -83,7 +105,9 @@ def test_the_best_member_is_chosen(rows: int, parts: tuple[Values, ...]) -> None
         own = tuple(spec for spec in specs if not (isinstance(target, Cuts) and spec.column == "age"))
         asked = handle.partition(*parts) if parts else handle
         chosen = asked.exp_mech([AnyCross(own, 2)], score=MutualInformation(target), epsilon=SURE)
-        alone = asked.exp_mech([tuple(pair) for pair in itertools.combinations(own, 2)], score=MutualInformation(target), epsilon=SURE)
+        alone = asked.exp_mech(
+            [tuple(pair) for pair in itertools.combinations(own, 2)], score=MutualInformation(target), epsilon=SURE
+        )
         if rows:
             assert chosen == alone
         assert all(isinstance(one, Cross) and len(one.specs) == 2 for one in (chosen if parts else [chosen]))
@@ -95,7 +119,9 @@ def test_the_best_member_is_chosen(rows: int, parts: tuple[Values, ...]) -> None
 def test_a_mixed_list_gives_a_family_mass_one() -> None:
     """Beside others it is a family like any other."""
     handle = pinq.simulate(SCHEMA, data=rows_of(300), epsilon=10**6)
-    assert handle.exp_mech([AnyCross(SPECS, 3), Values("d")], score=InfoGain("y"), epsilon=SURE) == Cross((Values("a"), Values("b"), SPECS[-1]))
+    assert handle.exp_mech([AnyCross(SPECS, 3), Values("d")], score=InfoGain("y"), epsilon=SURE) == Cross(
+        (Values("a"), Values("b"), SPECS[-1])
+    )
 
 
 def test_it_crosses_the_wall() -> None:
@@ -153,5 +179,9 @@ def test_members_that_cannot_be_numbered_are_refused() -> None:
     columns = {f"c{i}": {"type": "categorical", "values": list(range(4000))} for i in range(7)}
     handle = pinq.simulate(Schema(columns=columns, max_rows=100), rows=10)
     with pytest.raises(QueryError, match="can be numbered"):
-        handle.exp_mech([AnyCross(tuple(Values(f"c{i}") for i in range(6)), 6)], score=MutualInformation("c6"), epsilon=0.1)
-    assert handle.exp_mech([AnyCross(tuple(Values(f"c{i}") for i in range(6)), 3)], score=MutualInformation("c6"), epsilon=0.1)
+        handle.exp_mech(
+            [AnyCross(tuple(Values(f"c{i}") for i in range(6)), 6)], score=MutualInformation("c6"), epsilon=0.1
+        )
+    assert handle.exp_mech(
+        [AnyCross(tuple(Values(f"c{i}") for i in range(6)), 3)], score=MutualInformation("c6"), epsilon=0.1
+    )

@@ -42,9 +42,15 @@ def test_the_same_partition_has_one_key() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (Cuts("x", (5,)), Cuts("x", (6,))), (Cuts("x", (5,)), Cuts("x", (5, 6))), (Values("s"), Values("j")), (Shards(3), Shards(4)), (Shards(3), Shards(3, 1)),
-        (Groups("j", (("a",), ("b",))), Groups("j", (("b",), ("a",)))), (Groups("j", (("a",), ("b",))), Groups("j", (("a",), ("b", "c")))),
-        (Cross((Values("s"), Values("j"))), Cross((Values("j"), Values("s")))), (Groups("t", ((1,), (True,))), Groups("t", ((True,), (1,)))),
+        (Cuts("x", (5,)), Cuts("x", (6,))),
+        (Cuts("x", (5,)), Cuts("x", (5, 6))),
+        (Values("s"), Values("j")),
+        (Shards(3), Shards(4)),
+        (Shards(3), Shards(3, 1)),
+        (Groups("j", (("a",), ("b",))), Groups("j", (("b",), ("a",)))),
+        (Groups("j", (("a",), ("b",))), Groups("j", (("a",), ("b", "c")))),
+        (Cross((Values("s"), Values("j"))), Cross((Values("j"), Values("s")))),
+        (Groups("t", ((1,), (True,))), Groups("t", ((True,), (1,)))),
     ],
     ids=str,
 )
@@ -80,13 +86,33 @@ def test_labels_find_their_parts() -> None:
 
 def test_parts_say_what_they_are() -> None:
     """In the words of the schema."""
-    part = next(iter(WHOLE.split([bind(Cuts("x", (3,)), SCHEMA)]).take(np.array([1])).split(bind(Groups("j", (("b", None),)), SCHEMA))))
+    part = next(
+        iter(
+            WHOLE.split([bind(Cuts("x", (3,)), SCHEMA)])
+            .take(np.array([1]))
+            .split(bind(Groups("j", (("b", None),)), SCHEMA))
+        )
+    )
     assert str(part) == "x >= 3, j in {b, missing}"
     assert str(Part()) == "the whole table"
 
 
 @pytest.mark.parametrize(
-    "spec", [Groups("j", ()), Groups("j", ((),)), Groups("j", (("a",), ("a",))), Groups("x", (("a",),)), Cuts("s", (1,)), Cuts("x", ()), Cuts("x", (7, 3)), Cuts("r", (0.50001, 0.50002)), Cross((Values("s"), Values("s"))), Values("nobody"), "s", Cross((Values("r"), Shards(1000)))],
+    "spec",
+    [
+        Groups("j", ()),
+        Groups("j", ((),)),
+        Groups("j", (("a",), ("a",))),
+        Groups("x", (("a",),)),
+        Cuts("s", (1,)),
+        Cuts("x", ()),
+        Cuts("x", (7, 3)),
+        Cuts("r", (0.50001, 0.50002)),
+        Cross((Values("s"), Values("s"))),
+        Values("nobody"),
+        "s",
+        Cross((Values("r"), Shards(1000))),
+    ],
     ids=str,
 )
 def test_specs_that_do_not_fit(spec: Any) -> None:
@@ -95,7 +121,20 @@ def test_specs_that_do_not_fit(spec: Any) -> None:
         bind(spec, SCHEMA)
 
 
-@pytest.mark.parametrize("make", [lambda: Values(1), lambda: Cuts("x", "5"), lambda: Cuts("x", [True]), lambda: Cuts("x", [float("inf")]), lambda: Shards(1.5), lambda: Shards(2, -1), lambda: Groups("j", 3), lambda: Cross(()), lambda: Cross(("s",))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Values(1),
+        lambda: Cuts("x", "5"),
+        lambda: Cuts("x", [True]),
+        lambda: Cuts("x", [float("inf")]),
+        lambda: Shards(1.5),
+        lambda: Shards(2, -1),
+        lambda: Groups("j", 3),
+        lambda: Cross(()),
+        lambda: Cross(("s",)),
+    ],
+)
 def test_specs_that_cannot_be(make: Any) -> None:
     """Refused when written."""
     with pytest.raises(QueryError, match="Nothing was spent"):
@@ -140,7 +179,10 @@ def test_intervals_follow_the_splits_above() -> None:
     assert low.interval("x", column) == (0, 6)
     assert Part(low, bind(Cuts("x", (2, 4)), SCHEMA), 1).interval("x", column) == (2, 4)
     assert Part(low, bind(Cuts("x", (8,)), SCHEMA), 1).interval("x", column) == (8, 8)
-    assert Part(Part(), bind(Cuts("x", (6,)), SCHEMA), 2).interval("x", column)[0] == Part(Part(), bind(Cuts("x", (6,)), SCHEMA), 2).interval("x", column)[1]
+    assert (
+        Part(Part(), bind(Cuts("x", (6,)), SCHEMA), 2).interval("x", column)[0]
+        == Part(Part(), bind(Cuts("x", (6,)), SCHEMA), 2).interval("x", column)[1]
+    )
     assert Part(low, bind(Values("x"), SCHEMA), 3).interval("x", column) == (3, 4)
     assert low.interval("r", SCHEMA.numeric("r")) == (0, 4096)
 
@@ -175,5 +217,8 @@ def test_sums_of_groups_are_exact(kind: type) -> None:
     table = random.integers(0, 2**40, (3, 11, 2)).astype(kind)
     sides = AnyGrouping("v").sides(11)
     for counts in (table, table * 2**20 if kind is object else table << 20):
-        expected = np.array([[[int(counts[part, side, cell].sum()) for cell in range(2)] for side in sides] for part in range(3)], dtype=object)
+        expected = np.array(
+            [[[int(counts[part, side, cell].sum()) for cell in range(2)] for side in sides] for part in range(3)],
+            dtype=object,
+        )
         assert (_sums(sides, counts) == expected).all()

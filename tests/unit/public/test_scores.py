@@ -10,7 +10,17 @@ import pytest
 
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
-from pinq.public.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, require_score
+from pinq.public.scores import (
+    AbsoluteError,
+    Balance,
+    ClassCount,
+    Gini,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    SquaredError,
+    require_score,
+)
 from pinq.public.specs import bind
 
 SCHEMA = Schema(
@@ -24,7 +34,20 @@ SCHEMA = Schema(
 )
 
 
-@pytest.mark.parametrize("score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y"), ClassCount("y"), Balance(), SquaredError("x"), AbsoluteError("x")], ids=lambda s: s.kind)
+@pytest.mark.parametrize(
+    "score",
+    [
+        InfoGain("y"),
+        MutualInformation("y"),
+        Gini("y"),
+        MaxClass("y"),
+        ClassCount("y"),
+        Balance(),
+        SquaredError("x"),
+        AbsoluteError("x"),
+    ],
+    ids=lambda s: s.kind,
+)
 def test_scores_of_the_right_target_are_accepted(score: Any) -> None:
     """Each says its name, its span is at least its sensitivity, and both are whole numbers of its own unit."""
     assert require_score(score, SCHEMA) is score
@@ -32,7 +55,11 @@ def test_scores_of_the_right_target_are_accepted(score: Any) -> None:
     assert score.monotone == (score.span(SCHEMA) == score.sensitivity(SCHEMA))
 
 
-@pytest.mark.parametrize("score", [None, "gini", Gini, InfoGain("x"), InfoGain("nobody"), Gini(None), SquaredError("y"), AbsoluteError("y"), len], ids=str)
+@pytest.mark.parametrize(
+    "score",
+    [None, "gini", Gini, InfoGain("x"), InfoGain("nobody"), Gini(None), SquaredError("y"), AbsoluteError("y"), len],
+    ids=str,
+)
 def test_everything_else_is_refused(score: Any) -> None:
     """Code is no score, nor is a score of a target that it is not defined for."""
     with pytest.raises(QueryError, match="Nothing was spent"):

@@ -76,15 +76,21 @@ def test_other_numbers_fit_too() -> None:
 
 def test_a_field_that_would_be_too_large_is_refused() -> None:
     """By a message that says what to do, before any session begins."""
-    schema = Schema(columns={"a": Categorical(values=tuple(range(200))), "y": Categorical(values=(0, 1))}, max_rows=10**6)
-    with pytest.raises(QueryError, match=r"numbers of [\d,]+ bits would be compared; at most 2,048 .* Nothing left any party"):
+    schema = Schema(
+        columns={"a": Categorical(values=tuple(range(200))), "y": Categorical(values=(0, 1))}, max_rows=10**6
+    )
+    with pytest.raises(
+        QueryError, match=r"numbers of [\d,]+ bits would be compared; at most 2,048 .* Nothing left any party"
+    ):
         require_bits(Exact(Task.of(schema, "y", (10**6,)), Fraction(1, 20), 8).bits)
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(1, 10**9)])
 def test_noise_that_could_not_be_drawn_is_refused(epsilon: Fraction) -> None:
     """A loss so small that the noise would take minutes a number; before any session begins."""
-    with pytest.raises(QueryError, match=r"it must be at least 0.00001, the noise of about 100,000 rows. Ask for more epsilon"):
+    with pytest.raises(
+        QueryError, match=r"it must be at least 0.00001, the noise of about 100,000 rows. Ask for more epsilon"
+    ):
         noise_bound(epsilon)
 
 
@@ -94,10 +100,16 @@ def test_rounds_reduce_lists_of_any_lengths() -> None:
     for _ in range(50):
         sizes = rng.integers(1, 9, rng.integers(1, 6))
         values = list(zip(rng.integers(0, 3, sizes.sum()).tolist(), range(sizes.sum()), strict=True))
-        expected = [max(part, key=lambda pair: (pair[0], -pair[1])) for part in np.split(np.array(values), np.cumsum(sizes)[:-1])]
+        expected = [
+            max(part, key=lambda pair: (pair[0], -pair[1]))
+            for part in np.split(np.array(values), np.cumsum(sizes)[:-1])
+        ]
         steps = rounds(sizes)
         for step in steps:
-            won = [values[a] if values[a][0] >= values[b][0] else values[b] for a, b in zip(step.left, step.right, strict=True)]
+            won = [
+                values[a] if values[a][0] >= values[b][0] else values[b]
+                for a, b in zip(step.left, step.right, strict=True)
+            ]
             values = [(won + [values[one] for one in step.single])[place] for place in step.order]
         assert [tuple(one) for one in values] == [tuple(one) for one in expected]
         assert len(steps) == int(sizes.max() - 1).bit_length()

@@ -43,15 +43,29 @@ def test_the_docstrings_example_holds() -> None:
 
 # What it costs
 
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    nano=st.integers(2 * 10**9, 60 * 10**9), adjacency=st.sampled_from(["add-remove", "substitute"]), rows=st.integers(0, 60), colluding=st.sampled_from([None, 0, 2]),
-    strategy=st.sampled_from(["secure", "noisy_counts"]), max_depth=st.none() | st.integers(0, 4), max_nodes=st.integers(1, 9), at_once=st.integers(1, 4),
+    nano=st.integers(2 * 10**9, 60 * 10**9),
+    adjacency=st.sampled_from(["add-remove", "substitute"]),
+    rows=st.integers(0, 60),
+    colluding=st.sampled_from([None, 0, 2]),
+    strategy=st.sampled_from(["secure", "noisy_counts"]),
+    max_depth=st.none() | st.integers(0, 4),
+    max_nodes=st.integers(1, 9),
+    at_once=st.integers(1, 4),
 )
-def test_the_parties_own_recursion_says_what_was_claimed(nano: int, adjacency: Any, rows: int, colluding: Any, **params: Any) -> None:
+def test_the_parties_own_recursion_says_what_was_claimed(
+    nano: int, adjacency: Any, rows: int, colluding: Any, **params: Any
+) -> None:
     """To the nano, whatever tree comes out: what a session charges each ledger for at once is what its questions cost."""
     epsilon = Fraction(nano, 10**9)
-    together = SecureFederation.simulated([patients(rows, seed) for seed in range(3)], schema=SCHEMA.model_copy(update={"adjacency": adjacency}), epsilon=epsilon, colluding=colluding)
+    together = SecureFederation.simulated(
+        [patients(rows, seed) for seed in range(3)],
+        schema=SCHEMA.model_copy(update={"adjacency": adjacency}),
+        epsilon=epsilon,
+        colluding=colluding,
+    )
     fitted = DPTopDown(epsilon=epsilon, **params).fit(together, "ill")
     assert together.spent() == fitted.card_.spent == {"all parties": epsilon}
     assert fitted.cost_ == epsilon
@@ -80,6 +94,7 @@ def test_a_plan_says_what_a_fit_costs() -> None:
 
 # What it opens
 
+
 def test_what_is_opened_is_what_was_promised() -> None:
     """Noisy sums, and before each whether all ask the same; nothing else, and no more values than the questions have cells."""
     session, joined = drafted([900] * 3), Holding.joined([hold(drafted([900] * 3).task, table) for table in TABLES])
@@ -107,11 +122,18 @@ def test_parties_that_ask_different_questions_notice() -> None:
 
 # Who may ask
 
-@pytest.mark.parametrize(("params", "message"), [
-    ({"strategy": "secure", "resume": True}, "`resume` goes with holders that keep their answers"),
-    ({"strategy": "turns"}, "asks holders to choose, and parties that add up their counts do nothing else; use 'secure'"),
-    ({"strategy": "local_rnm"}, "use 'secure'"),
-])
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"strategy": "secure", "resume": True}, "`resume` goes with holders that keep their answers"),
+        (
+            {"strategy": "turns"},
+            "asks holders to choose, and parties that add up their counts do nothing else; use 'secure'",
+        ),
+        ({"strategy": "local_rnm"}, "use 'secure'"),
+    ],
+)
 def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str) -> None:
     together = SecureFederation.simulated(TABLES, schema=SCHEMA)
     with pytest.raises(QueryError, match=message):
@@ -124,29 +146,38 @@ def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str
 def test_handles_that_answer_for_themselves_are_refused() -> None:
     """With what to do instead, and before anything is spent."""
     with Federation([simulate(SCHEMA, rows=50, epsilon=1) for _ in range(3)]) as holders:
-        with pytest.raises(QueryError, match=r"with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`.*Nothing was spent"):
+        with pytest.raises(
+            QueryError,
+            match=r"with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`.*Nothing was spent",
+        ):
             DPTopDown(strategy="secure").fit(holders, "ill")
         assert set(holders.spent().values()) == {0}
 
 
-@pytest.mark.parametrize(("tables", "named", "message"), [
-    (TABLES[:2], {}, "at least three tables"),
-    (TABLES[0], {}, "at least three tables"),
-    (TABLES, {"rows": 400}, "`rows` is 400; a table has 600"),
-    (TABLES, {"colluding": 3}, "below the number of parties, 3"),
-])
+@pytest.mark.parametrize(
+    ("tables", "named", "message"),
+    [
+        (TABLES[:2], {}, "at least three tables"),
+        (TABLES[0], {}, "at least three tables"),
+        (TABLES, {"rows": 400}, "`rows` is 400; a table has 600"),
+        (TABLES, {"colluding": 3}, "below the number of parties, 3"),
+    ],
+)
 def test_who_can_be_simulated(tables: Any, named: dict[str, Any], message: str) -> None:
     with pytest.raises(QueryError, match=message):
         SecureFederation.simulated(tables, schema=SCHEMA, **named)
 
 
-@pytest.mark.parametrize(("fields", "message"), [
-    ({"noise": "none", "epsilon": None}, "topdown opens noisy sums: it needs `noise: discrete-laplace`"),
-    ({"cuts": {"age": [200]}}, "200"),
-    ({"attributes": ["ill"]}, "the target `ill` is among `attributes`"),
-    ({"depth": 0, "parties": []}, "parties: "),
-    ({"epsilon": "0.00002"}, "a single question would have an epsilon of"),
-])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"noise": "none", "epsilon": None}, "topdown opens noisy sums: it needs `noise: discrete-laplace`"),
+        ({"cuts": {"age": [200]}}, "200"),
+        ({"attributes": ["ill"]}, "the target `ill` is among `attributes`"),
+        ({"depth": 0, "parties": []}, "parties: "),
+        ({"epsilon": "0.00002"}, "a single question would have an epsilon of"),
+    ],
+)
 def test_what_cannot_be_a_session(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(QueryError, match=message):
         drafted([100] * 3, **fields)
@@ -154,14 +185,21 @@ def test_what_cannot_be_a_session(fields: dict[str, Any], message: str) -> None:
 
 # What it learns
 
+
 def test_counts_are_those_of_the_engine() -> None:
     """One party's rows, counted by any parts, as behind the wall; from a table and from what a session knows of them."""
     task = drafted([900] * 3).task
     from_table, held = OwnRows.of_tables(SCHEMA, TABLES[:1]), OwnRows.of_holding(task, hold(task, TABLES[0]))
     with simulate(SCHEMA, data=TABLES[0], epsilon=10**6) as handle:
-        age, smokes, ward = ([*one.splits] for one in sorted(splitting_functions(SCHEMA, "ill"), key=lambda one: one.base.column))
+        age, smokes, ward = (
+            [*one.splits] for one in sorted(splitting_functions(SCHEMA, "ill"), key=lambda one: one.base.column)
+        )
         below = handle.parts().partition(age[4]).partition([smokes[0], ward[1]])
-        for parts in (below, below[[1, 2]].partition(Values("ward"), Values("ill")), handle.parts().partition(age[2], Values("ill"))):
+        for parts in (
+            below,
+            below[[1, 2]].partition(Values("ward"), Values("ill")),
+            handle.parts().partition(age[2], Values("ill")),
+        ):
             expected = parts.noisy_count(epsilon=10**4)
             assert np.array_equal(from_table.table(parts.part_set), expected)
             assert np.array_equal(held.table(parts.part_set), expected)

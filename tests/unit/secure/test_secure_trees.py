@@ -27,7 +27,9 @@ from tests.parties import patients, random_task, session_of
 TABLES = 50
 
 
-def run(protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None) -> Outcome:
+def run(
+    protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None
+) -> Outcome:
     rule = Exact(task, share, alpha)
     return simulate(Part(protocol, task, rule, holding, 0, [0 if mine is None else len(mine)], mine).run, rule.bits)
 
@@ -68,10 +70,20 @@ def test_a_secret_tree_answers_like_the_plain_one() -> None:
 
 def test_a_used_attribute_is_not_chosen_again() -> None:
     """SID3T with alpha = 1, where the paper's rule (subtract 1 from a used attribute's score) would choose the first attribute twice and lose the odd row."""
-    schema = Schema(columns={"a": Categorical(values=(0, 1)), "b": Categorical(values=tuple(range(10))), "y": Categorical(values=(0, 1))}, max_rows=40)
+    schema = Schema(
+        columns={
+            "a": Categorical(values=(0, 1)),
+            "b": Categorical(values=tuple(range(10))),
+            "y": Categorical(values=(0, 1)),
+        },
+        max_rows=40,
+    )
     mixed = np.stack([np.zeros(10, dtype=int), np.arange(10), np.arange(10) == 9])
     pure = np.stack([np.ones(30, dtype=int), np.arange(30) % 10, np.ones(30, dtype=int)])
-    task, holding = Task.of(schema, "y", (40,)), Holding(np.concatenate([mixed, pure], axis=1), np.ones(40, dtype=np.int64))
+    task, holding = (
+        Task.of(schema, "y", (40,)),
+        Holding(np.concatenate([mixed, pure], axis=1), np.ones(40, dtype=np.int64)),
+    )
     assert plain_id3(task, holding, Fraction(0), 1)[0].attribute == 0
     assert run("sid3t", task, holding, Fraction(0), 1, mixed[:2].T).looked_up.tolist() == mixed[2].tolist()
 
@@ -80,7 +92,9 @@ def test_the_tree_of_all_paths_answers_like_the_plain_one() -> None:
     """SID3S: the most frequent class of a combination, or of its longest prefix that has rows."""
     for task, holding, share, alpha in cases(3):
         labels, rows = plain_paths(task, holding), every_row(task)
-        assert run("sid3s", task, holding, share, alpha, rows).looked_up.tolist() == [labels[tuple(row)] for row in rows]
+        assert run("sid3s", task, holding, share, alpha, rows).looked_up.tolist() == [
+            labels[tuple(row)] for row in rows
+        ]
 
 
 @pytest.mark.parametrize("name", ["balance_scale", "car", "spect"])
@@ -96,10 +110,14 @@ def test_the_papers_data_sets(name: str) -> None:
     for protocol in ("sid3", "sid3p"):
         assert list(run(protocol, task, holding, Fraction(1, 20), 8).branches or ()) == tree
     asked = holding.each[:-1, :10].T
-    assert run("sid3t", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [walk(tree, row) for row in asked]
+    assert run("sid3t", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [
+        walk(tree, row) for row in asked
+    ]
     if math.prod(task.sizes) <= MOST_PATHS:
         labels = plain_paths(task, holding)
-        assert run("sid3s", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [labels[tuple(row)] for row in asked]
+        assert run("sid3s", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [
+            labels[tuple(row)] for row in asked
+        ]
     assert (math.prod(task.sizes) > MOST_PATHS) == (name == "spect")
 
 
@@ -139,7 +157,11 @@ def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = {name for module, name in callers if module == "miners.secure.arithmetic"}
     inner = {(module, name) for module, name in callers if module != "miners.secure.arithmetic"}
     assert ours == {"open", "is_zero"}
-    assert inner <= {("mpyc.runtime", "np_random_bits"), ("mpyc.runtime", "np_sgn"), ("miners.secure.mpyc_runtime", "np_is_zero_public")}
+    assert inner <= {
+        ("mpyc.runtime", "np_random_bits"),
+        ("mpyc.runtime", "np_sgn"),
+        ("miners.secure.mpyc_runtime", "np_is_zero_public"),
+    }
 
 
 def test_noisy_trees_open_what_was_promised() -> None:
@@ -191,7 +213,10 @@ def test_budgets_add_up() -> None:
         assert Budget.spread(Fraction(7, 10), depth).total == Fraction(7, 10)
 
 
-@pytest.mark.parametrize(("fields", "share"), [({}, 1), ({"adjacency": "substitute"}, 2), ({"privacy_unit": {"column": "person", "max_rows": 3}}, 3)])
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [({}, 1), ({"adjacency": "substitute"}, 2), ({"privacy_unit": {"column": "person", "max_rows": 3}}, 3)],
+)
 def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], share: int) -> None:
     """A row that is replaced, or a person with several rows, gets a part of the loss for each row; what is charged stays epsilon."""
     session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
@@ -231,7 +256,16 @@ def _promised(task: Task, tree: list[Branch]) -> list[Opened]:
             expected.append(Opened("stop", tuple(int(node.attribute is None) for node in nodes)))
         expected.append(Opened("class", tuple(node.label for node in nodes if node.label is not None)))
         # The attribute is opened as its place among those that the path has left.
-        expected.append(Opened("attribute", tuple(_place(tree, place) for place, depth in enumerate(depths) if depth == level and tree[place].attribute is not None)))
+        expected.append(
+            Opened(
+                "attribute",
+                tuple(
+                    _place(tree, place)
+                    for place, depth in enumerate(depths)
+                    if depth == level and tree[place].attribute is not None
+                ),
+            )
+        )
     return [one for one in expected if one.values]
 
 

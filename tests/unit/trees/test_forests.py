@@ -50,13 +50,22 @@ FORMS = {
     "forest as published": (DiPriMeForestClassifier, {"n_estimators": 3, "variant": "paper", "max_depth": 2}),
     "forest on all rows": (DiPriMeForestClassifier, {"n_estimators": 3, "rows": "all", "max_depth": 2}),
     "regression forest": (DiPriMeForestRegressor, {"n_estimators": 3, "max_depth": 2}),
-    "regression forest on all rows": (DiPriMeForestRegressor, {"n_estimators": 3, "rows": "all", "variant": "paper", "max_depth": 2}),
+    "regression forest on all rows": (
+        DiPriMeForestRegressor,
+        {"n_estimators": 3, "rows": "all", "variant": "paper", "max_depth": 2},
+    ),
     "extra trees": (DPExtraTrees, {"n_estimators": 3, "max_depth": 3}),
     "extra trees on all rows": (DPExtraTreesRegressor, {"n_estimators": 3, "max_depth": 3, "rows": "all"}),
     "extra trees that stop": (DPExtraTrees, {"n_estimators": 3, "max_depth": 3, "stopping": 0.4}),
-    "extra trees on all rows that stop": (DPExtraTreesRegressor, {"n_estimators": 3, "max_depth": 3, "rows": "all", "stopping": 0.4}),
+    "extra trees on all rows that stop": (
+        DPExtraTreesRegressor,
+        {"n_estimators": 3, "max_depth": 3, "rows": "all", "stopping": 0.4},
+    ),
     "regression tree that stops": (DiPriMeTreeRegressor, {"max_depth": 3, "stopping": 0.2}),
-    "forest that stops, as published": (DiPriMeForestClassifier, {"n_estimators": 3, "variant": "paper", "max_depth": 2, "stopping": 0.2}),
+    "forest that stops, as published": (
+        DiPriMeForestClassifier,
+        {"n_estimators": 3, "variant": "paper", "max_depth": 2, "stopping": 0.2},
+    ),
     "decision forest": (DPDecisionForest, {"n_estimators": 3, "max_depth": 2}),
     "decision forest on all rows": (DPDecisionForest, {"n_estimators": 3, "max_depth": 2, "rows": "all"}),
 }
@@ -94,8 +103,16 @@ def test_fit_spends_what_was_planned(form):
 
 
 COLUMN = st.one_of(
-    st.builds(lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable), st.integers(1, 7), st.booleans()),
-    st.builds(lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable), st.integers(0, 40), st.booleans()),
+    st.builds(
+        lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable),
+        st.integers(1, 7),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable),
+        st.integers(0, 40),
+        st.booleans(),
+    ),
 )
 
 
@@ -112,8 +129,16 @@ COLUMN = st.one_of(
 )
 def test_the_ledger_equals_the_claim(columns, classes, adjacency, nano, max_depth, form, rows, seed):
     """To the nano on every forest, whatever the table: constant columns, missing values, no rows. Trees on the same rows that happen to be split alike cost no less."""
-    target = {"y": Numeric(lower=0, upper=classes, integer=True, nullable=True) if is_regressor(built(form)) else Categorical(values=tuple("stuv"[:classes]), nullable=True)}
-    schema = Schema(columns={f"c{number}": column for number, column in enumerate(columns)} | target, max_rows=100, adjacency=adjacency)
+    target = {
+        "y": Numeric(lower=0, upper=classes, integer=True, nullable=True)
+        if is_regressor(built(form))
+        else Categorical(values=tuple("stuv"[:classes]), nullable=True)
+    }
+    schema = Schema(
+        columns={f"c{number}": column for number, column in enumerate(columns)} | target,
+        max_rows=100,
+        adjacency=adjacency,
+    )
     if all(column.codes < 2 for column in columns):
         return
     epsilon = Fraction(nano, 10**9)
@@ -138,7 +163,9 @@ def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form):
     if sharded:
         total = sum(tree.nodes[0].rows for tree in trees_of(one))
         assert total == pytest.approx(len(known), abs=0.5)
-        assert all(abs(tree.nodes[0].rows - len(known) / 3) < 200 for tree in trees_of(one))  # 200 is 7.7 deviations of a fair coin
+        assert all(
+            abs(tree.nodes[0].rows - len(known) / 3) < 200 for tree in trees_of(one)
+        )  # 200 is 7.7 deviations of a fair coin
         return
     for tree in trees_of(one):
         reached = tree.apply(known)
@@ -158,10 +185,20 @@ def test_it_learns(form):
     table = made_up(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
     table["wage"] = np.where(table["age"] >= 45, 40.0, 10.0)
-    alone = {"attributes": ["age", "sex"], "max_features": 2} if "variant" in FORMS[form][1] or "max_features" in FORMS[form][1] else {}
+    alone = (
+        {"attributes": ["age", "sex"], "max_features": 2}
+        if "variant" in FORMS[form][1] or "max_features" in FORMS[form][1]
+        else {}
+    )
     one = built(form, epsilon=30, max_depth=3, **alone)
     one.fit(handle(epsilon=30, data=table), target_of(one))
-    floor = 0.5 if isinstance(one, (DPExtraTrees, DPDecisionForest)) else 0.05 if isinstance(one, DPExtraTreesRegressor) else 0.8
+    floor = (
+        0.5
+        if isinstance(one, (DPExtraTrees, DPDecisionForest))
+        else 0.05
+        if isinstance(one, DPExtraTreesRegressor)
+        else 0.8
+    )
     assert one.score(table) > floor
     assert one.score(table) == pytest.approx(one.score(table, table[target_of(one)]))
     assert one.predict(table.head(3)).shape == (3,)
@@ -227,7 +264,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("form", "params", "target", "match"), WRONG, ids=[f"{form}: {params} {target}" for form, params, target, _ in WRONG])
+@pytest.mark.parametrize(
+    ("form", "params", "target", "match"),
+    WRONG,
+    ids=[f"{form}: {params} {target}" for form, params, target, _ in WRONG],
+)
 def test_what_is_wrong_is_said_before_anything_is_spent(form, params, target, match):
     h = handle(rows=10)
     with pytest.raises(QueryError, match=match) as refused:
@@ -265,7 +306,11 @@ def test_json_round_trip(form):
     assert trees_of(again) == trees_of(one)
     frame = made_up(SCHEMA, 50).to_pandas()
     assert again.predict(frame).tolist() == one.predict(frame).tolist()
-    for wrong in ("{}", trees_of(one)[0].to_json(), one.to_json().replace('"nodes"' if hasattr(one, "tree_") else '"trees"', '"leaves"')):
+    for wrong in (
+        "{}",
+        trees_of(one)[0].to_json(),
+        one.to_json().replace('"nodes"' if hasattr(one, "tree_") else '"trees"', '"leaves"'),
+    ):
         with pytest.raises(QueryError):
             type(one).from_json(wrong)
 
@@ -309,7 +354,12 @@ def test_trees_of_a_forest_belong_together():
     with pytest.raises(QueryError, match="at least one tree"):
         Forest([])
     assert Forest([one.tree_]) == Forest([Tree.from_json(one.tree_.to_json())]) != Forest([other.tree_])
-    for wrong in ("[]", "{}", '{"format": "pinq-forest", "version": 1}', '{"format": "pinq-forest", "version": 1, "trees": []}'):
+    for wrong in (
+        "[]",
+        "{}",
+        '{"format": "pinq-forest", "version": 1}',
+        '{"format": "pinq-forest", "version": 1, "trees": []}',
+    ):
         with pytest.raises(QueryError):
             Forest.from_json(wrong)
 
@@ -317,9 +367,16 @@ def test_trees_of_a_forest_belong_together():
 @pytest.mark.parametrize(("variant", "requests"), [("best", 1), ("paper", 2)])
 def test_a_level_of_a_forest_is_one_request_or_two(variant, requests):
     h = handle(rows=5000, epsilon=SURE)
-    one = DiPriMeForestClassifier(epsilon=SURE, n_estimators=4, max_depth=3, max_features=2, variant=variant, random_state=0).fit(h, "income")
+    one = DiPriMeForestClassifier(
+        epsilon=SURE, n_estimators=4, max_depth=3, max_features=2, variant=variant, random_state=0
+    ).fit(h, "income")
     assert one.forest_.depth == 3
-    early = {depth for tree in one.forest_.trees for node, depth in zip(tree.nodes, tree.depths, strict=True) if node.is_leaf and depth < 3}
+    early = {
+        depth
+        for tree in one.forest_.trees
+        for node, depth in zip(tree.nodes, tree.depths, strict=True)
+        if node.is_leaf and depth < 3
+    }
     assert len(h.history()) == 3 * requests + len(early) + 1
 
 
@@ -327,12 +384,16 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
     monkeypatch.setattr("miners.growth.candidates.MOST_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
-        one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, variant=variant, random_state=0).fit(h, "income")
+        one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, variant=variant, random_state=0).fit(
+            h, "income"
+        )
         assert one.cost_ == 100
         assert len(h.history()) > 6
 
 
-@pytest.mark.parametrize("form", ["tree as published", "forest that stops, as published", "regression forest on all rows", "tree"])
+@pytest.mark.parametrize(
+    "form", ["tree as published", "forest that stops, as published", "regression forest on all rows", "tree"]
+)
 def test_ways_that_run_out_of_splits_spend_all_that_they_have(form):
     """A column of three values cannot be split four times: what its last choices would have cost goes into the leaves."""
     target = Numeric(lower=0, upper=1) if is_regressor(built(form)) else Categorical(values=("n", "p"))
@@ -347,7 +408,10 @@ def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
     table = made_up(SCHEMA, 3000, seed=4).to_pandas()
     table.loc[table.index[:2990], "age"] = 20
     h = handle(epsilon=SURE, data=table)
-    full, one = (DPExtraTrees(epsilon=200, n_estimators=3, max_depth=6, attributes=["age"], random_state=0, stopping=stopping) for stopping in (None, 0.9))
+    full, one = (
+        DPExtraTrees(epsilon=200, n_estimators=3, max_depth=6, attributes=["age"], random_state=0, stopping=stopping)
+        for stopping in (None, 0.9)
+    )
     full.fit(h, "sex")
     asked = len(h.history())
     one.fit(h, "sex")
@@ -356,7 +420,11 @@ def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
     assert one.forest_.depth >= 2
     for tree in one.forest_.trees:
         # Each split above asks for one row more; the least is one.
-        assert all(round(node.rows) >= 1 + depth for node, depth in zip(tree.nodes, tree.depths, strict=True) if not node.is_leaf)
+        assert all(
+            round(node.rows) >= 1 + depth
+            for node, depth in zip(tree.nodes, tree.depths, strict=True)
+            if not node.is_leaf
+        )
     assert sum(tree.nodes[0].rows for tree in one.forest_.trees) == pytest.approx(3000, abs=1)
     line = one.plan(SCHEMA, "sex").lines[0]
     assert (line.verb, line.epsilon) == ("exp_mech", 180)
@@ -370,7 +438,10 @@ def test_shares_are_between_0_and_1(params):
 
 
 def test_public_randomness_is_steered_and_noise_is_not():
-    trees = [DPExtraTrees(epsilon=1, n_estimators=2, max_depth=3, random_state=seed).fit(handle(), "income").forest_ for seed in (1, 1, 2)]
+    trees = [
+        DPExtraTrees(epsilon=1, n_estimators=2, max_depth=3, random_state=seed).fit(handle(), "income").forest_
+        for seed in (1, 1, 2)
+    ]
     splits = [[node.split for tree in forest.trees for node in tree.nodes] for forest in trees]
     assert splits[0] == splits[1] != splits[2]
     assert trees[0] != trees[1]
@@ -379,13 +450,35 @@ def test_public_randomness_is_steered_and_noise_is_not():
 def test_medians_halve_and_random_cuts_do_not():
     """Figure 1 of the paper: shares of rows in the left child of numeric splits."""
     random = np.random.default_rng(4)
-    schema = Schema(columns={name: Numeric(lower=-100, upper=100) for name in "abc"} | {"y": Categorical(values=("n", "p"))}, max_rows=10_000)
-    table = pd.DataFrame({name: random.normal(20, 4, 8000) for name in "abc"} | {"y": random.permutation(["n", "p"] * 4000)})
+    schema = Schema(
+        columns={name: Numeric(lower=-100, upper=100) for name in "abc"} | {"y": Categorical(values=("n", "p"))},
+        max_rows=10_000,
+    )
+    table = pd.DataFrame(
+        {name: random.normal(20, 4, 8000) for name in "abc"} | {"y": random.permutation(["n", "p"] * 4000)}
+    )
 
     def lefts(miner):
         with simulate(schema, data=table, epsilon=20) as h:
-            trees = miner(epsilon=20, n_estimators=4, max_depth=3, random_state=0, **({"variant": "paper"} if miner is DiPriMeForestClassifier else {})).fit(h, "y").forest_.trees
-        return np.array([tree.nodes[node.children[0]].rows / max(1.0, node.rows) for tree in trees for node in tree.nodes if isinstance(node.split, Cuts)])
+            trees = (
+                miner(
+                    epsilon=20,
+                    n_estimators=4,
+                    max_depth=3,
+                    random_state=0,
+                    **({"variant": "paper"} if miner is DiPriMeForestClassifier else {}),
+                )
+                .fit(h, "y")
+                .forest_.trees
+            )
+        return np.array(
+            [
+                tree.nodes[node.children[0]].rows / max(1.0, node.rows)
+                for tree in trees
+                for node in tree.nodes
+                if isinstance(node.split, Cuts)
+            ]
+        )
 
     medians, drawn = lefts(DiPriMeForestClassifier), lefts(DPExtraTrees)
     assert np.abs(medians - 0.5).mean() < 0.1
@@ -395,12 +488,20 @@ def test_medians_halve_and_random_cuts_do_not():
 @pytest.mark.parametrize("form", ["forest", "regression forest"])
 def test_the_default_depth_follows_public_facts(form):
     def depth(max_rows, **params):
-        return max(line.level for line in built(form, **{"max_depth": None, **params}).plan(Schema(columns=SCHEMA.columns, max_rows=max_rows), target_of(built(form))).lines)
+        return max(
+            line.level
+            for line in built(form, **{"max_depth": None, **params})
+            .plan(Schema(columns=SCHEMA.columns, max_rows=max_rows), target_of(built(form)))
+            .lines
+        )
 
     depths = [depth(1000, epsilon=0.1), depth(10**5, epsilon=0.1), depth(10**5, epsilon=10), depth(10**8, epsilon=10)]
     assert depths == sorted(depths)
     assert depths[0] < depths[-1]
-    assert any("max_depth is not given" in note for note in built(form, max_depth=None).plan(SCHEMA, target_of(built(form))).notes)
+    assert any(
+        "max_depth is not given" in note
+        for note in built(form, max_depth=None).plan(SCHEMA, target_of(built(form))).notes
+    )
     assert depth(10**5, n_estimators=1) > depth(10**5, n_estimators=16) == depth(10**5, n_estimators=16, rows="all")
 
 
@@ -417,7 +518,11 @@ def test_plan_says_what_comes_and_warns():
 
 
 def test_a_values_split_uses_its_column_up():
-    trees = DPDecisionForest(epsilon=100, n_estimators=2, max_depth=4, random_state=0).fit(handle(rows=5000, epsilon=100), "income").forest_.trees
+    trees = (
+        DPDecisionForest(epsilon=100, n_estimators=2, max_depth=4, random_state=0)
+        .fit(handle(rows=5000, epsilon=100), "income")
+        .forest_.trees
+    )
     for tree in trees:
         used = {0: ()}
         for place, node in enumerate(tree.nodes):

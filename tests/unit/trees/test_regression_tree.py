@@ -69,7 +69,9 @@ def test_the_interval_of_a_share_holds_the_true_one_as_often_as_it_says(rows, sh
     """4,000 noises of scale 3, released or said as a deviation: at 0.9 the misses exceed 10 % by no more than six deviations of chance (false alarm 1e-9)."""
     random = np.random.default_rng(5)
     held = 0
-    for number, (lower, upper) in enumerate(random.laplace(scale=3, size=(4000, 2)) + np.array([rows * (1 - share), rows * share])):
+    for number, (lower, upper) in enumerate(
+        random.laplace(scale=3, size=(4000, 2)) + np.array([rows * (1 - share), rows * share])
+    ):
         noise = {"counts_scale": 3.0} if number % 2 else {"counts_deviation": 3 * 2**0.5}
         low, high = Node(counts=(lower, upper), **noise).share_interval(0.9)
         held += rows == 0 or low <= share <= high

@@ -25,7 +25,14 @@ from sklearn.metrics import (
     log_loss,
     roc_auc_score,
 )
-from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, StratifiedKFold, cross_val_predict, cross_val_score, learning_curve
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    StratifiedKFold,
+    cross_val_predict,
+    cross_val_score,
+    learning_curve,
+)
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -52,9 +59,15 @@ def made_up() -> pd.DataFrame:
     """Rows whose pay mostly follows from age and job."""
     random = np.random.default_rng(4)
     rows = pd.DataFrame(
-        {"age": random.integers(0, 100, 3000).astype(float), "rate": random.random(3000), "job": random.choice(["clerk", "nurse", "smith", "baker", None], 3000)}
+        {
+            "age": random.integers(0, 100, 3000).astype(float),
+            "rate": random.random(3000),
+            "job": random.choice(["clerk", "nurse", "smith", "baker", None], 3000),
+        }
     )
-    high = np.where(rows["job"].isin(["clerk", "nurse"]), rows["age"] >= 30, rows["age"] >= 70) ^ (random.random(3000) < 0.05)
+    high = np.where(rows["job"].isin(["clerk", "nurse"]), rows["age"] >= 30, rows["age"] >= 70) ^ (
+        random.random(3000) < 0.05
+    )
     return rows.assign(pay=np.where(high, "high", "low"))
 
 
@@ -71,7 +84,13 @@ def fitted() -> DiffPC45:
 
 def test_metrics(fitted):
     predicted, shares = fitted.predict(X), fitted.predict_proba(X)
-    assert accuracy_score(Y, predicted) == fitted.score(X, Y) == fitted.score(ROWS) == get_scorer("accuracy")(fitted, X, Y) > 0.9
+    assert (
+        accuracy_score(Y, predicted)
+        == fitted.score(X, Y)
+        == fitted.score(ROWS)
+        == get_scorer("accuracy")(fitted, X, Y)
+        > 0.9
+    )
     assert "high" in classification_report(Y, predicted)
     # scikit-learn takes for granted that classes are sorted; the schema declares "low" before "high".
     assert fitted.classes_.tolist() == ["high", "low"]
@@ -82,7 +101,9 @@ def test_metrics(fitted):
     assert get_scorer("neg_log_loss")(fitted, X, Y) == pytest.approx(-log_loss(Y == "high", shares[:, 0]))
 
 
-@pytest.mark.parametrize(("declared", "found"), [((3, 1, 2), [1, 2, 3]), ((True, False), [False, True]), (("b", 1, "a"), ["b", 1, "a"])])
+@pytest.mark.parametrize(
+    ("declared", "found"), [((3, 1, 2), [1, 2, 3]), ((True, False), [False, True]), (("b", 1, "a"), ["b", 1, "a"])]
+)
 def test_classes_are_sorted_where_they_compare(declared, found):
     schema = Schema(columns={"x": Categorical(values=("u", "v")), "y": Categorical(values=declared)}, max_rows=100)
     with pinq.simulate(schema, rows=100, epsilon=1) as handle:
@@ -115,7 +136,9 @@ def test_a_fitted_miner_is_frozen_and_scored_fold_by_fold(fitted):
 
 
 def test_pipelines(fitted):
-    older = make_pipeline(FunctionTransformer(lambda frame: frame.assign(age=frame["age"] - 1)), FrozenEstimator(fitted))
+    older = make_pipeline(
+        FunctionTransformer(lambda frame: frame.assign(age=frame["age"] - 1)), FrozenEstimator(fitted)
+    )
     assert older.fit(X, Y).score(X.assign(age=X["age"] + 1), Y) == fitted.score(X, Y)
     with pinq.simulate(SCHEMA, data=ROWS, epsilon=100) as handle:
         alone = Pipeline([("tree", clone(fitted))]).fit(handle, "pay")
@@ -155,7 +178,9 @@ def test_tables_of_any_make_give_the_same(fitted):
     assert fitted.predict(pa.Table.from_pandas(X)).tolist() == wanted
     assert fitted.predict(X.astype({"job": "category"})).tolist() == wanted
     assert fitted.predict(X.convert_dtypes(dtype_backend="pyarrow")).tolist() == wanted
-    assert fitted.predict(X[["job", "rate", "age"]].assign(more=1)).tolist() == wanted  # columns count by name, not by place
+    assert (
+        fitted.predict(X[["job", "rate", "age"]].assign(more=1)).tolist() == wanted
+    )  # columns count by name, not by place
 
 
 def test_what_cannot_work_says_what_to_do(fitted):
@@ -163,7 +188,11 @@ def test_what_cannot_work_says_what_to_do(fitted):
         fitted.predict(X.to_numpy())
     with pytest.raises(QueryError, match="no column 'job'"):
         fitted.predict(X.drop(columns="job"))
-    for attempt in (lambda: clone(fitted).fit(X, Y), lambda: cross_val_score(fitted, X, Y, error_score="raise"), lambda: CalibratedClassifierCV(fitted).fit(X, Y)):
+    for attempt in (
+        lambda: clone(fitted).fit(X, Y),
+        lambda: cross_val_score(fitted, X, Y, error_score="raise"),
+        lambda: CalibratedClassifierCV(fitted).fit(X, Y),
+    ):
         with pytest.raises(QueryError, match=r"private handle, not from DataFrame.*miners\.PublicRows"):
             attempt()
 
@@ -172,7 +201,11 @@ def test_what_cannot_work_says_what_to_do(fitted):
 
 
 def test_settings_are_compared_by_cross_validation_on_public_rows():
-    search = GridSearchCV(PublicRows(DiffPC45(epsilon=1), SCHEMA, "pay"), {"estimator__epsilon": [0.001, 100], "estimator__max_depth": [1, 4]}, cv=3)
+    search = GridSearchCV(
+        PublicRows(DiffPC45(epsilon=1), SCHEMA, "pay"),
+        {"estimator__epsilon": [0.001, 100], "estimator__max_depth": [1, 4]},
+        cv=3,
+    )
     search.fit(X, Y)
     assert search.best_params_ == {"estimator__epsilon": 100, "estimator__max_depth": 4}
     best = search.best_estimator_
@@ -190,7 +223,9 @@ def test_every_miner_learns_from_public_rows(miner):
 
 def test_rows_are_matched_with_classes_by_place():
     shuffled = X.sample(frac=1, random_state=0)
-    model = PublicRows(DiffPC45(epsilon=100, max_depth=4), SCHEMA, "pay").fit(shuffled, Y.loc[shuffled.index].to_numpy())
+    model = PublicRows(DiffPC45(epsilon=100, max_depth=4), SCHEMA, "pay").fit(
+        shuffled, Y.loc[shuffled.index].to_numpy()
+    )
     assert model.score(X, Y) > 0.9
 
 

@@ -58,8 +58,16 @@ def test_fit_spends_what_was_planned(miner, variant, max_depth):
 
 
 COLUMN = st.one_of(
-    st.builds(lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable), st.integers(1, 7), st.booleans()),
-    st.builds(lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable), st.integers(0, 40), st.booleans()),
+    st.builds(
+        lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable),
+        st.integers(1, 7),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable),
+        st.integers(0, 40),
+        st.booleans(),
+    ),
 )
 
 
@@ -89,7 +97,9 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, mo
 )
 def test_the_ledger_equals_the_claim(columns, classes, adjacency, nano, max_depth, form, rows, seed):
     """Spent is the claimed epsilon to the nano, on every tree; only "paper" trees all of whose leaves came early spend less."""
-    named = {f"c{number}": column for number, column in enumerate(columns)} | {"y": Categorical(values=tuple("stuv"[:classes]))}
+    named = {f"c{number}": column for number, column in enumerate(columns)} | {
+        "y": Categorical(values=tuple("stuv"[:classes]))
+    }
     schema = Schema(columns=named, max_rows=100, adjacency=adjacency)
     if all(column.codes < 2 for column in columns):
         return
@@ -115,7 +125,11 @@ def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sen
     table = made_up(SCHEMA, 3000, seed=5)
     frame = table.to_pandas()
     unpruned = {"certainty": None} if (miner, variant) == (DiffPC45, "best") else {}
-    tree = miner(epsilon=SURE, max_depth=3, variant=variant, **unpruned).fit(handle(epsilon=SURE, data=table), "income").tree_
+    tree = (
+        miner(epsilon=SURE, max_depth=3, variant=variant, **unpruned)
+        .fit(handle(epsilon=SURE, data=table), "income")
+        .tree_
+    )
     assert tree.depth == 3 or (miner, variant) == (DiffPC45, "paper")
     reached = tree.apply(frame)
     for place, node in enumerate(tree.nodes):
@@ -131,7 +145,9 @@ def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sen
 def test_it_learns(miner, variant, criterion):
     table = made_up(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
-    one = miner(epsilon=8, max_depth=2, criterion=criterion, variant=variant).fit(handle(epsilon=8, data=table), "income")
+    one = miner(epsilon=8, max_depth=2, criterion=criterion, variant=variant).fit(
+        handle(epsilon=8, data=table), "income"
+    )
     assert one.score(table, table["income"]) > 0.93
     assert one.score(table) == one.score(table, table["income"])
     assert one.predict(table.head(3)).shape == (3,)
@@ -300,7 +316,10 @@ def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner):
     assert "at epsilon 0.05 and at most 5,000 rows a depth-4 tree over 4 attributes expects" in warning
     assert not deep.plan(SCHEMA, "income", rows=10**8).warnings
     assert "larger `epsilon`" in deep.plan(SCHEMA, "income", rows=10).warnings[0]
-    assert "what the budget carries" in deep.plan(SCHEMA, "income", rows={SuLQID3: 200_000, DiffPID3: 40_000, DiffPC45: 10_000}[miner]).warnings[0]
+    assert (
+        "what the budget carries"
+        in deep.plan(SCHEMA, "income", rows={SuLQID3: 200_000, DiffPID3: 40_000, DiffPC45: 10_000}[miner]).warnings[0]
+    )
     assert not miner(max_depth=0).plan(SCHEMA).warnings
     with pytest.raises(QueryError, match="rows"):
         deep.plan(SCHEMA, rows=-1)
@@ -309,11 +328,13 @@ def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner):
 @pytest.mark.parametrize("miner", MINERS)
 def test_the_default_depth_follows_public_facts(miner):
     """More rows or more epsilon carry more levels; the plan says that the depth was not the caller's."""
+
     def depth(rows, epsilon):
         schema = Schema(columns=SCHEMA.columns, max_rows=rows)
         plan = miner(epsilon=epsilon).plan(schema, "income")
         assert any("max_depth is not given" in note for note in plan.notes)
         return max(line.level for line in plan.lines)
+
     depths = [depth(1000, 0.1), depth(10**5, 0.1), depth(10**5, 10), depth(10**8, 10)]
     assert depths == sorted(depths)
     assert depths[0] < depths[-1]
@@ -327,7 +348,9 @@ def test_one_request_for_each_line_of_a_level():
     h = handle(rows=5000, epsilon=100)
     one = DiffPID3(epsilon=100, max_depth=3).fit(h, "income")
     assert one.tree_.depth == 3
-    stopped = {depth for node, depth in zip(one.tree_.nodes, one.tree_.depths, strict=True) if node.is_leaf and depth < 3}
+    stopped = {
+        depth for node, depth in zip(one.tree_.nodes, one.tree_.depths, strict=True) if node.is_leaf and depth < 3
+    }
     assert len(h.history()) == 3 * 2 + len(stopped) + 1
 
 
@@ -348,7 +371,9 @@ def test_with_hardly_any_noise_each_split_is_the_best_one():
         # Rows whose class is missing are one more class to the score.
         return pd.crosstab(keys.fillna("?"), frame["income"].fillna("?")).max(axis=1).sum()
 
-    one = DiffPID3(epsilon=SURE, max_depth=1, criterion="max", attributes=["age", "job", "sex"]).fit(handle(epsilon=SURE, data=table), "income")
+    one = DiffPID3(epsilon=SURE, max_depth=1, criterion="max", attributes=["age", "job", "sex"]).fit(
+        handle(epsilon=SURE, data=table), "income"
+    )
     age = pd.cut(frame["age"], [-np.inf, 25, 35, 45, 60, np.inf], right=False).astype(str)
     best = {"age": right(age), "job": right(frame["job"]), "sex": right(frame["sex"])}
     chosen = one.tree_.nodes[0].split
@@ -358,20 +383,44 @@ def test_with_hardly_any_noise_each_split_is_the_best_one():
 
 def test_plan_says_what_comes():
     def lines(**params):
-        plan = DiffPID3(epsilon=0.6, max_depth=2, criterion="info_gain", attributes=["sex", "age"], **params).plan(SCHEMA, "income")
+        plan = DiffPID3(epsilon=0.6, max_depth=2, criterion="info_gain", attributes=["sex", "age"], **params).plan(
+            SCHEMA, "income"
+        )
         assert plan.total == Fraction("0.6")
         assert "bits" in repr(plan)
         return [(line.level, line.verb, line.parts, line.epsilon) for line in plan.lines]
 
-    asked = [(0, "noisy_count", 3, "0.1"), (0, "noisy_count", 3, "0.5"), (0, "exp_mech", 1, "0.1"), (1, "noisy_count", 15, "0.1"), (1, "noisy_count", 15, "0.3"), (1, "exp_mech", 5, "0.1"), (2, "noisy_count", 30, "0.2")]
+    asked = [
+        (0, "noisy_count", 3, "0.1"),
+        (0, "noisy_count", 3, "0.5"),
+        (0, "exp_mech", 1, "0.1"),
+        (1, "noisy_count", 15, "0.1"),
+        (1, "noisy_count", 15, "0.3"),
+        (1, "exp_mech", 5, "0.1"),
+        (2, "noisy_count", 30, "0.2"),
+    ]
     assert lines() == [(*line, Fraction(epsilon)) for *line, epsilon in asked]
-    paper = [(0, "noisy_count", 1, "0.1"), (0, "noisy_count", 3, "0.1"), (0, "exp_mech", 1, "0.1"), (1, "noisy_count", 5, "0.1"), (1, "noisy_count", 15, "0.1"), (1, "exp_mech", 5, "0.1"), (2, "noisy_count", 10, "0.1"), (2, "noisy_count", 30, "0.1")]
+    paper = [
+        (0, "noisy_count", 1, "0.1"),
+        (0, "noisy_count", 3, "0.1"),
+        (0, "exp_mech", 1, "0.1"),
+        (1, "noisy_count", 5, "0.1"),
+        (1, "noisy_count", 15, "0.1"),
+        (1, "exp_mech", 5, "0.1"),
+        (2, "noisy_count", 10, "0.1"),
+        (2, "noisy_count", 30, "0.1"),
+    ]
     assert lines(variant="paper") == [(*line, Fraction(epsilon)) for *line, epsilon in paper]
 
 
 def test_candidates_are_public():
     splits = multiway_splits(SCHEMA, "income", attributes=None, cuts=None)
-    assert splits == (Cuts("age", (25, 35, 45, 60)), Cuts("rate", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)), Values("job"), Values("sex"))
+    assert splits == (
+        Cuts("age", (25, 35, 45, 60)),
+        Cuts("rate", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)),
+        Values("job"),
+        Values("sex"),
+    )
     assert multiway_splits(SCHEMA, "income", attributes=["age"], cuts={"age": [30]}) == (Cuts("age", (30,)),)
 
 
@@ -385,7 +434,9 @@ def test_equal_width_edges_of_a_coarse_column_count_once(bins, edges):
 def test_no_more_nodes_are_split_than_can_be_asked(miner, variant, monkeypatch):
     monkeypatch.setattr("miners.growth.frontier.MAX_PARTS", 64)
     monkeypatch.setattr("pinq.public.parts.MAX_PARTS", 64)
-    columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {"y": Categorical(values=("n", "p"), nullable=True)}
+    columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {
+        "y": Categorical(values=("n", "p"), nullable=True)
+    }
     with simulate(Schema(columns=columns, max_rows=5000), rows=5000, epsilon=100) as h:
         one = miner(epsilon=100, max_depth=4, variant=variant).fit(h, "y")
         assert one.cost_ <= 100
@@ -406,7 +457,10 @@ def test_sulq_asks_of_each_attribute_once_for_a_level():
 
 def test_sulq_divides_by_twice_the_attributes():
     """F&S 2010, sec. 5: at B = 0.1, depth 1 and ten attributes each count gets 0.00125."""
-    schema = Schema(columns={f"a{i}": Categorical(values=("0", "1")) for i in range(10)} | {"y": Categorical(values=("0", "1"))}, max_rows=5000)
+    schema = Schema(
+        columns={f"a{i}": Categorical(values=("0", "1")) for i in range(10)} | {"y": Categorical(values=("0", "1"))},
+        max_rows=5000,
+    )
     one = SuLQID3(epsilon="0.1", max_depth=1, variant="paper")
     asks = one._checked(schema, "y", need_target=True).schedule.levels[0]
     assert asks["tables"].epsilon == Fraction("0.00125")
@@ -429,7 +483,10 @@ def test_cuts_and_groups_are_found_together():
 
 
 def test_a_group_is_split_again_among_its_own_values_only():
-    schema = Schema(columns={"v": Categorical(values=tuple("abcdefgh")), "y": Categorical(values=("0", "1", "2", "3"))}, max_rows=4000)
+    schema = Schema(
+        columns={"v": Categorical(values=tuple("abcdefgh")), "y": Categorical(values=("0", "1", "2", "3"))},
+        max_rows=4000,
+    )
     values = np.repeat(list("abcdefgh"), 400)
     classes = {letter: str(place // 2) for place, letter in enumerate("abcdefgh")}
     table = pd.DataFrame({"v": values, "y": [classes[value] for value in values]})

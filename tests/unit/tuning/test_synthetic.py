@@ -54,8 +54,16 @@ def ways(concept, place):
 @given(st.integers(0, 2**32))
 def test_no_branch_is_out_of_reach(seed):
     """A numeric attribute is cut again only where something of it is left, so that some rows reach every leaf."""
-    concept = Concept.random(Schema(columns={"n": Numeric(lower=0, upper=4, integer=True), "y": SCHEMA.columns["y"]}, max_rows=10), "y", depth=9, leaf_probability=0, seed=seed)
-    assert set(concept.tree.apply(concept.sample(2000, seed=seed))) == {place for place, node in enumerate(concept.tree.nodes) if node.is_leaf}
+    concept = Concept.random(
+        Schema(columns={"n": Numeric(lower=0, upper=4, integer=True), "y": SCHEMA.columns["y"]}, max_rows=10),
+        "y",
+        depth=9,
+        leaf_probability=0,
+        seed=seed,
+    )
+    assert set(concept.tree.apply(concept.sample(2000, seed=seed))) == {
+        place for place, node in enumerate(concept.tree.nodes) if node.is_leaf
+    }
     assert concept.tree.n_leaves == 5
 
 
@@ -100,7 +108,10 @@ def test_noise_replaces_the_class_as_often_as_asked(noise):
 
 
 def test_wide_attributes_do_not_explode():
-    wide = Schema(columns={f"a{i}": Categorical(values=tuple(range(200))) for i in range(4)} | {"y": Categorical(values=(0, 1))}, max_rows=10)
+    wide = Schema(
+        columns={f"a{i}": Categorical(values=tuple(range(200))) for i in range(4)} | {"y": Categorical(values=(0, 1))},
+        max_rows=10,
+    )
     concept = Concept.random(wide, "y", depth=4, seed=1)
     assert concept.tree.n_nodes <= MAX_NODES
     assert concept.tree.depth >= 2
