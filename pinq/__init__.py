@@ -108,7 +108,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = getattr(importlib.import_module(f"pinq.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDS_PROVIDER:
+        if (error.name or "").partition(".")[0] not in _NEEDS_PROVIDER:
             raise
         raise ModuleNotFoundError(
             f"pinq.{name} needs the provider's side: pip install 'pinq-miners[provider]'", name=error.name
