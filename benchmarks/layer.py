@@ -35,7 +35,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import DuckDBEngine, TableRequest, open_engine
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy

@@ -37,7 +37,7 @@ from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.fitted.route import encode
 from miners.tuning.synthetic import Concept
 from pinq.engine import open_engine
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 

@@ -20,7 +20,7 @@ import pinq
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.epsilon import to_nano
 from pinq.public.policy import Policy

@@ -21,7 +21,7 @@ from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 from miners import DPDilca
 from pinq.curator.monitor import Curator
 from pinq.ledger.composition import Costs, Demand
-from pinq.ledger.log import Grant
+from pinq.ledger.ledger import Grant
 from pinq.provider.local import LocalSession
 
 __all__ = ["WHO", "clustering", "contexts_and_distances", "neighbours", "synthetic_context"]

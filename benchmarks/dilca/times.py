@@ -16,7 +16,7 @@ from benchmarks.dilca.data import NAMES, Dataset, load
 from miners import DPDilca
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
 from pinq.public.policy import Policy
 

@@ -40,7 +40,7 @@ from pinq.curator.stopping import beginnings, penalty, splits_kept
 from pinq.engine import DuckDBEngine, ListRequest, Moments, TableRequest
 from pinq.errors import EngineError, QueryError
 from pinq.ledger.composition import Demand
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.accuracy import laplace_interval
 from pinq.public.epsilon import exact, show, to_nano
 from pinq.public.parts import PartSet

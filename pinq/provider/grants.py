@@ -18,7 +18,7 @@ from pinq.engine import open_engine
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Loss, exact, to_nano
 from pinq.public.epsilon import show as decimal

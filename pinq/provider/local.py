@@ -14,7 +14,7 @@ from pinq.errors import QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.composition import Costs
 from pinq.ledger.grants import load_demand
-from pinq.ledger.log import Event, Ledger
+from pinq.ledger.ledger import Event, Ledger
 from pinq.public.epsilon import exact, show
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Answer, Asked, Preview, Request

@@ -36,7 +36,7 @@ from miners.secure.task import Holding, Task
 from pinq.engine import ListRequest, open_engine
 from pinq.errors import BudgetExceeded, PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import exact, show
 from pinq.public.parts import Block, PartSet

@@ -14,7 +14,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Loss, to_nano
 from pinq.public.policy import Policy, load_policy

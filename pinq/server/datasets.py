@@ -14,7 +14,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import NotAuthorised, PolicyError
 from pinq.ledger.grants import Grant
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.public.policy import Policy, load_policy
 

@@ -17,7 +17,7 @@ import pytest
 
 import miners
 import pinq
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.queries import Answer, Request
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import to_nano
 from pinq.public.queries import Answer
 
@@ -29,7 +29,7 @@ import pandas as pd
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.public.epsilon import to_nano
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy
 from pinq.public.queries import Request
 

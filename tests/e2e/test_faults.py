@@ -51,7 +51,7 @@ from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
 from pinq.ledger.grants import now
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import NANO, to_nano
 from pinq.public.parts import Block, Part, PartSet

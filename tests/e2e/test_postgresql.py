@@ -12,7 +12,7 @@ from postgresql import HERE, SKIPPED
 
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.composition import Demand
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.parts import Block, Part, PartSet
 
 DEMAND = Demand.of(PartSet([Block(Part())]))
@@ -55,7 +55,7 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
 
 def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the lock ends with an error after which the same request goes on; so does a server that closed the connections."""
-    monkeypatch.setattr("pinq.ledger.log.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("pinq.ledger.ledger.BUSY_SECONDS", 0.5)
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", 10**10, {})
     ledger.grant("ana", 10**9)

@@ -19,7 +19,7 @@ from rich.console import Console
 import pinq
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
 from pinq.ledger.grants import Terms
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import Replay, audit, bar, replay, when
 from pinq.provider.report.html import printable

@@ -16,7 +16,7 @@ from handles import ledger_of
 from pinq import NotAllowed, QueryError, TooManyRequests, Values
 from pinq.ledger.composition import Demand
 from pinq.ledger.grants import FREE, VERBS, Terms, now
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.grants import make_terms
 from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import audit, replay

@@ -17,7 +17,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
 from pinq.ledger.composition import Demand
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Request, WireParts

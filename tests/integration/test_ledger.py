@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.ledger.composition import Demand
 from pinq.ledger.grants import now
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import NANO
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
@@ -224,7 +224,7 @@ def test_a_head_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as broken:
-        broken.setattr("pinq.ledger.log.os.pwrite", full)
+        broken.setattr("pinq.ledger.ledger.os.pwrite", full)
         with pytest.raises(
             LedgerError, match=r"l.head cannot be written \(No space left on device\). What was spent is in the log"
         ):

@@ -21,7 +21,7 @@ from servers import publish
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
 from pinq.ledger.grants import Terms
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
 from pinq.public.epsilon import NANO
 from pinq.server.api.limits import Settings

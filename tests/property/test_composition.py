@@ -20,7 +20,7 @@ from pinq.errors import BudgetExceeded, QueryError
 from pinq.ledger.composition import Costs, Demand
 from pinq.ledger.grants import dump_demand as dump
 from pinq.ledger.grants import load_demand
-from pinq.ledger.log import Ledger
+from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import NANO, exact, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import WireParts

@@ -22,7 +22,7 @@ from pinq.errors import QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.composition import Costs
 from pinq.ledger.grants import FREE, Terms, load_demand, now
-from pinq.ledger.log import Event, Ledger
+from pinq.ledger.ledger import Event, Ledger
 from pinq.provider.report.html import page, printable
 from pinq.public.epsilon import exact, show
 from pinq.public.policy import Policy, load_policy
