@@ -285,9 +285,11 @@ def load_session(path: str | Path) -> Session:
     """
     import yaml
 
+    from pinq.public.plain_yaml import read_yaml
+
     file = Path(path)
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise SessionError(f"the session file {file} cannot be read: {error}.") from None
     except yaml.YAMLError as error:

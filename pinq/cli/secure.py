@@ -67,10 +67,9 @@ def draft(
     Certificates are looked for beside it as NAME.crt; rows are the policy's `max_rows` for each
     party. Every party edits and checks the same file.
     """
-    import yaml
-
     from miners.secure.session import Session
     from pinq.public.epsilon import to_nano
+    from pinq.public.plain_yaml import read_yaml, write_yaml
     from pinq.public.policy import load_policy
 
     loaded = load_policy(policy)
@@ -79,7 +78,7 @@ def draft(
         to_nano(epsilon)
     levels = {"depth": 3 if depth is None else depth} if protocol != "topdown" or depth is not None else {}
     noise: dict[str, Any] = {} if epsilon is None else {"noise": "discrete-laplace", "epsilon": epsilon, **levels}
-    content = yaml.safe_load(loaded.to_yaml())
+    content = read_yaml(loaded.to_yaml())
     members = [_member(text, loaded.max_rows) for text in party]
     fields: dict[str, Any] = {
         "session": name,
@@ -100,7 +99,7 @@ def draft(
         "reveals": list(checked.opened),
         "columns": fields["columns"],
     }
-    text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110)
+    text = write_yaml(fields)
     if output is None:
         typer.echo(text, nl=False)
         return

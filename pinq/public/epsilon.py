@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from pinq.errors import QueryError
 
-__all__ = ["MAX_EPSILON", "NANO", "Loss", "exact", "show", "to_nano"]
+__all__ = ["MAX_EPSILON", "NANO", "Loss", "exact", "exact_nano", "figures", "is_exact", "show", "to_nano"]
 
 NANO = 10**9
 MAX_EPSILON = 10**6
@@ -49,6 +49,25 @@ def to_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
     return math.ceil(value * NANO)
 
 
+def is_exact(epsilon: Loss) -> bool:
+    """Whether a loss, which ``to_nano`` can read, is a whole number of nano-epsilons."""
+    return (_fraction(epsilon) * NANO).denominator == 1
+
+
+def exact_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
+    """Reads a loss that a provider allows as nano-epsilons. Never rounded: up, it would be more than what was written.
+
+    Raises:
+        QueryError: As in ``to_nano``, or finer than a nano-epsilon.
+    """
+    nano = to_nano(epsilon, name=name)
+    if not is_exact(epsilon):
+        raise QueryError(
+            f"`{name}` is {str(epsilon)[:40]}; the smallest step of a loss is {show(1)}, so write at most nine decimals. Nothing was spent."
+        )
+    return nano
+
+
 def exact(nano: int) -> Fraction:
     """The loss that a count of nano-epsilons stands for."""
     return Fraction(nano, NANO)
@@ -59,6 +78,12 @@ def show(nano: int) -> str:
     sign, nano = ("-", -nano) if nano < 0 else ("", nano)
     whole, rest = divmod(nano, NANO)
     return sign + (f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole))
+
+
+def figures(nano: int) -> str:
+    """A count of nano-epsilons cut, not rounded, after three figures: what is spent never looks like the limit before it is."""
+    step = 10 ** min(9, max(0, len(str(nano)) - 3))
+    return show(nano // step * step)
 
 
 def _fraction(value: object) -> Fraction:

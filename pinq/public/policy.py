@@ -8,6 +8,7 @@ column) until the provider deletes the name: a domain that follows the rows woul
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from decimal import Decimal
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pinq.errors import PolicyError, QueryError
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import is_exact, to_nano
+from pinq.public.plain_yaml import read_yaml, write_yaml
 from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared
 
 __all__ = ["DatabaseTable", "Policy", "load_policy"]
@@ -69,6 +71,20 @@ class Policy(_Declared):
     columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1)
     # Where relative paths start; set by load_policy.
     folder: Path = Field(default=Path("."), exclude=True, repr=False)
+
+    @field_validator("cap")
+    @classmethod
+    def _in_nano(cls, cap: Decimal) -> Decimal:
+        if not is_exact(cap):
+            raise ValueError("the smallest step of a loss is 0.000000001; write at most nine decimals")
+        return cap
+
+    @field_validator("columns")
+    @classmethod
+    def _of_one_type(cls, columns: dict[str, Categorical | Numeric]) -> dict[str, Categorical | Numeric]:
+        for name, column in columns.items():
+            _require_one_type(name, column)
+        return columns
 
     @model_validator(mode="after")
     def _consistent(self) -> Policy:
@@ -151,7 +167,7 @@ class Policy(_Declared):
         rest = _plain(
             self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})
         )
-        return yaml.dump(rest | {"columns": columns}, Dumper=_Exact, sort_keys=False, allow_unicode=True, width=110)
+        return write_yaml(rest | {"columns": columns}, None)
 
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
@@ -165,7 +181,7 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         return path
     file = Path(path)
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=_Strict)
+        content = read_yaml(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PolicyError(f"There is no policy file {file}. `pinq init DATA > {file}` proposes one.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -179,54 +195,96 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     if "folder" in content:
         raise PolicyError(f"The policy file {file} is not valid:\n  folder: unknown key")
     try:
-        return Policy(**content, folder=Path(os.path.realpath(file)).parent)
-    except (ValidationError, TypeError, QueryError) as error:
+        return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
+    except (ValidationError, QueryError) as error:
         raise PolicyError(f"The policy file {file} is not valid:\n{_problems(error)}") from None
-
-
-class _Exact(yaml.SafeDumper):
-    """Writes unicode line breaks escaped: read back raw, they would be blanks."""
-
-
-_Exact.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, style='"' if set(text) & set("\x85\u2028\u2029\ufeff") else None
-    ),
-)
 
 
 _OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 
 
-class _Strict(yaml.SafeLoader):
-    """YAML in which a repeated key is an error: the second one would silently win."""
+def _require_one_type(name: str, column: Categorical | Numeric) -> None:
+    """``ValueError`` where a list mixes types: then a value was read as something else than was meant."""
+    values = column.values if isinstance(column, Categorical) else ()
+    shown = [
+        f"{noun} ({json.dumps(next(v for v in values if type(v) is kind), ensure_ascii=False)})"
+        for kind, noun in _TYPES.items()
+        if kind in map(type, values)
+    ]
+    if len(shown) > 1:
+        raise ValueError(
+            f"the values of {name!r} mix {' and '.join(shown)}; put each of them in quotes, written as in the source"
+        )
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+
+_TYPES = {str: "texts", int: "whole numbers", bool: "truth values"}
 
 
 def _problems(error: Exception) -> str:
+    """A line for each problem, with the places that have it."""
     if not isinstance(error, ValidationError):
         return f"  {error}"
-    lines = []
+    places: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False):
-        place = ".".join(
-            str(part)
-            for part in problem["loc"]
-            if part not in ("categorical", "numeric", "PrivacyUnit", "literal['row']", "str")
+        place = ".".join(str(part) for part in problem["loc"] if part not in (*_BRANCHES, "[key]")) or "policy"
+        text = _said(problem, place)
+        if text and place not in places.setdefault(text, []):
+            places[text].append(place)
+    return "\n".join(
+        f"  {', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}: {text}"
+        for text, found in places.items()
+    )
+
+
+# How the model's own branches are called, which the file does not know.
+_BRANCHES = ("categorical", "numeric", "PrivacyUnit", "DatabaseTable", "literal['row']", "str")
+_EITHER = {
+    "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
+    "source": "write a file or a pattern, or {database: file.duckdb, table: people}",
+}
+_FORMS = {
+    "dataset": "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
+    "padding": "a time such as 50ms or 1s",
+    "memory_limit": "a size such as 512MB or 2GB",
+}
+_KINDS = {
+    "int": "a whole number",
+    "bool": "true or false",
+    "decimal": "a number",
+    "finite": "a finite number",
+    "string": "text",
+    "tuple": "a list, such as [a, b]",
+    "dict": "keys with values",
+    "model": "keys with values",
+}
+
+
+def _said(problem: Any, place: str) -> str:
+    """What is wrong at a place of the file, without the words of the model behind it; empty where another problem says it."""
+    kind, given = problem["type"], problem["input"]
+    if place in _EITHER and (problem["loc"][-1] in _BRANCHES or kind == "model_type"):
+        return "" if isinstance(given, dict) else _EITHER[place]
+    if kind in ("extra_forbidden", "missing", "union_tag_not_found", "too_short"):
+        return {"extra_forbidden": "unknown key", "missing": "it is missing", "too_short": "it is empty"}.get(
+            kind, "`type` is missing; it must be categorical or numeric"
         )
-        text = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
-        lines.append(f"  {place or 'policy'}: {text}")
-    return "\n".join(dict.fromkeys(lines))
+    if kind == "union_tag_invalid":
+        return f"`type` is {given['type']!r}; it must be categorical or numeric"
+    if kind == "invalid_key" or problem["loc"][-1:] == ("[key]",):
+        return "the name must be text; put it in quotes"
+    if kind == "too_long":
+        return (
+            f"it has {problem['ctx']['actual_length']:,} entries; at most {problem['ctx']['max_length']:,} are possible"
+        )
+    if kind == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    wanted = (
+        _FORMS[place]
+        if kind == "string_pattern_mismatch"
+        else _KINDS.get(kind.split("_")[0]) or re.sub(r"^Input should be ", "", problem["msg"])
+    )
+    shown = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {given!r}; "
+    return f"{shown}it must be {wanted}"
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:

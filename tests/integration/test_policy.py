@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pinq.errors import PolicyError
+from pinq.public.plain_yaml import read_yaml, write_yaml
 from pinq.public.policy import Policy, load_policy
-from pinq.public.schema import Categorical
+from pinq.public.schema import Categorical, Numeric
 
 GOOD = """
 dataset: adult
@@ -41,17 +42,17 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (("dataset: adult", "dataset: a/b"), r"dataset: String should match"),
-        (("cap: 2.5", "cap: 0"), "cap: Input should be greater than 0"),
-        (("cap: 2.5", "cap: .nan"), "cap: Input should be a finite number"),
-        (("cap: 2.5", "cap: .inf"), "cap: Input should be a finite number"),
+        (("dataset: adult", "dataset: a/b"), r"dataset: it is 'a/b'; it must be 1 to 64 letters"),
+        (("cap: 2.5", "cap: 0"), "cap: it is 0; it must be greater than 0"),
+        (("cap: 2.5", "cap: .nan"), "cap: it is nan; it must be a finite number"),
+        (("cap: 2.5", "cap: .inf"), "cap: it is inf; it must be a finite number"),
         (("cap: 2.5", "capp: 2.5"), "capp: unknown key"),
         (("integer: true", "integr: true"), r"columns\.age\.integr: unknown key"),
         (("upper: 90", "upper: 10"), r"columns\.age: lower \(17\) must be below upper \(10\)"),
         (("[Female, Male]", "[Female, Female]"), r"columns\.sex: the value 'Female' is listed twice"),
         (("[Female, Male]", "[Female, 1.5]"), "put it in quotes"),
-        (("max_rows: 50000", "max_rows: 0"), "max_rows: Input should be greater than or equal to 1"),
-        (("max_rows: 50000\n", ""), "max_rows: Field required"),
+        (("max_rows: 50000", "max_rows: 0"), "max_rows: it is 0; it must be greater than or equal to 1"),
+        (("max_rows: 50000\n", ""), "max_rows: it is missing"),
         (("dataset: adult", "dataset: adult\ndataset: other"), "the key 'dataset' stands twice"),
         (("dataset: adult", "dataset: adult\nfolder: /tmp"), "folder: unknown key"),
         (
@@ -59,7 +60,15 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
             "names people; it cannot be a column that analysts see",
         ),
         (("dataset: adult", "dataset: adult\nmemory_limit: lots"), "memory_limit"),
-        (("type: numeric", "type: number"), "columns"),
+        (("type: numeric", "type: number"), "columns.age: `type` is 'number'; it must be categorical or numeric"),
+        (("cap: 2.5", "cap: 1e-12"), "cap: the smallest step of a loss is 0.000000001"),
+        (("cap: 2.5", "cap: 0.1234567891"), "write at most nine decimals"),
+        (("  sex:", "  2020:"), r"columns\.2020: the name must be text; put it in quotes"),
+        (("dataset: adult", "dataset: adult\n3: 4"), "3: the name must be text; put it in quotes"),
+        (
+            ("[Female, Male]", str(list(range(70_000)))),
+            r"columns\.sex\.values: it has 70,000 entries; at most 65,535 are possible",
+        ),
         (("columns:", "columns: ["), "is not valid YAML"),
         (("dataset: adult", "dataset: !!python/object/apply:os.system [echo]"), "is not valid YAML"),
     ],
@@ -71,6 +80,102 @@ def test_what_cannot_be_is_named(change: tuple[str, str], text: str, tmp_path: P
     with pytest.raises(PolicyError, match=text) as refused:
         load_policy(written(tmp_path, GOOD.replace(*change)))
     assert str(tmp_path / "p.yaml") in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("listed", "values"),
+    [
+        ("[01067, 01069, 01070]", ("01067", "01069", "01070")),
+        ("[de, no, se]", ("de", "no", "se")),
+        ("[yes, no, on, off, y, n]", ("yes", "no", "on", "off", "y", "n")),
+        ("[12:30, 1:00]", ("12:30", "1:00")),
+        ("[1_000, 2_000]", ("1_000", "2_000")),
+        ("[2020-01-31, 2020-02-29]", ("2020-01-31", "2020-02-29")),
+        ("[0x1F, 0o17, 007]", ("0x1F", "0o17", "007")),
+        ("[1, 2, -3]", (1, 2, -3)),
+        ("[true, False]", (True, False)),
+    ],
+)
+def test_a_value_is_what_it_looks_like(listed: str, values: tuple[object, ...], tmp_path: Path) -> None:
+    """A list means the texts that the source has, whatever YAML 1.1 makes of them: no octal, no base 60, no `no` for false."""
+    column = load_policy(written(tmp_path, GOOD.replace("[Female, Male]", listed))).columns["sex"]
+    assert isinstance(column, Categorical)
+    assert [(type(value), value) for value in column.values] == [(type(value), value) for value in values]
+
+
+@pytest.mark.parametrize("listed", ["[a, 1]", "[1, true]", "[true, maybe]", "[1, 2, 03]", "['1', 2]"])
+def test_a_list_that_mixes_types_is_refused_with_the_fix(listed: str, tmp_path: Path) -> None:
+    """One of its values was read as something else than was meant."""
+    with pytest.raises(
+        PolicyError,
+        match=r"columns: the values of 'sex' mix .* and .*; put each of them in quotes, written as in the source",
+    ):
+        load_policy(written(tmp_path, GOOD.replace("[Female, Male]", listed)))
+
+
+WRONG = ("null", "3", "-1", "1.5", "text", "[a]", "[]", "{a: 1}", "{}", "true")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(name for name in Policy.model_fields if name != "folder"),
+        "columns.age",
+        *(f"columns.age.{name}" for name in Numeric.model_fields),
+        *(f"columns.sex.{name}" for name in Categorical.model_fields),
+        "privacy_unit.column",
+        "privacy_unit.max_rows",
+    ],
+)
+@pytest.mark.parametrize("value", WRONG)
+def test_errors_speak_of_the_file_and_not_of_the_model(key: str, value: str, tmp_path: Path) -> None:
+    """Any wrong value anywhere: the place as it stands in the file, and no word of the library that checks it."""
+    content = read_yaml(GOOD) | {"privacy_unit": {"column": "person", "max_rows": 3}}
+    inner, *path = content, *key.split(".")
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = read_yaml(value)
+    try:
+        load_policy(written(tmp_path, write_yaml(content)))
+    except PolicyError as error:
+        said = str(error).partition("\n")[2] or str(error)
+        for word in (
+            "Input",
+            "should",
+            "instance",
+            "dictionary",
+            "tag",
+            "pydantic",
+            "PrivacyUnit",
+            "DatabaseTable",
+            "literal[",
+            "model",
+            "tuple",
+            "Decimal",
+            "Field",
+            "NoneType",
+        ):
+            assert word not in said, said
+        places = [line.partition(":")[0].strip() for line in said.splitlines()]
+        assert len(places) == len(set(places)), said
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (
+            ("category",) * 7,
+            "  columns.c0, columns.c1, columns.c2 and 4 more: `type` is 'category'; it must be categorical or numeric",
+        ),
+        (("category",), "  columns.c0: `type` is 'category'; it must be categorical or numeric"),
+    ],
+)
+def test_what_is_wrong_at_many_places_is_said_once(kinds: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    """One line for one mistake, however often it was made."""
+    content = read_yaml(GOOD) | {"columns": {f"c{i}": {"type": kind, "values": ["a"]} for i, kind in enumerate(kinds)}}
+    with pytest.raises(PolicyError) as refused:
+        load_policy(written(tmp_path, write_yaml(content)))
+    assert str(refused.value).splitlines()[1:] == [said]
 
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "just text\n"])

@@ -31,12 +31,30 @@ from pinq.public.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, 
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 NAMES = TEXT.filter(bool)
-VALUES = st.one_of(
+TEXTS = st.one_of(
     TEXT,
-    st.integers(-(10**18), 10**18),
-    st.booleans(),
     st.sampled_from(
-        ["yes", "null", "~", "1", "1.0", "true", "2020-01-01", "0x1", "- a", "a: b", "#", "é\n", "\x85", "﻿"]
+        [
+            "yes",
+            "null",
+            "~",
+            "1",
+            "1.0",
+            "1.5e3",
+            "01070",
+            "12:30",
+            "+7",
+            "1_0",
+            "true",
+            "2020-01-01",
+            "0x1",
+            "- a",
+            "a: b",
+            "#",
+            "é\n",
+            "\x85",
+            "﻿",
+        ]
     ),
 )
 DECIMALS = st.decimals(min_value=-(10**9), max_value=10**9, places=4)
@@ -53,7 +71,10 @@ CATEGORICAL = st.builds(
         "nullable": nullable,
         "unreviewed": unreviewed,
     },
-    st.lists(VALUES, min_size=1, max_size=6, unique_by=text),
+    st.one_of(
+        st.lists(kind, min_size=1, max_size=6, unique_by=text)
+        for kind in (TEXTS, st.integers(-(10**18), 10**18), st.booleans())
+    ),
     st.booleans(),
     st.sampled_from([(), ("values",)]),
 )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML that means what it looks like.
+
+PyYAML follows YAML 1.1, in which ``01070`` is the octal number 568, ``no`` is false, ``12:30`` is
+750 and a date is no text. A policy lists values as the source writes them. So here a whole number
+has no leading zero, only ``true`` and ``false`` are truth values, and whatever else stands without
+quotes is a text, a decimal number or nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+__all__ = ["read_yaml", "write_yaml"]
+
+_MEANINGS = {  # what a scalar without quotes can be, and the characters that it starts with
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+    "float": (
+        r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)\.[0-9]*)([eE][-+][0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "merge": (r"<<", "<"),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Also refuses a repeated key: the second one would silently win."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+for _tag, (_form, _starts) in _MEANINGS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_form})$"), list(_starts))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that begins like a number, so that a list of codes looks the same throughout: '01067', '01069'.
+
+    PyYAML's own rule quotes what YAML 1.1 would read as something else, which is more than
+    ``_Loader`` does. Unicode's line breaks are escaped: read back raw, they would be blanks.
+    """
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if set(text) & set("\x85\u2028\u2029\ufeff") else "'" if re.match(r"[-+]?[0-9]", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _quoted)
+
+
+def read_yaml(text: str) -> Any:
+    """The content of a text. ``yaml.YAMLError`` where it is none."""
+    return yaml.load(text, Loader=_Loader)
+
+
+def write_yaml(content: Any, flow: bool | None = False) -> str:
+    """A text that ``read_yaml`` reads back equal; with ``flow`` None, innermost lists stand in brackets."""
+    return str(
+        yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=flow)
+    )
