@@ -120,6 +120,14 @@ def init(
     dataset: Annotated[
         str | None, option("--dataset", metavar="NAME", help="What analysts will call it; by default the file's name.")
     ] = None,
+    like: Annotated[
+        Path | None,
+        option(
+            "--like",
+            metavar="POLICY",
+            help="Take columns, bounds and unit from another holder's policy: for one tree of several.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")
     ] = None,
@@ -127,17 +135,25 @@ def init(
 ) -> None:
     """Propose a policy for a table, to be reviewed.
 
-    Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by
-    what is publicly known, or confirm it, and delete its name there.
+    What was guessed or read off the data is listed under [bold]unreviewed[/bold]: replace it by
+    what is publicly known, or confirm it, and delete its name there. Holders who want to learn
+    together share one policy: [cyan]pinq init my.parquet --like theirs.yaml[/cyan]
     """
-    from pinq.provider.proposal import propose
+    from pinq.provider.proposal import propose, propose_like
 
-    if output is None:
-        typer.echo(propose(data, target=target, dataset=dataset), nl=False)
-        return
-    if output.exists() and not force:
+    if like is not None and target is not None:
+        raise typer.BadParameter("--target goes with a proposal of our own; --like takes the columns as they are")
+    if output is not None and output.exists() and not force:
         fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
-    text = propose(data, target=target, dataset=dataset, folder=output.parent)
+    folder = None if output is None else output.parent
+    text = (
+        propose(data, target=target, dataset=dataset, folder=folder)
+        if like is None
+        else propose_like(data, like, dataset=dataset, folder=folder)
+    )
+    if output is None:
+        typer.echo(text, nl=False)
+        return
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     typer.echo(

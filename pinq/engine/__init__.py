@@ -7,7 +7,7 @@ imports duckdb. Read ``tables.py`` first, then ``encoding.py``.
 
 from pinq.engine.duckdb import DuckDBEngine
 from pinq.engine.encoding import EncodingReport, open_engine, read_columns
-from pinq.engine.profile import ColumnProfile, count_rows, profile
+from pinq.engine.profile import ColumnProfile, count_rows, largest_group, profile
 from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Sparse",
     "TableRequest",
     "count_rows",
+    "largest_group",
     "open_engine",
     "profile",
     "read_columns",

@@ -9,7 +9,7 @@ import duckdb
 
 from pinq.engine.encoding import quoted
 
-__all__ = ["ColumnProfile", "count_rows", "profile"]
+__all__ = ["ColumnProfile", "count_rows", "largest_group", "profile"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,14 @@ def profile(
         texts = [text for (text,) in found]
     filled, numbers, low, high, whole, zero_led, longest, distinct = facts
     return ColumnProfile(filled, numbers, low, high, whole, zero_led, longest, distinct, texts)
+
+
+def largest_group(connection: duckdb.DuckDBPyConnection, table: str, name: str) -> tuple[int, int]:
+    """How many values a column has, and in how many rows the commonest of them is; exact."""
+    q = quoted(name)
+    grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"
+    values, largest = connection.execute(f"SELECT count(*), coalesce(max(size), 0) FROM ({grouped})").fetchall()[0]
+    return int(values), int(largest)
 
 
 def count_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:

@@ -19,6 +19,7 @@ from pinq.errors import PolicyError, QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
 from pinq.ledger.ledger import Ledger
+from pinq.provider.advice import advice
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Loss, exact, to_nano
 from pinq.public.epsilon import show as decimal
@@ -49,7 +50,6 @@ Where = str | os.PathLike[str] | Policy | Ledger
 
 MAX_NAME = 128
 MAX_PER_MINUTE = 10**6
-LEFT_OUT_SHARE = 0.1  # from this share of rows on, ``check`` advises to look at the column
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     assert counted is not None
     unreviewed = tuple(loaded.unreviewed_fields())
     problems = (
-        [f"{_many(len(unreviewed), 'value')} read off the data and not reviewed: {_listed(unreviewed)}"]
+        [f"{_many(len(unreviewed), 'value')} guessed or read off the data and not reviewed: {_listed(unreviewed)}"]
         if unreviewed
         else []
     )
@@ -170,17 +170,6 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         )
     if counted.encoded_rows == 0:
         problems.append("no row can be encoded, so every answer would be noise alone")
-    rows = max(1, counted.source_rows)
-    advice = [
-        f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare it, or `nullable: true`"
-        for name, missing in counted.left_out.items()
-        if missing >= LEFT_OUT_SHARE * rows and missing
-    ]
-    advice += [
-        f"{name}: {outside:,} rows ({100 * outside / rows:.0f} %) lie outside [lower, upper] and count as the nearer bound"
-        for name, outside in counted.clamped.items()
-        if outside >= LEFT_OUT_SHARE * rows and outside
-    ]
     return CheckReport(
         loaded.dataset,
         counted.source_rows,
@@ -191,7 +180,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         counted.clamped,
         unreviewed,
         tuple(problems),
-        tuple(advice),
+        advice(loaded, counted),
     )
 
 

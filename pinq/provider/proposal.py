@@ -7,35 +7,50 @@ import json
 import os
 import re
 from contextlib import closing
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from pinq.engine import count_rows, profile, read_columns
+from pinq.engine import ColumnProfile, count_rows, largest_group, profile, read_columns
 from pinq.errors import InternalError, PolicyError
+from pinq.provider.identifiers import FEW, Unit, is_identifier, is_quantity, may_be_unit
 from pinq.provider.report.html import printable
-from pinq.public.policy import Policy, _number
-from pinq.public.schema import REAL_CELLS, Categorical, closest
+from pinq.public.plain_yaml import read_yaml, write_yaml
+from pinq.public.policy import Policy, _number, load_policy
+from pinq.public.schema import REAL_CELLS, Categorical, closest, round_up, text_of
 
-__all__ = ["propose"]
+__all__ = ["propose", "propose_like"]
 
 _WHOLE = r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER)"
 _REAL = r"(FLOAT|DOUBLE|DECIMAL.*)"
 _MOMENT = r"(DATE|TIME.*)"
 _TEXT = r"(VARCHAR|UUID|BOOLEAN|ENUM.*)"
-_QUANTITY = (
-    r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|loss|score|"
-    r"weight|height|size|total|sum|qty|quantity)([\W_]|$)"
-)
-_IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|id$"
+_CODE = r"(^|[\W_])(zip|zipcode|postcode|postalcode|postal|plz|code|codes|phone|telephone|fax)([\W_]|$)"
 
 MAX_CATEGORIES = 1000
-FEW = 20
 MAX_TEXT = 200
 MAX_STEPS_OF_ONE = 2**17
+
+
+@dataclass
+class _Table:
+    """What was seen of a table, and what is proposed for it.
+
+    Attributes:
+        columns: Each column's declaration.
+        notes: For a column's keys, what they were guessed from.
+        left_out: Columns without a declaration, and why.
+        units: Columns that may name the privacy units.
+    """
+
+    rows: int
+    columns: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: dict[str, dict[str, str]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
 
 
 def propose(
@@ -59,11 +74,69 @@ def propose(
         PolicyError: The source cannot be read, or nothing in it, or not the target, can be a
             column.
     """
+    bare = _bare(data, dataset, folder)
+    connection, table, types = read_columns(bare)
+    with closing(connection):
+        if target is not None and target not in types:
+            raise PolicyError(
+                f"The source has no column {target!r}{closest(target, types)}; it has {', '.join(types)}."
+            )
+        found = _Table(count_rows(connection, table))
+        for name, kind in types.items():
+            _look(connection, table, name, kind, found, target=name == target, typed=not _is_csv(bare))
+    if target in found.left_out:
+        raise PolicyError(f"The target {target!r} cannot be a column: {found.left_out[target]}.")
+    if not found.columns:
+        reasons = "; ".join(f"{each}: {why}" for each, why in found.left_out.items()) or "it has no columns"
+        raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
+    text = _yaml(bare, found, target)
+    content = read_yaml(text)
+    Policy.model_validate(content)
+    if content["columns"] != found.columns:
+        raise InternalError("The proposed policy does not read back as it was written. Please report it.")
+    return text
+
+
+def propose_like(
+    data: str | os.PathLike[str],
+    like: str | os.PathLike[str] | Policy,
+    *,
+    dataset: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> str:
+    """Proposes another holder's policy for a table: the same columns, bounds, adjacency and privacy unit, so that their schemas are equal.
+
+    Nothing is read off the rows of ``data``; only the names of its columns are.
+
+    Args:
+        data: As in ``propose``.
+        like: The policy that the holders share. What is unreviewed there is unreviewed here.
+        dataset: As in ``propose``; by default the name there.
+        folder: As in ``propose``.
+
+    Raises:
+        PolicyError: A wrong policy, or a source that cannot be read or lacks one of its columns.
+    """
+    shared = load_policy(like)
+    bare = _bare(data, dataset or shared.dataset, folder)
+    connection, _, types = read_columns(bare)
+    connection.close()
+    for name in [*shared.columns, *([] if isinstance(shared.privacy_unit, str) else [shared.privacy_unit.column])]:
+        if name not in types:
+            raise PolicyError(
+                f"The source has no column {name!r}{closest(name, types)}, which the shared policy has; it has {', '.join(types)}."
+            )
+    own = {"dataset": bare.dataset, "source": bare.source, "folder": bare.folder, "ledger": None}
+    return _HEAD_LIKE + shared.model_copy(update=own).to_yaml()
+
+
+def _bare(data: str | os.PathLike[str], dataset: str | None, folder: str | os.PathLike[str] | None) -> Policy:
+    """A policy that names the source and declares nothing of it yet."""
     source, stem = _source_of(os.fspath(data), folder)
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
         column = Categorical(values=("-",))
-        bare = Policy.model_validate(
+        return Policy.model_validate(
             {
                 "dataset": name,
                 "source": source,
@@ -77,82 +150,94 @@ def propose(
         raise PolicyError(
             f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit."
         ) from None
-    connection, table, types = read_columns(bare)
-    with closing(connection):
-        if target is not None and target not in types:
-            raise PolicyError(
-                f"The source has no column {target!r}{closest(target, types)}; it has {', '.join(types)}."
-            )
-        rows = count_rows(connection, table)
-        columns: dict[str, dict[str, Any]] = {}
-        left_out: dict[str, str] = {}
-        for each, kind in types.items():
-            found = _propose_column(connection, table, each, kind, rows, each == target, columns)
-            if isinstance(found, str):
-                left_out[each] = found
-            else:
-                columns[each] = found
-    if target in left_out:
-        raise PolicyError(f"The target {target!r} cannot be a column: {left_out[target]}.")
-    if not columns:
-        reasons = "; ".join(f"{each}: {why}" for each, why in left_out.items()) or "it has no columns"
-        raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
-    text = _yaml(name, source, rows, columns, left_out, target)
-    Policy(**yaml.safe_load(text))
-    if yaml.safe_load(text)["columns"] != columns:
-        raise InternalError("The proposed policy does not read back as it was written. Please report it.")
-    return text
+
+
+def _is_csv(policy: Policy) -> bool:
+    """Whether all columns of the source are texts only because its form knows no other type."""
+    return (
+        isinstance(policy.source, str)
+        and re.search(r"\.[ct]sv(\.gz)?$", policy.source_files()[0].name.lower()) is not None
+    )
+
+
+def _look(connection: Any, table: str, name: str, kind: str, found: _Table, *, target: bool, typed: bool) -> None:
+    """Notes a column's declaration, or why it has none, and whether it may name the privacy units."""
+    if not name or "\x00" in name or any(name.casefold() == other.casefold() for other in found.columns):
+        found.left_out[name] = "its name is empty, contains a NUL character, or differs from another only in case"
+        return
+    if not re.fullmatch(f"{_WHOLE}|{_REAL}|{_MOMENT}|{_TEXT}", kind):
+        found.left_out[name] = f"values of type {kind[:40]} are neither categories nor numbers"
+        return
+    real, moment = bool(re.fullmatch(_REAL, kind)), bool(re.fullmatch(_MOMENT, kind))
+    seen = profile(connection, table, name, real=real, moment=moment, most=MAX_CATEGORIES)
+    if not moment and may_be_unit(name, seen):
+        values, largest = largest_group(connection, table, name)
+        found.units += [Unit(name, values, seen.filled, largest)] if largest > 1 else []
+    proposed = _propose_column(
+        name, kind, seen, found.rows, target=target, says_text=typed and bool(re.fullmatch(_TEXT, kind))
+    )
+    if isinstance(proposed, str):
+        found.left_out[name] = proposed
+    else:
+        found.columns[name], found.notes[name] = proposed
 
 
 def _propose_column(
-    connection: Any, table: str, name: str, kind: str, rows: int, target: bool, known: dict[str, Any]
-) -> dict[str, Any] | str:
-    """A column's declaration, or why it has none."""
-    if not name or "\x00" in name or any(name.casefold() == other.casefold() for other in known):
-        return "its name is empty, contains a NUL character, or differs from another only in case"
-    if not re.fullmatch(f"{_WHOLE}|{_REAL}|{_MOMENT}|{_TEXT}", kind):
-        return f"values of type {kind[:40]} are neither categories nor numbers"
-    real, moment = bool(re.fullmatch(_REAL, kind)), bool(re.fullmatch(_MOMENT, kind))
-    seen = profile(connection, table, name, real=real, moment=moment, most=MAX_CATEGORIES)
-    filled, parsed, low, high, whole, distinct, texts = (
-        seen.filled,
-        seen.numbers,
-        seen.low,
-        seen.high,
-        seen.whole,
-        seen.distinct,
-        seen.texts,
-    )
+    name: str, kind: str, seen: ColumnProfile, rows: int, *, target: bool, says_text: bool
+) -> tuple[dict[str, Any], dict[str, str]] | str:
+    """A column's declaration and what it was guessed from, or why it has none."""
+    filled, low, high, whole, texts = seen.filled, seen.low, seen.high, seen.whole, seen.texts
+    moment = bool(re.fullmatch(_MOMENT, kind))
     if not filled:
         return "it holds no values"
-    numeric = parsed == filled and not seen.zero_led and low is not None and not moment and kind != "BOOLEAN"
+    numbers = seen.numbers == filled and not seen.zero_led and low is not None and not moment
+    # A text stays a text where the source can tell it from a number, and so does a code that its
+    # name gives away.
+    numeric = numbers and not says_text and not (whole and re.search(_CODE, name.casefold()))
     few = texts is not None and len(texts) <= FEW
     if moment and not few:
         return "dates and times are neither categories nor numbers here; add a column such as a year or an age to the source"
-    if re.search(_IDENTITY, name.casefold()) and distinct > 0.9 * rows > FEW and (whole or not numeric):
-        unit = f"privacy_unit: {{column: {json.dumps(name, ensure_ascii=False)}, max_rows: ...}}"
-        return f"it seems to name rows or persons; where a person can have several rows, declare {unit}"
+    if is_identifier(name, seen):
+        return f"it seems to name rows or persons; where a person can have several rows, declare {_unit(name)}"
+    notes = {"nullable": f"guessed: {rows - filled:,} of {rows:,} rows hold no value"}
     if (
         numeric
         and low is not None
         and high is not None
         and not (few and whole and (target or _are_codes(name, len(texts or ()), low, high)))
     ):
-        return _propose_numeric(low, high, whole, kind, parsed < rows)
+        notes["type"] = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
+        return _propose_numeric(low, high, whole, kind, filled < rows), notes
     if texts is None or len(texts) > MAX_CATEGORIES:
-        return f"it has more than {MAX_CATEGORIES:,} different values; group them in the source, or declare those that are publicly known"
+        amounts = "; where they are amounts and not codes, make them numbers in the source" if numbers else ""
+        return f"it has more than {MAX_CATEGORIES:,} different values{amounts}; group them in the source, or declare those that are publicly known"
     if len(texts) > FEW and len(texts) > rows / 2 and not numeric:
         return "its values hardly repeat, so they may name persons"
-    values = [_category(text, kind) for text in texts if not (real and text.lower() in ("nan", "inf", "-inf"))]
+    values = _categories(
+        [text for text in texts if kind not in ("DOUBLE", "FLOAT") or text.lower() not in ("nan", "inf", "-inf")],
+        kind,
+        says_text,
+    )
     if seen.longest > MAX_TEXT or any("\x00" in str(value) for value in values):
         return f"it holds texts of more than {MAX_TEXT} characters, or with NUL characters, which are no categories"
-    values.sort(key=lambda value: (isinstance(value, str), value))
-    return {"type": "categorical", "values": values, "nullable": filled < rows, "unreviewed": ["values", "nullable"]}
+    notes["type"] = (
+        f"the source says {kind}"
+        if says_text
+        else f"guessed from {len(values):,} different {'whole numbers' if numbers and whole else 'values'}"
+    )
+    waiting = ["values", "nullable"] if says_text else ["type", "values", "nullable"]
+    return {"type": "categorical", "values": values, "nullable": filled < rows, "unreviewed": waiting}, notes
 
 
 def _are_codes(name: str, count: int, low: float, high: float) -> bool:
     """Whether a few whole numbers are categories: two of them, or dense ones under a name that is no quantity's."""
-    return count <= 2 or (not re.search(_QUANTITY, name.casefold()) and high - low + 1 <= 2 * count)
+    return count <= 2 or (not is_quantity(name) and high - low + 1 <= 2 * count)
+
+
+def _categories(texts: list[str], kind: str, says_text: bool) -> list[str | int | bool]:
+    """The declared form of a list of values: numbers where all of them are and the source does not say otherwise."""
+    values = [text if says_text and kind != "BOOLEAN" else _category(text, kind) for text in texts]
+    return sorted(values if len({type(value) for value in values}) == 1 else [text_of(value) for value in values])
 
 
 def _category(text: str, kind: str) -> str | int | bool:
@@ -167,7 +252,7 @@ def _category(text: str, kind: str) -> str | int | bool:
 def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: bool) -> dict[str, Any]:
     """Bounds rounded outward to a round unit, and a round step: each bound is a whole number of steps, so the grid is exact."""
     least, most = Decimal(repr(low)), Decimal(repr(high))
-    unit = _round_up((most - least) / 10 or abs(most) / 10 or Decimal(1))
+    unit = round_up((most - least) / 10 or abs(most) / 10 or Decimal(1))
     unit = max(Decimal(1), unit) if whole else unit
     lower, upper = (
         (least / unit).to_integral_value(ROUND_FLOOR) * unit,
@@ -175,20 +260,14 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
     )
     upper += unit if lower == upper else 0
     declared: dict[str, Any] = {"type": "numeric", "lower": _number(lower), "upper": _number(upper)}
-    waiting = ["lower", "upper"]
+    waiting = ["type", "lower", "upper"]
     if whole:
         declared["integer"] = True
         waiting += [] if re.fullmatch(_WHOLE, kind) else ["integer"]
     if not whole or upper - lower > MAX_STEPS_OF_ONE:
-        declared["step"] = _number(_round_up((upper - lower) / REAL_CELLS))
+        declared["step"] = _number(round_up((upper - lower) / REAL_CELLS))
         waiting.append("step")
     return declared | {"nullable": nullable, "unreviewed": [*waiting, "nullable"]}
-
-
-def _round_up(number: Decimal) -> Decimal:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below ``number``."""
-    power = Decimal(1).scaleb(number.adjusted())
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number)
 
 
 def _source_of(data: str, folder: str | os.PathLike[str] | None) -> tuple[str | dict[str, str], str]:
@@ -219,6 +298,12 @@ _HEAD = """\
 """
 
 
+_HEAD_LIKE = """\
+# Proposed by `pinq init --like`: what holders share is as in their policy, and nothing was read off the rows of this source.
+# `pinq check` shows what the policy does to them. `cap` and `max_rows` are each holder's own.
+"""
+
+
 _HINTS = {
     "lower": "smaller numbers count as this one; choose it without looking at the rows",
     "upper": "larger numbers count as this one",
@@ -227,42 +312,62 @@ _HINTS = {
 }
 
 
-def _yaml(
-    name: str, source: Any, rows: int, columns: dict[str, dict[str, Any]], left_out: dict[str, str], target: str | None
-) -> str:
+def _yaml(bare: Policy, found: _Table, target: str | None) -> str:
+    source = (
+        bare.source
+        if isinstance(bare.source, str) or bare.source is None
+        else bare.source.model_dump(by_alias=True, exclude_defaults=True)
+    )
     lines = [
         _HEAD.rstrip("\n"),
-        *_dump({"version": 1, "dataset": name, "source": source}, False),
+        *_dump({"version": 1, "dataset": bare.dataset, "source": source}, False),
         "cap: 1.0  # epsilon over all analysts together, for they may collude",
         "adjacency: add-remove  # hides whether a row is in the table; `substitute` hides what is in it, and costs twice the noise",
-        "privacy_unit: row  # or {column: person_id, max_rows: 3}, where a person can have several rows",
-        f"max_rows: {_round_up(Decimal(rows + 1)):f}  # no table under this policy will ever have more rows",
-        "unreviewed: [max_rows]",
+        "privacy_unit: row  # whose presence is hidden: a row's, or where a person can have several rows, {column: person_id, max_rows: 3}",
+        *_units(found.units),
+        f"max_rows: {round_up(Decimal(found.rows + 1)):f}  # no table under this policy will ever have more rows",
+        "unreviewed: [privacy_unit, max_rows]",
         "",
         "columns:",
     ]
     hints = dict(_HINTS)  # each is given once
-    for column, declared in columns.items():
+    for column, declared in found.columns.items():
         lines += ["  # the target"] if column == target else []
         for line in _dump({column: declared}, None):
-            key = line.removeprefix("  ").split(":")[0]
-            hint = hints.pop(key, None) if line.startswith("  ") else None
-            lines.append(f"  {line}" + (f"  # {hint}" if hint else ""))
-    if left_out:
+            key = line.removeprefix("  ").split(":")[0] if line.startswith("  ") else ""
+            said = "; ".join(filter(None, (found.notes[column].get(key), hints.pop(key, None))))
+            lines.append(f"  {line}" + (f"  # {said}" if said else ""))
+    if found.left_out:
         lines += [
             "",
             "# Left out:",
-            *(f"#   {printable(column)}: {printable(why)}" for column, why in left_out.items()),
+            *(f"#   {printable(column)}: {printable(why)}" for column, why in found.left_out.items()),
         ]
     return "\n".join(lines) + "\n"
 
 
+def _units(units: list[Unit]) -> list[str]:
+    """Comments that name the columns which may name persons."""
+    if not units:
+        return []
+    lines = [
+        "# These columns look as if they name persons or the like, who have several rows. If one does, declare it, so that all their rows are hidden:"
+    ]
+    for unit in units:
+        lines += [
+            f"#   {_unit(unit.column)}",
+            f"#     {printable(str(unit))} (read off the rows: for your review alone)",
+        ]
+    return [
+        *lines,
+        "# Its `max_rows` is a bound that is publicly known, not the number above: rows of a unit beyond it are left out, and noise grows with it.",
+    ]
+
+
+def _unit(column: str) -> str:
+    return printable(f"privacy_unit: {{column: {json.dumps(column, ensure_ascii=False)}, max_rows: ...}}")
+
+
 def _dump(content: dict[str, Any], flow: bool | None) -> list[str]:
     """Lines of YAML; with ``flow`` None, innermost lists stand in brackets."""
-    # PyYAML folds Unicode's own line breaks into blanks unless they are escaped.
-    plain = not re.search("[\x85\u2028\u2029\ufeff]", json.dumps(content, ensure_ascii=False))
-    return (
-        str(yaml.safe_dump(content, sort_keys=False, allow_unicode=plain, width=110, default_flow_style=flow))
-        .rstrip("\n")
-        .split("\n")
-    )
+    return write_yaml(content, flow).rstrip("\n").split("\n")

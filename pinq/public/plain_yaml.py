@@ -31,8 +31,6 @@ _MEANINGS = {  # what a scalar without quotes can be, and the characters that it
 class _Loader(yaml.SafeLoader):
     """Also refuses a repeated key: the second one would silently win."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
@@ -45,6 +43,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_Loader.yaml_implicit_resolvers = {}  # those of YAML 1.1 are the base class's
 for _tag, (_form, _starts) in _MEANINGS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_form})$"), list(_starts))
 
@@ -57,12 +56,16 @@ class _Dumper(yaml.SafeDumper):
     """
 
 
-def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = '"' if set(text) & set("\x85\u2028\u2029\ufeff") else "'" if re.match(r"[-+]?[0-9]", text) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if set(text) & set("\x85\u2028\u2029\ufeff") else None
+    )
 
 
-_Dumper.add_representer(str, _quoted)
+_Dumper.add_representer(str, _text)
+# The last rule of those for these characters: what is no number, but begins like one, is taken for
+# no text, so it gets quotes.
+_Dumper.add_implicit_resolver("!number-like", re.compile(r"^[-+]?[0-9]"), list("-+0123456789"))
 
 
 def read_yaml(text: str) -> Any:

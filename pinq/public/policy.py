@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the provider declares: the public schema, and where data and ledger are. YAML on disk.
 
-A value that ``pinq init`` read off the data is named in ``unreviewed`` (of the policy or of a
-column) until the provider deletes the name: a domain that follows the rows would leak them
+A value that ``pinq init`` guessed or read off the data is named in ``unreviewed`` (of the policy or
+of a column) until the provider deletes the name: a domain that follows the rows would leak them
 (privacy.md 1.7c).
 """
 
@@ -66,7 +66,7 @@ class Policy(_Declared):
         description="what computations among several parties may open of the rows: noisy results only, or exact ones too",
     )
     unreviewed: tuple[str, ...] = Field(
-        default=(), description="fields that were read off the data and wait for the provider's word"
+        default=(), description="fields that were guessed or read off the data and wait for the provider's word"
     )
     columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1)
     # Where relative paths start; set by load_policy.
@@ -129,7 +129,7 @@ class Policy(_Declared):
         if waiting:
             listed = ", ".join(waiting[:8]) + (f" and {len(waiting) - 8} more" if len(waiting) > 8 else "")
             raise PolicyError(
-                f"The policy of {self.dataset!r} has values that were read off the data and that nobody reviewed: {listed}. "
+                f"The policy of {self.dataset!r} has values that were guessed or read off the data and that nobody reviewed: {listed}. "
                 "Put what is publicly known about each in its place (or confirm it) and delete its name from `unreviewed`."
             )
 
@@ -206,15 +206,12 @@ _OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 def _require_one_type(name: str, column: Categorical | Numeric) -> None:
     """``ValueError`` where a list mixes types: then a value was read as something else than was meant."""
     values = column.values if isinstance(column, Categorical) else ()
-    shown = [
-        f"{noun} ({json.dumps(next(v for v in values if type(v) is kind), ensure_ascii=False)})"
-        for kind, noun in _TYPES.items()
-        if kind in map(type, values)
-    ]
-    if len(shown) > 1:
-        raise ValueError(
-            f"the values of {name!r} mix {' and '.join(shown)}; put each of them in quotes, written as in the source"
+    first = {type(value): value for value in reversed(values)}
+    if len(first) > 1:
+        examples = " and ".join(
+            f"{noun} ({json.dumps(first[kind], ensure_ascii=False)})" for kind, noun in _TYPES.items() if kind in first
         )
+        raise ValueError(f"the values of {name!r} mix {examples}; put each of them in quotes, written as in the source")
 
 
 _TYPES = {str: "texts", int: "whole numbers", bool: "truth values"}
@@ -230,10 +227,12 @@ def _problems(error: Exception) -> str:
         text = _said(problem, place)
         if text and place not in places.setdefault(text, []):
             places[text].append(place)
-    return "\n".join(
-        f"  {', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}: {text}"
-        for text, found in places.items()
-    )
+    return "\n".join(f"  {_listed(found)}: {text}" for text, found in places.items())
+
+
+def _listed(places: list[str]) -> str:
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return ", ".join(places[:3]) + more
 
 
 # How the model's own branches are called, which the file does not know.
@@ -241,6 +240,13 @@ _BRANCHES = ("categorical", "numeric", "PrivacyUnit", "DatabaseTable", "literal[
 _EITHER = {
     "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
     "source": "write a file or a pattern, or {database: file.duckdb, table: people}",
+}
+_SIMPLE = {
+    "extra_forbidden": "unknown key",
+    "missing": "it is missing",
+    "too_short": "it is empty",
+    "union_tag_not_found": "`type` is missing; it must be categorical or numeric",
+    "invalid_key": "the name must be text; put it in quotes",
 }
 _FORMS = {
     "dataset": "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
@@ -264,25 +270,20 @@ def _said(problem: Any, place: str) -> str:
     kind, given = problem["type"], problem["input"]
     if place in _EITHER and (problem["loc"][-1] in _BRANCHES or kind == "model_type"):
         return "" if isinstance(given, dict) else _EITHER[place]
-    if kind in ("extra_forbidden", "missing", "union_tag_not_found", "too_short"):
-        return {"extra_forbidden": "unknown key", "missing": "it is missing", "too_short": "it is empty"}.get(
-            kind, "`type` is missing; it must be categorical or numeric"
-        )
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
     if kind == "union_tag_invalid":
         return f"`type` is {given['type']!r}; it must be categorical or numeric"
-    if kind == "invalid_key" or problem["loc"][-1:] == ("[key]",):
-        return "the name must be text; put it in quotes"
+    if problem["loc"][-1:] == ("[key]",):
+        return _SIMPLE["invalid_key"]
     if kind == "too_long":
         return (
             f"it has {problem['ctx']['actual_length']:,} entries; at most {problem['ctx']['max_length']:,} are possible"
         )
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
-    wanted = (
-        _FORMS[place]
-        if kind == "string_pattern_mismatch"
-        else _KINDS.get(kind.split("_")[0]) or re.sub(r"^Input should be ", "", problem["msg"])
-    )
+    plain = re.sub(r"^Input should be ", "", problem["msg"])
+    wanted = _FORMS[place] if kind == "string_pattern_mismatch" else _KINDS.get(kind.split("_")[0], plain)
     shown = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {given!r}; "
     return f"{shown}it must be {wanted}"
 

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from pinq.errors import QueryError
 
-__all__ = ["Adjacency", "Categorical", "Column", "Numeric", "PrivacyUnit", "Schema", "Value", "closest"]
+__all__ = ["Adjacency", "Categorical", "Column", "Numeric", "PrivacyUnit", "Schema", "Value", "closest", "round_up"]
 
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1
@@ -162,7 +162,7 @@ class Numeric(_Column):
     lower: FiniteDecimal = Field(description="smaller values count as this one")
     upper: FiniteDecimal = Field(description="larger values count as this one")
     step: Annotated[FiniteDecimal, Field(gt=0)] | None = Field(
-        default=None, description="width of a grid cell; 1 for whole numbers, else range / 4096"
+        default=None, description="width of a grid cell; 1 for whole numbers (more on a wide range), else range / 4096"
     )
     integer: bool = Field(default=False, description="whether the values are whole numbers")
     cuts: tuple[FiniteDecimal, ...] = Field(
@@ -195,10 +195,13 @@ class Numeric(_Column):
 
     @cached_property
     def width(self) -> Fraction:
-        """Width of a grid cell, exact."""
+        """Width of a grid cell, exact. A default gives no more cells than a grid can have."""
         if self.step is not None:
             return Fraction(self.step)
-        return Fraction(1) if self.integer else (Fraction(self.upper) - Fraction(self.lower)) / REAL_CELLS
+        span = Fraction(self.upper) - Fraction(self.lower)
+        if not self.integer:
+            return span / REAL_CELLS
+        return Fraction(round_up(Decimal(math.ceil((span + 1) / MAX_CELLS))))
 
     @cached_property
     def cells(self) -> int:
@@ -363,6 +366,12 @@ class Schema(_Declared):
         return (
             f"<p>{head}</p><table><thead><tr><th>column</th><th>domain</th></tr></thead><tbody>{rows}</tbody></table>"
         )
+
+
+def round_up(number: Decimal) -> Decimal:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below ``number``."""
+    power = Decimal(1).scaleb(number.adjusted())
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number)
 
 
 def describe(column: Categorical | Numeric) -> str:

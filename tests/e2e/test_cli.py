@@ -93,7 +93,7 @@ def test_from_a_table_to_an_audit(data: Path) -> None:
     assert "Not ready: " in unready.stdout
     refused = process("grant", path, "ana", "--epsilon", "1")
     assert refused.returncode == 1
-    assert "that nobody reviewed: max_rows, columns.age.lower" in refused.stderr
+    assert "that nobody reviewed: privacy_unit, max_rows, columns.age.type" in refused.stderr
 
     review(path)
     ready = process("check", path)
@@ -189,6 +189,16 @@ class TestInit:
         failed(run("init", tmp_path / "gone.csv"), "There is no source")
         failed(run("init", data, "--target", "incom"), "The source has no column 'incom' (did you mean 'income'?)")
         failed(run("init", data, "-o", "/dev/null/x.yaml"), "/dev/null")
+
+    def test_like_another_holders(self, policy: Path, data: Path, tmp_path: Path) -> None:
+        """Columns, bounds and unit are taken from a policy; what goes with a proposal of one's own does not go with it."""
+        other = tmp_path / "other" / "p.yaml"
+        assert run("init", data, "--like", policy, "--dataset", "theirs", "-o", other).exit_code == 0
+        assert pinq.load_policy(other).schema_ == pinq.load_policy(policy).schema_
+        assert pinq.load_policy(other).dataset == "theirs"
+        assert yaml.safe_load(run("init", data, "--like", policy).stdout)["source"] == str(data)
+        failed(run("init", data, "--like", policy, "--target", "income"), "--like takes the columns as they are", 2)
+        failed(run("init", data, "--like", tmp_path / "none.yaml"), "There is no policy file")
 
 
 class TestCheck:

@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 import pinq
+from miners import Federation
 from pinq.errors import LedgerError, PolicyError, QueryError
 from pinq.ledger.grants import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
-from pinq.provider.proposal import propose
+from pinq.provider.proposal import propose, propose_like
 from pinq.public.epsilon import exact
 from pinq.public.policy import Policy, load_policy
 from pinq.public.schema import Categorical, Numeric
@@ -97,12 +98,16 @@ class TestPropose:
 
     def test_everything_read_off_the_data_is_unreviewed(self, people: Path) -> None:
         content = yaml.safe_load(propose(people))
-        assert content["unreviewed"] == ["max_rows"]
+        assert content["unreviewed"] == ["privacy_unit", "max_rows"]
         assert content["max_rows"] == 500
         for column in content["columns"].values():
-            # That numbers are whole is read off the data only where the type does not say it.
-            assert set(column["unreviewed"]) | {"integer"} == set(column) - {"type", "unreviewed"} | {"integer"}
-        with pytest.raises(PolicyError, match="nobody reviewed: max_rows, columns"):
+            # That numbers are whole, and what is a category, is read off the data only where the type does not say it.
+            assert set(column["unreviewed"]) | {"integer", "type"} == set(column) - {"unreviewed"} | {"integer"}
+        assert {name for name, column in content["columns"].items() if "type" not in column["unreviewed"]} == {
+            "sex",
+            "smoker",
+        }
+        with pytest.raises(PolicyError, match="nobody reviewed: privacy_unit, max_rows, columns"):
             Policy(**content).require_reviewed()
 
     def test_left_out_with_reasons_and_without_values(self, people: Path) -> None:
@@ -117,6 +122,147 @@ class TestPropose:
         ):
             assert line in text
         assert "person 1" not in text
+
+    def test_guesses_say_what_they_were_made_from(self, people: Path) -> None:
+        """Category or number, and whether values can be missing: each with what the rows or the source's type said."""
+        text = propose(people)
+        for line in (
+            "    type: categorical  # guessed from 4 different whole numbers",
+            "    type: numeric  # guessed from about 6 different whole numbers",
+            "    type: categorical  # the source says VARCHAR",
+            "    type: categorical  # the source says BOOLEAN",
+            "    nullable: true  # guessed: 133 of 400 rows hold no value",
+            "    nullable: false  # guessed: 0 of 400 rows hold no value",
+        ):
+            assert line in text
+
+    @pytest.mark.parametrize("numbers", [False, True], ids=["texts", "numbers"])
+    def test_columns_that_name_persons_are_named(self, tmp_path: Path, numbers: bool) -> None:
+        """An identifier that repeats is a candidate for the privacy unit, with its largest group, and no column."""
+        names = [i // 2 if i < 1000 else 7 for i in range(1040)]
+        pq.write_table(
+            pa.table(
+                {
+                    "person_id": names if numbers else [f"P{i}" for i in names],
+                    "sex": ["fm"[i % 2] for i in range(1040)],
+                    "paid": [i % 500 for i in range(1040)],
+                    "Versicherte": [f"V{i // 3}" for i in range(1040)],
+                    "region_id": [i % 12 for i in range(1040)],
+                }
+            ),
+            tmp_path / "t.parquet",
+        )
+        text = propose(tmp_path / "t.parquet")
+        policy = Policy(**yaml.safe_load(text))
+        assert policy.privacy_unit == "row"
+        assert "privacy_unit" in policy.unreviewed
+        assert set(policy.columns) == {"sex", "paid", "Versicherte", "region_id"}
+        for line in (
+            '#   privacy_unit: {column: "person_id", max_rows: ...}',
+            "#     person_id: 500 values in 1,040 rows; the commonest stands in 42 (read off the rows: for your review alone)",
+            "#     Versicherte: 347 values in 1,040 rows; the commonest stands in 3",
+        ):
+            assert line in text
+        assert text.count('privacy_unit: {column: "') == 3  # two candidates, and why person_id is left out
+
+    def test_no_candidate_no_word(self, tmp_path: Path) -> None:
+        """Identifiers that never repeat are the rows themselves."""
+        pq.write_table(
+            pa.table({"person_id": [f"P{i}" for i in range(100)], "sex": ["fm"[i % 2] for i in range(100)]}),
+            tmp_path / "t.parquet",
+        )
+        assert "look as if they name persons" not in propose(tmp_path / "t.parquet")
+
+    def test_texts_stay_texts(self, tmp_path: Path) -> None:
+        """Where the source tells a text from a number, digits are codes; elsewhere the column's name may say so."""
+        codes = [str(1000 + i % 300) for i in range(2000)]
+        many = [str(i) for i in range(2000)]
+        pq.write_table(
+            pa.table(
+                {
+                    "area": codes,
+                    "plz": [int(code) for code in codes],
+                    "amount": many,
+                    "n": [i % 300 for i in range(2000)],
+                }
+            ),
+            tmp_path / "t.parquet",
+        )
+        (tmp_path / "t.csv").write_text("\n".join(["area,plz", *(f"{code},{code}" for code in codes)]) + "\n")
+        text = propose(tmp_path / "t.parquet")
+        columns = Policy(**yaml.safe_load(text)).columns
+        assert set(columns) == {"area", "plz", "n"}
+        assert isinstance(columns["area"], Categorical)
+        assert columns["area"].values[0] == "1000"
+        assert isinstance(columns["plz"], Categorical)
+        assert columns["plz"].values[0] == 1000
+        assert isinstance(columns["n"], Numeric)
+        assert (
+            "amount: it has more than 1,000 different values; where they are amounts and not codes, make them numbers in the source;"
+            in text
+        )
+        kinds = {
+            name: column.type for name, column in Policy(**yaml.safe_load(propose(tmp_path / "t.csv"))).columns.items()
+        }
+        assert kinds == {"area": "numeric", "plz": "categorical"}
+
+    def test_codes_are_quoted_alike(self, tmp_path: Path) -> None:
+        """Every text of digits has quotes, not only the ones that YAML would read as octal, and is read back as it stands in the source."""
+        codes = ["01067", "01069", "01070", "no", "1e3", "12:30", "-7"]
+        pq.write_table(pa.table({"code": [codes[i % 7] for i in range(70)]}), tmp_path / "t.parquet")
+        text = propose(tmp_path / "t.parquet", folder=tmp_path)
+        assert "values: ['-7', '01067', '01069', '01070', '12:30', '1e3', 'no']" in text
+        (tmp_path / "p.yaml").write_text(reviewed(text))
+        assert provider.check(tmp_path / "p.yaml").encoded_rows == 70
+
+    def test_numbers_and_texts_in_one_column_are_texts(self, tmp_path: Path) -> None:
+        """A proposal never mixes types in a list."""
+        (tmp_path / "t.csv").write_text("v\n" + "1\n2\nother\n03\n" * 50)
+        column = Policy(**yaml.safe_load(propose(tmp_path / "t.csv"))).columns["v"]
+        assert isinstance(column, Categorical)
+        assert column.values == ("03", "1", "2", "other")
+
+    def test_holders_share_one_proposal(self, tmp_path: Path) -> None:
+        """Another holder's file gets the same columns, so a federation takes both; nothing is read off its rows."""
+        for name, values in {"north": "ab", "south": "abc"}.items():
+            (tmp_path / name).mkdir()
+            rows = 600 if name == "north" else 300
+            table = {
+                "age": [20 + i % 60 for i in range(rows)],
+                "kind": [values[i % len(values)] for i in range(rows)],
+                "ill": [i % 2 == 0 for i in range(rows)],
+            }
+            pq.write_table(
+                pa.table(table | {"own": [f"{i % 5}" for i in range(rows)]} if name == "south" else table),
+                tmp_path / name / "t.parquet",
+            )
+        north, south = tmp_path / "north" / "p.yaml", tmp_path / "south" / "p.yaml"
+        north.write_text(propose(tmp_path / "north" / "t.parquet", dataset="census", folder=north.parent))
+        south.write_text(propose_like(tmp_path / "south" / "t.parquet", north, folder=south.parent))
+        assert load_policy(south).unreviewed_fields() == load_policy(north).unreviewed_fields()
+        north.write_text(reviewed(north.read_text(), ledger="north.ledger"))
+        south.write_text(propose_like(tmp_path / "south" / "t.parquet", north, folder=south.parent))
+        assert load_policy(south).schema_ == load_policy(north).schema_
+        assert (load_policy(south).dataset, load_policy(south).source, load_policy(south).ledger) == (
+            "census",
+            "t.parquet",
+            None,
+        )
+        assert provider.check(south).left_out["kind"] == 100
+        for policy in (north, south):
+            provider.grant(policy, "ana", 1)
+        together = Federation(
+            {name: pinq.open(tmp_path / name / "p.yaml", analyst="ana") for name in ("north", "south")}
+        )
+        assert list(together.schema.columns) == ["age", "kind", "ill"]
+
+    def test_a_holder_without_a_shared_column(self, people: Path, policy: Path) -> None:
+        """The source must have every column of the shared policy."""
+        pq.write_table(pa.table({"age": [1]}), people.parent / "other.parquet")
+        with pytest.raises(
+            PolicyError, match="The source has no column 'children', which the shared policy has; it has age"
+        ):
+            propose_like(people.parent / "other.parquet", policy)
 
     def test_too_many_values(self, tmp_path: Path) -> None:
         pq.write_table(
@@ -253,7 +399,10 @@ class TestCheck:
         report = provider.check(people.parent / "p.yaml")
         assert not report.ready
         assert "columns.age.lower" in report.unreviewed
-        assert "read off the data and not reviewed: max_rows, columns.age.lower" in report.problems[0]
+        assert (
+            "guessed or read off the data and not reviewed: privacy_unit, max_rows, columns.age.type"
+            in report.problems[0]
+        )
         assert not list(people.parent.glob("*.ledger"))  # looking makes no ledger
 
     def test_counts(self, people: Path) -> None:
@@ -281,6 +430,48 @@ class TestCheck:
         del columns["sex"]
         (people.parent / "p.yaml").write_text(yaml.safe_dump(declared | {"max_rows": 500, "privacy_unit": unit}))
         assert provider.check(people.parent / "p.yaml").over_unit == 400 - 6
+
+    def test_rows_over_the_units_bound_are_noted(self, people: Path) -> None:
+        """From a tenth of the rows on, as for every other loss."""
+        declared: dict[str, object] = {
+            "dataset": "p",
+            "source": "people.parquet",
+            "cap": 1,
+            "max_rows": 500,
+            "columns": {"age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True}},
+        }
+        for most, noted in ((1, True), (5, True), (6, False)):  # six numbers of visits, in 66 or 67 rows each
+            (people.parent / "p.yaml").write_text(
+                yaml.safe_dump(declared | {"privacy_unit": {"column": "num_visits", "max_rows": most * 11}})
+            )
+            report = provider.check(people.parent / "p.yaml")
+            assert report.over_unit == 400 - 66 * most
+            assert bool(report.advice) == (report.over_unit >= 40) == noted
+            assert not noted or report.advice[0].startswith(
+                f"privacy_unit: {report.over_unit} rows ({report.over_unit / 4:.0f} %) are beyond the bound of num_visits"
+            )
+
+    @pytest.mark.parametrize(
+        ("step", "said"),
+        [
+            (
+                "0.03",
+                "height: 140 to 210 is no whole number of steps of 0.03; the last cell is cut off at `upper`, and what lies in it counts as 210.005. With `upper: 210.02` all",
+            ),
+            ("0.05", ""),
+        ],
+    )
+    def test_a_last_cell_that_is_cut_off_is_noted(self, people: Path, step: str, said: str) -> None:
+        """Bounds that are no whole number of steps apart."""
+        columns = {
+            "height": {"type": "numeric", "lower": 140, "upper": 210, "step": float(step)},
+            "age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True, "step": 10},
+        }
+        (people.parent / "p.yaml").write_text(
+            yaml.safe_dump({"dataset": "p", "source": "people.parquet", "cap": 1, "max_rows": 500, "columns": columns})
+        )
+        uneven = [one for one in provider.check(people.parent / "p.yaml").advice if "steps" in one]
+        assert [one[: len(said)] for one in uneven] == ([said] if said else [])
 
     def test_no_row_encodes(self, people: Path) -> None:
         columns = {"sex": {"type": "categorical", "values": ["x"]}}

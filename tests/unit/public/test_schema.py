@@ -218,3 +218,13 @@ def test_the_digest_follows_all_that_is_public() -> None:
     assert (
         Schema(columns=two, max_rows=1).row_digest != Schema(columns=dict(reversed(two.items())), max_rows=1).row_digest
     )
+
+
+@pytest.mark.parametrize(
+    ("upper", "step"), [(2**24 - 1, 1), (2**24, 2), (10**9, 100), (3 * 10**12, 200_000), (10**15, 10**8)]
+)
+def test_a_default_step_never_makes_too_large_a_grid(upper: int, step: int) -> None:
+    """Whole numbers over a wide range get a round step, as coarse as the limit of cells asks for."""
+    column = Numeric(lower=0, upper=upper, integer=True)
+    assert column.width == step
+    assert column.cells <= 2**24

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``pinq check`` notes about a policy that opens, but may not do what was meant. Exact numbers: for the provider's eyes only."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from pinq.engine import EncodingReport
+from pinq.public.policy import Policy
+from pinq.public.schema import Numeric, unit_text
+
+__all__ = ["advice"]
+
+NOTED_SHARE = 0.1  # from this share of rows on, what is lost of them is noted
+
+
+def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
+    """What is worth a look.
+
+    Args:
+        policy: What was declared.
+        counted: What became of the source's rows.
+    """
+    return (*_losses(policy, counted), *_uneven(policy))
+
+
+def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
+    """Rows that are left out for a value, clamped, or over their unit's bound, where they are many."""
+
+    def many(count: int) -> bool:
+        return 0 < count >= NOTED_SHARE * counted.source_rows
+
+    def share(count: int) -> str:
+        return f"{count:,} rows ({100 * count / counted.source_rows:.0f} %)"
+
+    said = [
+        f"{name}: {share(count)} have no declared value and are left out; declare it, or `nullable: true`"
+        for name, count in counted.left_out.items()
+        if many(count)
+    ]
+    said += [
+        f"{name}: {share(count)} lie outside [lower, upper] and count as the nearer bound"
+        for name, count in counted.clamped.items()
+        if many(count)
+    ]
+    if many(counted.over_unit):
+        unit = unit_text(policy.privacy_unit)
+        said.append(
+            f"privacy_unit: {share(counted.over_unit)} are beyond the bound of {unit}, or name no unit, and are left out; a higher bound keeps more and makes more noise"
+        )
+    return said
+
+
+def _uneven(policy: Policy) -> list[str]:
+    """Grids of real numbers whose last cell is cut off at ``upper``: 140 to 210 in steps of 0.03."""
+    said = []
+    for name, column in policy.columns.items():
+        if not isinstance(column, Numeric) or column.integer or column.step is None:
+            continue
+        end = column.lower + column.cells * column.step
+        if Fraction(end) != Fraction(column.upper):
+            middle = f"{column.number(column.cells - 1):g}"
+            said.append(
+                f"{name}: {column.lower} to {column.upper} is no whole number of steps of {column.step}; the last cell is cut off at `upper`, and what lies in it "
+                f"counts as {middle}. With `upper: {end}` all cells are equal"
+            )
+    return said

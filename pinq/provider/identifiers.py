@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which columns of a table look like they name persons: candidates for the privacy unit, found for the provider, who decides."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pinq.engine import ColumnProfile
+
+__all__ = ["FEW", "Unit", "is_identifier", "is_quantity", "may_be_unit"]
+
+FEW = 20  # so many different values are categories, whatever the column is called
+_IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|(person|patient|user|customer|client|member|household|family|case)id$"
+_QUANTITY = (
+    r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|loss|score|"
+    r"weight|height|size|total|sum|qty|quantity)([\W_]|$)"
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A column that may name the units whose presence is to be hidden. Exact numbers: for the provider's eyes only."""
+
+    column: str
+    values: int
+    rows: int
+    largest: int
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.values:,} values in {self.rows:,} rows; the commonest stands in {self.largest:,}"
+
+
+def is_quantity(name: str) -> bool:
+    """Whether a column's name says that it counts or measures."""
+    return re.search(_QUANTITY, name.casefold()) is not None
+
+
+def is_identifier(name: str, seen: ColumnProfile) -> bool:
+    """Whether a column's name says that it names rows or persons, and its values do not say otherwise."""
+    named = re.search(_IDENTITY, name.casefold()) or re.search(_IDENTITY, name)
+    return named is not None and seen.distinct > FEW and seen.distinct >= seen.filled / 100 and _exact(seen)
+
+
+def may_be_unit(name: str, seen: ColumnProfile) -> bool:
+    """Whether a column may name those who have several rows: by its name, or as texts of which there are many."""
+    texts = seen.numbers < seen.filled or seen.zero_led > 0
+    return is_identifier(name, seen) or (
+        texts and not is_quantity(name) and seen.distinct > FEW and seen.distinct >= seen.filled / 10
+    )
+
+
+def _exact(seen: ColumnProfile) -> bool:
+    return seen.whole or seen.numbers < seen.filled
