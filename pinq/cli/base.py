@@ -20,12 +20,14 @@ from pinq.provider.report.html import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pinq.ledger.signature import Signature
     from pinq.provider.grants import Account
 
 __all__ = [
     "OPTIONS",
     "Analyst",
     "AsJson",
+    "Because",
     "Expires",
     "PolicyFile",
     "argument",
@@ -35,6 +37,7 @@ __all__ = [
     "option",
     "print_account",
     "print_json",
+    "signed",
 ]
 
 
@@ -64,6 +67,7 @@ def option(*names: str, metavar: str, help: str) -> Any:
 PolicyFile = Annotated[Path, argument("POLICY", "The policy file.")]
 Analyst = Annotated[str, argument("ANALYST", "Whose grant it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Because = Annotated[str, option("--because", metavar="TEXT", help="Why. It stands in the log, beside who you are.")]
 Expires = Annotated[
     str | None,
     option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z."),
@@ -133,6 +137,13 @@ def console(file: Any = None) -> Console:
 def print_json(content: dict[str, Any]) -> None:
     """For scripts."""
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def signed(because: str) -> Signature:
+    """Who runs this command, and why."""
+    from pinq.ledger.signature import here
+
+    return here(because)
 
 
 def until(one: Account) -> str:

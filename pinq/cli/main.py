@@ -22,6 +22,7 @@ from pinq import __version__
 from pinq.cli.base import (
     Analyst,
     AsJson,
+    Because,
     Expires,
     PolicyFile,
     argument,
@@ -31,6 +32,7 @@ from pinq.cli.base import (
     option,
     print_account,
     print_json,
+    signed,
     until,
 )
 from pinq.cli.secure import secure
@@ -194,16 +196,14 @@ def grant(
     columns: Columns = None,
     verbs: Verbs = None,
     per_minute: PerMinute = None,
+    because: Because = "",
     as_json: AsJson = False,
 ) -> None:
     """Grant a new analyst a budget, and print the token that opens it over the network."""
     from pinq.provider.grants import grant as grant_budget
 
-    print_account(
-        grant_budget(policy, analyst, epsilon, expires, terms_of(policy, max_epsilon, columns, verbs, per_minute)),
-        "granted",
-        as_json,
-    )
+    terms = terms_of(policy, max_epsilon, columns, verbs, per_minute)
+    print_account(grant_budget(policy, analyst, epsilon, expires, terms, by=signed(because)), "granted", as_json)
 
 
 @app.command(rich_help_panel="Grant")
@@ -249,6 +249,7 @@ def extend(
     analyst: Analyst,
     epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
     expires: Expires = None,
+    because: Because = "",
     as_json: AsJson = False,
 ) -> None:
     """Raise a budget, or move its expiry."""
@@ -256,7 +257,7 @@ def extend(
 
     if epsilon is None and expires is None:
         raise typer.BadParameter("say how much more (--epsilon), until when (--expires), or both")
-    print_account(extend_grant(policy, analyst, epsilon, expires), "extended", as_json)
+    print_account(extend_grant(policy, analyst, epsilon, expires, by=signed(because)), "extended", as_json)
 
 
 @app.command(rich_help_panel="Grant")
@@ -265,6 +266,7 @@ def revoke(
     policy: PolicyFile,
     analyst: Analyst,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    because: Because = "",
     as_json: AsJson = False,
 ) -> None:
     """End a grant at once. What was spent stays spent."""
@@ -272,7 +274,7 @@ def revoke(
 
     if not yes and sys.stdin.isatty():
         typer.confirm(printable(f"Revoke the grant of {analyst!r}?"), abort=True, err=True)
-    print_account(revoke_grant(policy, analyst), "revoked", as_json)
+    print_account(revoke_grant(policy, analyst, by=signed(because)), "revoked", as_json)
 
 
 app.add_typer(commands)

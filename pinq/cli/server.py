@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import Analyst, AsJson, PolicyFile, argument, guarded, option, print_account
+from pinq.cli.base import Analyst, AsJson, Because, PolicyFile, argument, guarded, option, print_account, signed
 from pinq.errors import LedgerError
 from pinq.provider.report.html import printable
 
@@ -26,7 +26,12 @@ Columns = Annotated[
     str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name; `all` for any.")
 ]
 Verbs = Annotated[
-    str | None, option("--verbs", metavar="V,W,...", help="The only verbs: count, sum, avg, choose; `all` for any.")
+    str | None,
+    option(
+        "--verbs",
+        metavar="V,W,...",
+        help="The only verbs: count, sum, avg, choose, or as the log has them noisy_count, ...; `all` for any.",
+    ),
 ]
 PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="At most so many queries a minute.")]
 
@@ -35,11 +40,11 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Grant")
 @guarded
-def token(policy: PolicyFile, analyst: Analyst, as_json: AsJson = False) -> None:
+def token(policy: PolicyFile, analyst: Analyst, because: Because = "", as_json: AsJson = False) -> None:
     """Issue another token for a grant. The old one ends at once."""
     from pinq.provider.grants import reissue
 
-    print_account(reissue(policy, analyst), "has a new token", as_json)
+    print_account(reissue(policy, analyst, by=signed(because)), "has a new token", as_json)
 
 
 @commands.command(rich_help_panel="Grant")
@@ -54,6 +59,7 @@ def terms(
     no_limits: Annotated[
         bool, typer.Option("--no-limits", help="First lift every limit; those given beside it are set anew.")
     ] = False,
+    because: Because = "",
     as_json: AsJson = False,
 ) -> None:
     """Show or change what a grant allows beside its budget.
@@ -69,7 +75,7 @@ def terms(
     said = str(account.terms)
     if no_limits or any(given is not None for given in (max_epsilon, columns, verbs, per_minute)):
         wanted = terms_of(policy, max_epsilon, columns, verbs, per_minute, before=FREE if no_limits else account.terms)
-        account, done = set_terms(policy, analyst, wanted), "terms changed"
+        account, done = set_terms(policy, analyst, wanted, by=signed(because)), "terms changed"
         said += f" -> {wanted}"
     print_account(account, done, as_json)
     if not as_json:
@@ -200,9 +206,10 @@ def terms_of(
 
 def _account(policy: Path, analyst: str) -> Account:
     """The account of a grant that was not revoked."""
+    from pinq.ledger.grants import no_grant
     from pinq.provider.grants import show
 
     accounts = {one.analyst: one for one in show(policy).accounts if one.state != "revoked"}
     if analyst not in accounts:
-        raise LedgerError(f"{analyst!r} has no grant; {', '.join(accounts) or 'nobody'} has. Use `pinq grant` first.")
+        raise LedgerError(no_grant(analyst, list(accounts)))
     return accounts[analyst]

@@ -17,7 +17,7 @@ from pathlib import Path
 from pinq.errors import PolicyError
 from pinq.public.policy import DatabaseTable, Policy
 
-__all__ = ["ledger_url"]
+__all__ = ["ledger_url", "masked"]
 
 
 def ledger_url(policy: Policy, *, create: bool = False) -> str:
@@ -44,14 +44,14 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
         {str(default)} if default.exists() else set()
     )
     chosen = wanted or next(iter(held), str(default))
-    for other in sorted(held - {_masked(chosen)}):
+    for other in sorted(held - {masked(chosen)}):
         raise PolicyError(
-            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy leads to {_masked(chosen)}. A second ledger would be "
+            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy leads to {masked(chosen)}. A second ledger would be "
             f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file and delete the claims beside the data."
         )
     if create or held:
         for places in claims:
-            _claim(places, _masked(chosen), policy)
+            _claim(places, masked(chosen), policy)
     return chosen
 
 
@@ -95,7 +95,7 @@ def _wanted(policy: Policy) -> str | None:
     return os.path.realpath(policy.folder / path)
 
 
-def _masked(url: str) -> str:
+def masked(url: str) -> str:
     """A URL without its password: claims are no place for secrets."""
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", url)
 

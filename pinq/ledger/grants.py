@@ -14,7 +14,7 @@ from pinq.errors import BudgetExceeded, NotAllowed, PinqError, TooManyRequests
 from pinq.ledger.composition import Costs, Demand
 from pinq.public.epsilon import exact, show
 
-__all__ = ["FREE", "VERBS", "Book", "Grant", "Terms", "load_demand", "now"]
+__all__ = ["FREE", "VERBS", "Book", "Grant", "Terms", "load_demand", "no_grant", "now"]
 
 VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
 MINUTE = timedelta(minutes=1)
@@ -216,6 +216,12 @@ class Book:
         grant.recent.append(datetime.fromisoformat(at))
         while grant.recent[0] <= grant.recent[-1] - MINUTE:
             grant.recent.popleft()
+
+
+def no_grant(analyst: str, holders: list[str]) -> str:
+    """That an analyst has no grant, and who has one."""
+    listed = ", ".join(holders[:12]) + (f" and {len(holders) - 12} more" if len(holders) > 12 else "")
+    return f"{analyst!r} has no grant; {listed or 'nobody'} {'have' if len(holders) > 1 else 'has'}. Use `pinq grant` first."
 
 
 def refusal_body(error: PinqError) -> dict[str, Any]:

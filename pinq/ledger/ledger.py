@@ -34,7 +34,8 @@ import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
 from pinq.ledger.composition import Demand
-from pinq.ledger.grants import FREE, Book, Grant, Terms, dump_demand, meaning, now, refusal_body
+from pinq.ledger.grants import FREE, Book, Grant, Terms, dump_demand, meaning, no_grant, now, refusal_body
+from pinq.ledger.signature import Signature
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare
 from pinq.public.epsilon import show
 
@@ -248,7 +249,9 @@ class Ledger:
 
     # What changes it
 
-    def declare(self, digest: str, cap: int, schema: dict[str, Any], *, may_raise: bool = True) -> None:
+    def declare(
+        self, digest: str, cap: int, schema: dict[str, Any], *, may_raise: bool = True, by: Signature | None = None
+    ) -> None:
         """Logs the policy when it differs from the last one logged. A lower cap counts at once, a higher one if ``may_raise``.
 
         A changed schema gives every partition of a changed column a new identity, so it can never
@@ -260,6 +263,7 @@ class Ledger:
             cap: nano-epsilons.
             schema: What the log keeps of it, defaults left out.
             may_raise: Whether this is the provider's own act.
+            by: Whose act it is; the log keeps it, as that of the acts below.
 
         Raises:
             LedgerError: Another adjacency or privacy unit than the one under which budgets were
@@ -278,11 +282,20 @@ class Ledger:
                     )
                 cap = cap if may_raise or book.policy is None else min(cap, book.cap)
                 if book.policy != (digest, cap):
-                    self._append(connection, "policy", "", "", {"digest": digest, "cap": cap, "schema": schema})
+                    self._append(
+                        connection, "policy", "", "", {"digest": digest, "cap": cap, "schema": schema, **_signed(by)}
+                    )
             self._write_head()
 
     def grant(
-        self, analyst: str, limit: int, expires: datetime | None = None, *, terms: Terms = FREE, token: str = ""
+        self,
+        analyst: str,
+        limit: int,
+        expires: datetime | None = None,
+        *,
+        terms: Terms = FREE,
+        token: str = "",
+        by: Signature | None = None,
     ) -> Grant:
         """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already: extend that.
 
@@ -292,6 +305,7 @@ class Ledger:
             expires: None for never.
             terms: What it allows.
             token: Digest of the bearer token (``tokens.digest``), empty for none.
+            by: Whose act it is.
         """
 
         def check() -> None:
@@ -307,28 +321,26 @@ class Ledger:
             **terms.to_body(),
             **({"token": token} if token else {}),
         }
-        return self._change(check, "grant", analyst, body)
+        return self._change(check, "grant", analyst, body, by)
 
-    def extend(self, analyst: str, more: int | None = None, expires: datetime | None = None) -> Grant:
+    def extend(
+        self, analyst: str, more: int | None = None, expires: datetime | None = None, *, by: Signature | None = None
+    ) -> Grant:
         """Raises a grant's limit by ``more`` and, where given, moves its expiry."""
-        return self._change(
-            lambda: self._require(analyst),
-            "extend",
-            analyst,
-            {"more": more or 0, "expires": expires.isoformat() if expires else None},
-        )
+        body = {"more": more or 0, "expires": expires.isoformat() if expires else None}
+        return self._change(lambda: self._require(analyst), "extend", analyst, body, by)
 
-    def set_terms(self, analyst: str, terms: Terms) -> Grant:
+    def set_terms(self, analyst: str, terms: Terms, *, by: Signature | None = None) -> Grant:
         """Puts other terms in the place of a grant's."""
-        return self._change(lambda: self._require(analyst), "terms", analyst, terms.to_body())
+        return self._change(lambda: self._require(analyst), "terms", analyst, terms.to_body(), by)
 
-    def set_token(self, analyst: str, token: str) -> Grant:
+    def set_token(self, analyst: str, token: str, *, by: Signature | None = None) -> Grant:
         """Puts another token (its digest) in the place of a grant's; the old one ends at once."""
-        return self._change(lambda: self._require(analyst), "token", analyst, {"token": token})
+        return self._change(lambda: self._require(analyst), "token", analyst, {"token": token}, by)
 
-    def revoke(self, analyst: str) -> None:
+    def revoke(self, analyst: str, *, by: Signature | None = None) -> None:
         """Ends a grant at once. What it spent stays spent, also for a later grant of the same name."""
-        self._change(lambda: self._require(analyst), "revoke", analyst, {})
+        self._change(lambda: self._require(analyst), "revoke", analyst, {}, by)
 
     def charge(
         self,
@@ -454,21 +466,22 @@ class Ledger:
         self._seq, self._hash = 0, ""
         self._book = Book()
 
-    def _change(self, check: Callable[[], None], kind: str, analyst: str, body: dict[str, Any]) -> Any:
+    def _change(
+        self, check: Callable[[], None], kind: str, analyst: str, body: dict[str, Any], by: Signature | None = None
+    ) -> Any:
         """Appends one event, if ``check`` lets it; returns the analyst's grant as it then is."""
         with self._lock:
             with self._transaction() as connection:
                 self._catch_up(connection)
                 check()
-                self._append(connection, kind, analyst, "", body)
+                self._append(connection, kind, analyst, "", body | _signed(by))
             self._write_head()
             return self._book.grants.get(analyst)
 
     def _require(self, analyst: str) -> None:
         grants = self._book.grants
         if analyst not in grants or grants[analyst].revoked:
-            known = ", ".join(name for name, grant in grants.items() if not grant.revoked) or "nobody"
-            raise LedgerError(f"{analyst!r} has no grant; {known} has. Use `pinq grant` first.")
+            raise LedgerError(no_grant(analyst, [name for name, grant in grants.items() if not grant.revoked]))
 
     def _known(self, connection: sa.Connection, analyst: str, request: str) -> tuple[Event | None, str | None]:
         charge, payload = None, None
@@ -616,6 +629,10 @@ class Ledger:
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
     text = json.dumps([before, seq, at, kind, analyst, request, body], separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _signed(by: Signature | None) -> dict[str, str]:
+    return {} if by is None else by.to_body()
 
 
 def _digest(payload: str) -> str:

@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing, suppress
 from fractions import Fraction
 
 from pinq.engine import EncodingReport
+from pinq.errors import LedgerError, PolicyError
+from pinq.ledger.claim import ledger_url
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import show
 from pinq.public.policy import Policy
 from pinq.public.schema import Numeric, unit_text
 
@@ -21,7 +27,7 @@ def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
         policy: What was declared.
         counted: What became of the source's rows.
     """
-    return (*_losses(policy, counted), *_uneven(policy))
+    return (*_losses(policy, counted), *_uneven(policy), *_pending_cap(policy))
 
 
 def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
@@ -65,3 +71,23 @@ def _uneven(policy: Policy) -> list[str]:
                 f"counts as {middle}. With `upper: {end}` all cells are equal"
             )
     return said
+
+
+def _pending_cap(policy: Policy) -> list[str]:
+    """Whether the log has another cap, and from when on this one counts. Looks at a ledger that is there, and makes none."""
+    with suppress(LedgerError, PolicyError):  # of no concern here: what needs the ledger says what is wrong with it
+        url = ledger_url(policy)
+        if "://" in url or not os.path.exists(url):
+            return []
+        with closing(Ledger(url, policy.dataset, create=False)) as ledger:
+            _, cap = ledger.joint()
+        if policy.cap_nano < cap:
+            when = "a lower cap counts from the next `pinq show`, `grant` or `extend`, opening or start of a server on"
+        else:
+            when = "a higher cap counts from the next `pinq grant` or `extend`, or start of a server on"
+        return (
+            [f"cap: the log has {show(cap)}, this policy {show(policy.cap_nano)}; {when}"]
+            if policy.cap_nano != cap
+            else []
+        )
+    return []

@@ -19,9 +19,10 @@ from pinq.errors import PolicyError, QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.signature import Signature, here
 from pinq.provider.advice import advice
-from pinq.provider.local import open_ledger
-from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.provider.local import declare, open_ledger
+from pinq.public.epsilon import Loss, exact, exact_nano
 from pinq.public.epsilon import show as decimal
 from pinq.public.policy import Policy, load_policy
 
@@ -185,16 +186,23 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
 
 
 def grant(
-    policy: Where, analyst: str, epsilon: Loss, expires: str | date | None = None, terms: Terms = FREE
+    policy: Where,
+    analyst: str,
+    epsilon: Loss,
+    expires: str | date | None = None,
+    terms: Terms = FREE,
+    *,
+    by: Signature | None = None,
 ) -> Account:
     """Grants a new analyst a budget and issues a token. Warns, and does not refuse, where all grants together pass the cap.
 
     Args:
         policy: A reviewed policy.
         analyst: Printable text of at most 128 characters.
-        epsilon: The limit.
+        epsilon: The limit, in at most nine decimals: it is never rounded.
         expires: See ``parse_expiry``.
         terms: What it allows; see ``make_terms``.
+        by: Whose act it is, for the log; by default this process's user's. So of the acts below.
 
     Returns:
         The account, with its token: the only time that it can be seen.
@@ -205,14 +213,21 @@ def grant(
         LedgerError: The analyst has a grant already, or the ledger cannot be trusted.
     """
     require_name(analyst)
-    limit, until = to_nano(epsilon), future(expires)
-    with _ledger(policy, create=True, declare=True) as ledger:
+    limit, until = exact_nano(epsilon), future(expires)
+    with _ledger(policy, create=True, declared_by=by or here()) as ledger:
         token = new_token()
-        ledger.grant(analyst, limit, until, terms=terms, token=digest(token))
+        ledger.grant(analyst, limit, until, terms=terms, token=digest(token), by=by or here())
         return replace(_report(ledger, analyst), token=token)
 
 
-def extend(policy: Where, analyst: str, epsilon: Loss | None = None, expires: str | date | None = None) -> Account:
+def extend(
+    policy: Where,
+    analyst: str,
+    epsilon: Loss | None = None,
+    expires: str | date | None = None,
+    *,
+    by: Signature | None = None,
+) -> Account:
     """Raises an analyst's limit by ``epsilon``, moves the expiry, or both.
 
     Raises:
@@ -222,13 +237,13 @@ def extend(policy: Where, analyst: str, epsilon: Loss | None = None, expires: st
     """
     if epsilon is None and expires is None:
         raise QueryError("extend needs `epsilon` (how much more), `expires`, or both.")
-    more, until = None if epsilon is None else to_nano(epsilon), future(expires)
-    with _ledger(policy, declare=True) as ledger:
-        ledger.extend(analyst, more, until)
+    more, until = None if epsilon is None else exact_nano(epsilon), future(expires)
+    with _ledger(policy, declared_by=by or here()) as ledger:
+        ledger.extend(analyst, more, until, by=by or here())
         return _report(ledger, analyst)
 
 
-def reissue(policy: Where, analyst: str) -> Account:
+def reissue(policy: Where, analyst: str, *, by: Signature | None = None) -> Account:
     """Issues another token for a grant, in the account; the old one ends at once.
 
     Raises:
@@ -237,11 +252,11 @@ def reissue(policy: Where, analyst: str) -> Account:
     """
     with _ledger(policy) as ledger:
         token = new_token()
-        ledger.set_token(analyst, digest(token))
+        ledger.set_token(analyst, digest(token), by=by or here())
         return replace(_report(ledger, analyst), token=token)
 
 
-def set_terms(policy: Where, analyst: str, terms: Terms) -> Account:
+def set_terms(policy: Where, analyst: str, terms: Terms, *, by: Signature | None = None) -> Account:
     """Puts other terms in the place of a grant's; they count from the next request on.
 
     Raises:
@@ -249,7 +264,7 @@ def set_terms(policy: Where, analyst: str, terms: Terms) -> Account:
         PolicyError: Wrong policy.
     """
     with _ledger(policy) as ledger:
-        ledger.set_terms(analyst, terms)
+        ledger.set_terms(analyst, terms, by=by or here())
         return _report(ledger, analyst)
 
 
@@ -279,12 +294,14 @@ def make_terms(
     known = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}
     named = None if verbs is None else tuple(known.get(verb, verb) for verb in verbs)
     if wrong := [verb for verb in named or () if verb not in VERBS]:
-        raise QueryError(f"there is no verb {wrong[0]!r}; the verbs are {', '.join(known)}.")
+        raise QueryError(
+            f"there is no verb {wrong[0]!r}; the verbs are {', '.join(known)}, or {', '.join(VERBS)}, which are the same."
+        )
     if queries_per_minute is not None and not 1 <= queries_per_minute <= MAX_PER_MINUTE:
         raise QueryError(
             f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}."
         )
-    most = None if max_epsilon_per_query is None else to_nano(max_epsilon_per_query, name="max_epsilon_per_query")
+    most = None if max_epsilon_per_query is None else exact_nano(max_epsilon_per_query, name="max_epsilon_per_query")
     return Terms(
         most,
         None if columns is None else tuple(dict.fromkeys(columns)),
@@ -293,7 +310,7 @@ def make_terms(
     )
 
 
-def revoke(policy: Where, analyst: str) -> Account:
+def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> Account:
     """Ends a grant at once; what it spent stays spent.
 
     Raises:
@@ -303,21 +320,32 @@ def revoke(policy: Where, analyst: str) -> Account:
     # A policy under revision must never stand in the way of taking a grant back, so nothing is
     # declared here.
     with _ledger(policy) as ledger:
-        ledger.revoke(analyst)
+        ledger.revoke(analyst, by=by or here())
         return _report(ledger, analyst)
 
 
 def show(policy: Where) -> Status:
-    """What each analyst was granted, spent and has left. Reads the ledger only.
+    """What each analyst was granted, spent and has left. Reads no rows.
+
+    A cap that the policy lowered counts from here on, as from any other opening of the dataset; one
+    that it raised does not.
 
     Raises:
         LedgerError: There is no ledger, or it cannot be trusted.
         PolicyError: Wrong policy.
     """
     with _ledger(policy) as ledger:
+        if not isinstance(policy, Ledger):
+            _lower_cap(load_policy(policy), ledger)
         spent, cap = ledger.joint()
         accounts = tuple(_account(one, max(0, cap - spent)) for one in ledger.grants().values())
         return Status(ledger.dataset or "", cap, spent, accounts)
+
+
+def _lower_cap(policy: Policy, ledger: Ledger) -> None:
+    """Logs a policy whose cap is lower than the log's, if it is reviewed."""
+    if policy.cap_nano < ledger.joint()[1] and not policy.unreviewed_fields():
+        declare(policy, ledger, may_raise=False)
 
 
 def parse_expiry(expires: str | date | None) -> datetime | None:
@@ -386,23 +414,26 @@ def _require_source(policy: Policy) -> None:
 
 
 @contextmanager
-def _ledger(of: Where, *, create: bool = False, declare: bool = False) -> Iterator[Ledger]:
+def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = None) -> Iterator[Ledger]:
     """The ledger of a policy, closed at the end; or an open one, as it is.
 
     Args:
         of: Whose.
         create: Make it where there is none, if the source exists.
-        declare: Also log a changed policy, which must be reviewed.
+        declared_by: Also log a changed policy, which must be reviewed, as this one's act.
     """
     if isinstance(of, Ledger):
         yield of
         return
     policy = load_policy(of)
-    if declare:
+    if declared_by is not None:
         policy.require_reviewed()
     if create:
         _require_source(policy)
-    ledger = open_ledger(policy, create=create) if declare else Ledger(ledger_url(policy), policy.dataset, create=False)
+    if declared_by is None:
+        ledger = Ledger(ledger_url(policy), policy.dataset, create=False)
+    else:
+        ledger = open_ledger(policy, create=create, by=declared_by)
     try:
         yield ledger
     finally:

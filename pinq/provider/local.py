@@ -15,11 +15,12 @@ from pinq.ledger.claim import ledger_url
 from pinq.ledger.composition import Costs
 from pinq.ledger.grants import load_demand
 from pinq.ledger.ledger import Event, Ledger
+from pinq.ledger.signature import Signature, here
 from pinq.public.epsilon import exact, show
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Answer, Asked, Preview, Request
 
-__all__ = ["LocalSession", "budget", "history", "open", "open_ledger"]
+__all__ = ["LocalSession", "budget", "declare", "history", "open", "open_ledger"]
 
 ANSWERS_AT_A_TIME = 500
 
@@ -86,7 +87,7 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     return PrivateQueryable(LocalSession(loaded.dataset, analyst, Curator(loaded.schema_, ledger, engine)))
 
 
-def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -> Ledger:
+def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True, by: Signature | None = None) -> Ledger:
     """The ledger of a reviewed policy; logs the policy where it changed.
 
     Args:
@@ -94,6 +95,7 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
         create: Make it where there is none.
         provider: Whether this is the provider's own act. An analyst's opening makes no ledger and
             never raises the cap.
+        by: Whose act it is; by default this process's user's.
 
     Raises:
         PolicyError: Unreviewed, or the source is guarded by another ledger.
@@ -102,11 +104,15 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
     policy.require_reviewed()
     create = create and provider
     ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create)
-    schema = policy.schema_
-    ledger.declare(
-        schema.digest, policy.cap_nano, schema.model_dump(mode="json", exclude_defaults=True), may_raise=provider
-    )
+    declare(policy, ledger, may_raise=provider, by=by)
     return ledger
+
+
+def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | None = None) -> None:
+    """Logs a reviewed policy where it changed; a higher cap only if ``may_raise``. ``LedgerError`` as ``Ledger.declare``."""
+    schema = policy.schema_
+    content = schema.model_dump(mode="json", exclude_defaults=True)
+    ledger.declare(schema.digest, policy.cap_nano, content, may_raise=may_raise, by=by or here())
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:

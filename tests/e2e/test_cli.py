@@ -476,6 +476,44 @@ class TestUnexpected:
         assert (found.stdout, found.stderr) == ("<!doctype ", "")
 
 
+def test_every_act_says_by_whom_and_why(policy: Path) -> None:
+    """The log has who ran the command, and --because; the audit shows both."""
+    acts = [("extend", "--epsilon", "1"), ("terms", "--per-minute", "5"), ("token",), ("revoke", "--yes")]
+    for command, *words in acts:
+        assert run(command, policy, "ana", *words, "--because", f"why {command}").exit_code == 0
+    assert run("grant", policy, "ana", "--epsilon", 1, "--because", "why grant").exit_code == 0
+    changes = json.loads(run("audit", policy, "--json").stdout)["changes"]
+    assert [one["because"] for one in changes if one["because"]] == [f"why {command}" for command, *_ in acts] + [
+        "why grant"
+    ]
+    assert all(one["by"].count("@") == 1 for one in changes[1:])
+    assert "why revoke" in run("audit", policy).stdout
+    failed(
+        run("revoke", policy, "ana", "--yes", "--because", "x" * 501),
+        "`because` must be at most 500 printable characters on one line.",
+    )
+
+
+def test_a_grant_is_never_rounded(policy: Path) -> None:
+    """Also not in what is added, or in what one query may ask."""
+    for words in (
+        ("grant", policy, "bea", "--epsilon", "1e-12"),
+        ("extend", policy, "ana", "--epsilon", "1e-12"),
+        ("terms", policy, "ana", "--max-epsilon", "1e-12"),
+    ):
+        failed(run(*words), "the smallest step of a loss is 0.000000001, so write at most nine decimals.")
+
+
+def test_verbs_have_two_names(policy: Path) -> None:
+    """Those of the command line and those of Python and the log mean the same; what is shown is the second."""
+    for verbs in ("count,choose", "noisy_count,exp_mech"):
+        assert "verbs noisy_count, exp_mech" in run("terms", policy, "ana", "--verbs", verbs).stdout
+    failed(
+        run("terms", policy, "ana", "--verbs", "mean"),
+        "the verbs are count, sum, avg, choose, or noisy_count, noisy_sum, noisy_avg, exp_mech, which are the same.",
+    )
+
+
 def test_terms_change_only_what_is_said(policy: Path) -> None:
     """Without options the terms are shown; an option changes one limit; only `all` and --no-limits lift any."""
 

@@ -2,6 +2,7 @@
 """Reports say what the log says, whatever stands in it."""
 
 import csv
+import inspect
 import io
 import json
 import os
@@ -20,9 +21,12 @@ import pinq
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
 from pinq.ledger.grants import Terms
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.signature import Signature, here
 from pinq.provider import grants as provider
+from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import Replay, audit, bar, replay, when
 from pinq.provider.report.html import printable
+from pinq.public.policy import load_policy
 from pinq.public.specs import Values
 
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", '名前 & "quotes"']
@@ -132,6 +136,75 @@ def test_terms_and_tokens_are_changes(used: Path) -> None:
     assert audit(used).accounts["cy"].terms == Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",))
 
 
+def test_every_act_of_a_provider_says_whose_it_was(policy: Path) -> None:
+    """By the process's user where nobody else is named, and why; in the table, the rows and the page."""
+    mallory = Signature("provider page, 127.0.0.1", "<b>asked by mail</b>")
+    provider.grant(policy, "ana", 1)
+    policy.write_text(POLICY.replace("cap: 2", "cap: 5"))
+    provider.extend(policy, "ana", 1, by=here("second study"))
+    for act in (provider.reissue, provider.revoke):
+        act(policy, "ana", by=mallory)
+    provider.grant(policy, "ana", 1, by=mallory)
+    provider.set_terms(policy, "ana", Terms(queries_per_minute=2), by=mallory)
+    found = audit(policy)
+    me, reason = here().by, mallory.because
+    assert [(line.kind, line.by, line.because) for line in found.changes] == [
+        ("created", "", ""),
+        ("policy", me, ""),
+        ("grant", me, ""),
+        ("policy", me, "second study"),
+        ("extend", me, "second study"),
+        ("token", mallory.by, reason),
+        ("revoke", mallory.by, reason),
+        ("grant", mallory.by, reason),
+        ("terms", mallory.by, reason),
+    ]
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert (rows[-1]["by"], rows[-1]["because"]) == (mallory.by, reason)
+    assert json.loads(found.to_json())["changes"][-1]["because"] == reason
+    assert "&lt;b&gt;asked by mail&lt;/b&gt;" in found.to_html()
+    out = io.StringIO()
+    found.render(Console(file=out, width=200))
+    assert mallory.by in out.getvalue()
+    assert "@" in me
+
+
+def test_every_change_of_the_ledger_can_be_signed() -> None:
+    """Whatever a provider does to a ledger takes the name of the one who does it."""
+    acts = ("declare", "grant", "extend", "set_terms", "set_token", "revoke")
+    assert all("by" in inspect.signature(getattr(Ledger, act)).parameters for act in acts)
+    assert all(
+        "by" in inspect.signature(getattr(provider, act)).parameters
+        for act in ("grant", "extend", "set_terms", "reissue", "revoke")
+    )
+
+
+def test_a_log_without_names_replays(policy: Path) -> None:
+    """Ledgers of earlier releases have no such keys."""
+    ledger = open_ledger(load_policy(policy))
+    ledger.grant("ana", 10**9)
+    ledger.close()
+    assert [(line.kind, line.by) for line in audit(policy).changes][-1] == ("grant", "")
+
+
+@pytest.mark.parametrize("reason", ["x" * 501, "two\nlines", "\x1b[31m"])
+def test_a_reason_is_one_printable_line(policy: Path, reason: str) -> None:
+    """It stands in a log that others read; nothing is done before it is right."""
+    with pytest.raises(QueryError, match="`because` must be at most 500 printable characters on one line"):
+        provider.grant(policy, "ana", 1, by=here(reason))
+    assert not list(policy.parent.glob("*.ledger"))
+
+
+def test_it_says_which_ledger_was_read(used: Path) -> None:
+    """In every form: a policy can lead to another ledger than one thinks."""
+    found, file = audit(used), str(used.parent / "people.parquet.ledger")
+    out = io.StringIO()
+    found.render(Console(file=out, width=400))
+    assert f"ledger: {file}\n" in out.getvalue()
+    assert json.loads(found.to_json())["ledger"] == audit(used, "ana").ledger == file
+    assert f"Replayed from the log alone: {file}." in found.to_html()
+
+
 def test_a_report_that_follows_the_log_equals_one_from_its_start(used: Path) -> None:
     """Following a log event by event, and after a pause, gives what a replay of all of it gives."""
     ledger = Ledger(used.parent / "people.parquet.ledger")
@@ -141,8 +214,9 @@ def test_a_report_that_follows_the_log_equals_one_from_its_start(used: Path) -> 
     following.follow(ledger)
     provider.grant(used, "cy", 1)
     pinq.open(used, analyst="cy").noisy_count(epsilon=0.25)
-    assert following.follow(ledger).to_dict() == audit(used).to_dict()
-    assert following.follow(ledger).to_dict() == audit(used).to_dict()
+    whole = audit(used).to_dict() | {"ledger": ""}  # which file it is, is known to the one who opens it
+    assert following.follow(ledger).to_dict() == whole
+    assert following.follow(ledger).to_dict() == whole
 
 
 def test_a_log_that_was_cut_is_not_followed(used: Path) -> None:

@@ -334,6 +334,36 @@ def test_grant_shows_the_token_once(owner: Visitor, people: Dataset, tmp_path: P
     assert '"act": "grant", "dataset": "people", "analyst": "bea"' in (tmp_path / "requests.log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("act", "typed"),
+    [
+        ("grant", {"analyst": "bea", "epsilon": "1"}),
+        ("extend", {"epsilon": "1"}),
+        ("terms", {"per_minute": "5"}),
+        ("token", {}),
+        ("revoke", {}),
+    ],
+)
+def test_every_act_says_by_whom_and_why(owner: Visitor, people: Dataset, act: str, typed: dict[str, str]) -> None:
+    """The address that it was done from, and the reason that was typed; a reason that cannot stand in the log changes nothing."""
+    owner.get(f"/datasets/people/{act}?analyst={'' if act == 'grant' else 'ana'}")
+    if typed:
+        owner.send(**typed)
+    before = kinds(people)
+    path, fields = owner.filled(step="do", because="x" * 501)
+    refused = owner.post(path, fields)
+    assert "must be at most 500 printable characters on one line" in refused.text
+    assert kinds(people) == before
+    owner.post(path, fields | {"because": [" a <b>new</b> study "]})
+    event = list(people.ledger.events())[-1]
+    assert (event.kind, event.body["by"], event.body["because"]) == (
+        act,
+        "provider page, 127.0.0.1",
+        "a <b>new</b> study",
+    )
+    assert "a &lt;b&gt;new&lt;/b&gt; study" in owner.get("/datasets/people").text
+
+
 def test_a_form_sent_twice_acts_once(owner: Visitor, people: Dataset) -> None:
     """One after the other or at once, to the same end; also for an extension, which the ledger would take twice."""
     owner.get("/datasets/people/extend?analyst=ana")

@@ -535,6 +535,69 @@ class TestGrants:
         with pytest.raises(QueryError, match="which is past"):
             provider.grant(policy, "bea", 1, "2020-01-01")
 
+    @pytest.mark.parametrize("epsilon", [1e-12, "0.1234567891", 1.0000000001])
+    def test_what_is_allowed_is_never_rounded(self, policy: Path, epsilon: object) -> None:
+        """Up, a grant would be more than what was written; a charge is rounded up, and its preview says to what."""
+        provider.grant(policy, "ana", "0.123456789")
+        finer = "the smallest step of a loss is 0.000000001, so write at most nine decimals"
+        for act in (
+            lambda: provider.grant(policy, "bea", epsilon),
+            lambda: provider.extend(policy, "ana", epsilon),
+            lambda: provider.make_terms(policy, max_epsilon_per_query=epsilon),
+        ):
+            with pytest.raises(QueryError, match=finer):
+                act()
+        assert [(one.analyst, one.limit) for one in provider.show(policy).accounts] == [("ana", 123_456_789)]
+        handle = pinq.open(policy, analyst="ana")
+        assert "costs epsilon 0.000000001 " in repr(handle.preview("noisy_count", epsilon=1e-12))
+
+    def test_a_lower_cap_counts_and_is_said_the_same_everywhere(self, policy: Path) -> None:
+        """`check` says what waits, `show` and every opening make a lower cap count, only a provider's act makes a higher one."""
+        provider.grant(policy, "ana", 2)
+        content = yaml.safe_load(policy.read_text())
+
+        def capped(cap: int) -> None:
+            policy.write_text(yaml.safe_dump(content | {"cap": cap}, sort_keys=False))
+
+        assert provider.check(policy).advice == ()
+        capped(1)
+        assert provider.check(policy).advice == (
+            "cap: the log has 2, this policy 1; a lower cap counts from the next `pinq show`, `grant` or `extend`, opening or start of a server on",
+        )
+        shown = provider.show(policy)
+        assert (shown.cap, shown.accounts[0].remaining) == (10**9, 10**9)
+        assert provider.check(policy).advice == ()
+        capped(3)
+        assert provider.show(policy).cap == 10**9
+        pinq.open(policy, analyst="ana").close()
+        assert provider.check(policy).advice == (
+            "cap: the log has 1, this policy 3; a higher cap counts from the next `pinq grant` or `extend`, or start of a server on",
+        )
+        provider.extend(policy, "ana", 1)
+        assert provider.show(policy).cap == 3 * 10**9
+
+    def test_an_unreviewed_policy_lowers_nothing(self, policy: Path) -> None:
+        """Not even the cap: it opens nothing."""
+        provider.grant(policy, "ana", 2)
+        policy.write_text(policy.read_text().replace("cap: 2", "cap: 1") + "unreviewed: [max_rows]\n")
+        assert provider.show(policy).cap == 2 * 10**9
+
+    @pytest.mark.parametrize(
+        ("holders", "said"),
+        [
+            ((), "'nobody' has no grant; nobody has."),
+            (("ana",), "'nobody' has no grant; ana has."),
+            (("ana", "bob", "carl"), "'nobody' has no grant; ana, bob, carl have."),
+        ],
+    )
+    def test_who_has_a_grant(self, policy: Path, holders: tuple[str, ...], said: str) -> None:
+        """One or many."""
+        open_ledger(load_policy(policy)).close()
+        for name in holders:
+            provider.grant(policy, name, 0.5)
+        with pytest.raises(LedgerError, match=said):
+            provider.revoke(policy, "nobody")
+
     def test_misspelt_source_gets_no_ledger(self, policy: Path) -> None:
         policy.write_text(policy.read_text().replace("people.parquet", "peeple.parquet"))
         with pytest.raises(PolicyError, match=r"There is no source .*peeple\.parquet\. Correct `source:` of 'people'"):

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pinq.errors import QueryError
-from pinq.ledger.claim import ledger_url
+from pinq.ledger.claim import ledger_url, masked
 from pinq.ledger.composition import Costs
 from pinq.ledger.grants import FREE, Terms, load_demand, now
 from pinq.ledger.ledger import Event, Ledger
@@ -53,6 +53,8 @@ class Line:
         joint: The total of all analysts together.
         limit: The analyst's limit.
         cap: The limit of all together.
+        by: Whose act a provider's change was; empty in logs of earlier releases.
+        because: Why, where it was said.
     """
 
     seq: int
@@ -73,6 +75,8 @@ class Line:
     expires: str = ""
     request: str = ""
     hash: str = ""
+    by: str = ""
+    because: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
@@ -156,6 +160,7 @@ class Audit:
         accounts: By analyst.
         lines: Every event, oldest first.
         only: The analyst that accounts and lines were narrowed to.
+        ledger: Which file or database was read.
     """
 
     dataset: str
@@ -166,6 +171,7 @@ class Audit:
     accounts: dict[str, Account] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     only: str | None = None
+    ledger: str = ""
 
     @property
     def exhaustion(self) -> list[Line]:
@@ -206,13 +212,15 @@ class Audit:
             self.joint,
             {analyst: self.accounts[analyst]},
             lines,
-            only=analyst,
+            analyst,
+            self.ledger,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         return {
             "dataset": self.dataset,
+            "ledger": self.ledger,
             "chain": {"verified": True, "events": self.events, "head": self.head},
             "cap": _float(self.cap),
             "spent": _float(self.joint),
@@ -256,6 +264,7 @@ class Audit:
                 "\nchain: ",
                 ("verified", "green"),
                 f", {self.events:,} events, last {self.head[:16]}",
+                f"\nledger: {printable(self.ledger)}",
             )
         )
         people = [
@@ -301,8 +310,10 @@ class Audit:
         ]
         heads = ["when", "analyst", "asked >", "remaining >", "refused by", "question"]
         print_table(console, heads, gone, "Exhaustion: asked for more than what remained", most=RECENT)
-        changes = [[when(one.at), one.kind, one.analyst, one.about] for one in self.changes]
-        print_table(console, ["when", "event", "analyst", "what"], changes, "Grants and policy", most=RECENT)
+        changes = [[when(one.at), one.kind, one.analyst, one.about, one.by, one.because] for one in self.changes]
+        print_table(
+            console, ["when", "event", "analyst", "what", "by", "because"], changes, "Grants and policy", most=RECENT
+        )
         spending = [
             [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome]
             for one in self.requests
@@ -320,9 +331,11 @@ def audit(policy: str | os.PathLike[str] | Policy, analyst: str | None = None) -
         QueryError: The log does not know the analyst.
     """
     loaded = load_policy(policy)
-    with closing(Ledger(ledger_url(loaded), loaded.dataset, create=False)) as ledger:
+    url = ledger_url(loaded)
+    with closing(Ledger(url, loaded.dataset, create=False)) as ledger:
         ledger.verify()
         found = replay(loaded.dataset, ledger.events())
+    found.ledger = masked(url)
     return found if analyst is None else found.of(analyst)
 
 
@@ -364,7 +377,7 @@ class Replay:
     def _add(self, event: Event) -> None:
         found = self.audit
         found.events, found.head = event.seq, event.hash
-        line: dict[str, Any] = {"about": event.body.get("about", "")}
+        line: dict[str, Any] = {name: event.body.get(name, "") for name in ("about", "by", "because")}
         account = found.accounts.setdefault(event.analyst, Account(event.analyst)) if event.analyst else None
         if event.kind in ("created", "policy"):
             line["about"] = _declared(found, event)

@@ -113,7 +113,7 @@ def page(audit: Audit) -> str:
         refusals(audit),
         changes(audit),
         requests(audit),
-        "<footer>Replayed from the log alone. Losses are epsilons in the policy's terms; times are UTC. "
+        f"<footer>Replayed from the log alone: {_text(audit.ledger)}. Losses are epsilons in the policy's terms; times are UTC. "
         "<code>pinq audit --csv</code> has every event.</footer>",
     ]
     head = (
@@ -217,8 +217,14 @@ def refusals(audit: Audit, last: int | None = None) -> str:
 def changes(audit: Audit, last: int | None = None) -> str:
     """What was granted and changed, in the same order."""
     lines, note = _latest(audit.changes, last)
-    rows = [[_when(one.at), _text(one.kind), _text(one.analyst), _text(one.about)] for one in lines]
-    return table("Grants and policy", ["when", "event", "analyst~", "what~"], rows, "Nothing was declared yet.", note)
+    rows = [[_when(one.at), *map(_text, (one.kind, one.analyst, one.about, one.by, one.because))] for one in lines]
+    return table(
+        "Grants and policy",
+        ["when", "event", "analyst~", "what~", "by~", "because~"],
+        rows,
+        "Nothing was declared yet.",
+        note,
+    )
 
 
 def requests(audit: Audit, last: int | None = None) -> str:

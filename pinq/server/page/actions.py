@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.grants import VERBS, Grant, Terms
+from pinq.ledger.signature import Signature
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import when
-from pinq.public.epsilon import show, to_nano
+from pinq.public.epsilon import exact_nano, show
 from pinq.server.datasets import Dataset
 
 __all__ = ["ACTS", "Act", "Invalid", "Plan", "Typed", "holder"]
@@ -80,14 +81,14 @@ class Plan:
         question: What is to be confirmed.
         summary: In words, for the one who confirms.
         warning: What to know before.
-        do: Does it.
+        do: Does it, in somebody's name.
         done: What to say then.
     """
 
     analyst: str
     question: str
     summary: tuple[tuple[str, str], ...]
-    do: Callable[[], provider.Account]
+    do: Callable[[Signature], provider.Account]
     done: str
     warning: str = ""
 
@@ -118,7 +119,7 @@ class Act:
 def _grant(of: Dataset, typed: Typed) -> Plan:
     analyst, epsilon, expires = typed.text("analyst"), typed.text("epsilon"), typed.text("expires") or None
     typed.need("analyst", lambda name: _new_name(of, name))
-    limit, until, terms = typed.need("epsilon", to_nano), typed.read("expires", provider.future), _terms(of, typed)
+    limit, until, terms = typed.need("epsilon", exact_nano), typed.read("expires", provider.future), _terms(of, typed)
     typed.require_right()
     assert limit is not None
     summary = (
@@ -128,19 +129,20 @@ def _grant(of: Dataset, typed: Typed) -> Plan:
         ("Allowed", _allowed(terms)),
     )
     question, done = f"Grant epsilon {show(limit)} to {analyst}?", f"{analyst} was granted epsilon {show(limit)}."
+    warning = provider.cap_warning(of.ledger, analyst, limit)
     return Plan(
         analyst,
         question,
         summary,
-        lambda: provider.grant(of.ledger, analyst, epsilon, expires, terms),
+        lambda by: provider.grant(of.ledger, analyst, epsilon, expires, terms, by=by),
         done,
-        provider.cap_warning(of.ledger, analyst, limit),
+        warning,
     )
 
 
 def _extend(of: Dataset, typed: Typed) -> Plan:
     grant, epsilon, expires = holder(of, typed), typed.text("epsilon") or None, typed.text("expires") or None
-    more, until = typed.read("epsilon", to_nano) or 0, typed.read("expires", provider.future)
+    more, until = typed.read("epsilon", exact_nano) or 0, typed.read("expires", provider.future)
     if epsilon is None and expires is None:
         typed.problems["epsilon"] = "Say how much more, until when, or both."
     typed.require_right()
@@ -156,13 +158,14 @@ def _extend(of: Dataset, typed: Typed) -> Plan:
         ("Expires", f"{when(until.isoformat())} (was: {before})" if until else f"{before}, unchanged"),
     )
     question, done = f"Extend the grant of {grant.analyst}?", f"The grant of {grant.analyst} was extended."
+    warning = provider.cap_warning(of.ledger, grant.analyst, limit)
     return Plan(
         grant.analyst,
         question,
         summary,
-        lambda: provider.extend(of.ledger, grant.analyst, epsilon, expires),
+        lambda by: provider.extend(of.ledger, grant.analyst, epsilon, expires, by=by),
         done,
-        provider.cap_warning(of.ledger, grant.analyst, limit),
+        warning,
     )
 
 
@@ -175,7 +178,9 @@ def _change_terms(of: Dataset, typed: Typed) -> Plan:
         ("Allowed from now on", _allowed(terms)),
     )
     question, done = f"Change what {grant.analyst} may ask?", f"What {grant.analyst} may ask was changed."
-    return Plan(grant.analyst, question, summary, lambda: provider.set_terms(of.ledger, grant.analyst, terms), done)
+    return Plan(
+        grant.analyst, question, summary, lambda by: provider.set_terms(of.ledger, grant.analyst, terms, by=by), done
+    )
 
 
 def _reissue(of: Dataset, typed: Typed) -> Plan:
@@ -183,7 +188,11 @@ def _reissue(of: Dataset, typed: Typed) -> Plan:
     typed.require_right()
     question, done = f"Issue another token to {grant.analyst}?", f"{grant.analyst} has a new token."
     return Plan(
-        grant.analyst, question, (("Analyst", grant.analyst),), lambda: provider.reissue(of.ledger, grant.analyst), done
+        grant.analyst,
+        question,
+        (("Analyst", grant.analyst),),
+        lambda by: provider.reissue(of.ledger, grant.analyst, by=by),
+        done,
     )
 
 
@@ -192,7 +201,7 @@ def _revoke(of: Dataset, typed: Typed) -> Plan:
     typed.require_right()
     summary = (("Analyst", grant.analyst), ("Spent", f"{show(grant.spent)} of {show(grant.limit)}"))
     question, done = f"Revoke the grant of {grant.analyst}?", f"The grant of {grant.analyst} was revoked."
-    return Plan(grant.analyst, question, summary, lambda: provider.revoke(of.ledger, grant.analyst), done)
+    return Plan(grant.analyst, question, summary, lambda by: provider.revoke(of.ledger, grant.analyst, by=by), done)
 
 
 ACTS = {

@@ -23,6 +23,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pinq.errors import PinqError, QueryError, TooManyRequests
+from pinq.ledger.signature import Signature
 from pinq.server.api.gate import read_body
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
@@ -207,15 +208,9 @@ class _Page:
             return self._views.form(session, of, act, typed, 422)
 
     def _do(self, http: Request, of: Dataset, act: Act, typed: Typed, number: str) -> tuple[str, Notice]:
-        plan = act.plan(of, typed)
-        account = plan.do()
-        self._log.write(
-            "act",
-            act=act.name,
-            dataset=of.name,
-            analyst=plan.analyst,
-            address=http.client.host if http.client else None,
-        )
+        plan, address = act.plan(of, typed), http.client.host if http.client else "-"
+        account = plan.do(Signature(f"provider page, {address}", typed.text("because")))
+        self._log.write("act", act=act.name, dataset=of.name, analyst=plan.analyst, address=address)
         place = f"{PATH}/datasets/{of.name}/analyst?name={quote(plan.analyst, safe='')}&done={quote(number, safe='')}"
         return place, Notice(plan.done, account.warnings, account.token)
 

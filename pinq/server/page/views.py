@@ -167,11 +167,18 @@ class Views:
         kept = [
             (name, value)
             for name, values in typed.fields.items()
-            if name not in ("csrf", "step", "once")
+            if name not in ("csrf", "step", "once", "because")
             for value in values
         ]
         return self._page(
-            "confirm.html", session, name=of.name, act=act, plan=plan, kept=kept, once=secrets.token_urlsafe(12)
+            "confirm.html",
+            session,
+            name=of.name,
+            act=act,
+            plan=plan,
+            typed=typed,
+            kept=kept,
+            once=secrets.token_urlsafe(12),
         )
 
     def blank(self, of: Dataset, act: Act, analyst: str) -> Typed:
