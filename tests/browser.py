@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -171,12 +172,21 @@ class Browser:
         return dict(json.loads(line))
 
 
+def _pipe() -> tuple[int, int]:
+    """A pipe whose ends are none of 0 to 9: the browser has its own 3 and 4, and a shell names only single digits for certain."""
+    ends = os.pipe()
+    high = fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, 10), fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, 10)
+    for end in ends:
+        os.close(end)
+    return high
+
+
 @contextmanager
 def browsing(folder: Path) -> Iterator[Browser]:
     """A browser with an empty profile; it trusts certificates of tests."""
     assert CHROMIUM is not None
-    in_read, in_write = os.pipe()
-    out_read, out_write = os.pipe()
+    in_read, in_write = _pipe()
+    out_read, out_write = _pipe()
     command = [
         CHROMIUM,
         "--headless=new",

@@ -126,20 +126,31 @@ def serve(
     from pinq.server.datasets import Datasets
     from pinq.server.log import RequestLog
     from pinq.server.page.login import read_password_file
-    from pinq.server.run import require_secure
+    from pinq.server.run import is_private, require_secure
     from pinq.server.run import serve as serve_app
 
     host = host or ("127.0.0.1" if insecure_http else "0.0.0.0")
     hashed = None if provider_page is None else read_password_file(provider_page)
     require_secure(host, tls_cert, tls_key, insecure_http)  # before minutes are spent on encoding
     datasets = Datasets.open(policies)
+    for draft in datasets.drafts:
+        typer.echo(
+            printable(f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits."), err=True
+        )
 
     def listening(port: int) -> None:
         root = f"{'http' if insecure_http else 'https'}://{host}:{port}"
         page = "" if hashed is None else f" The provider's page is {root}/provider."
         typer.echo(f"Serving {', '.join(datasets)} on {root}.{page} Stop with Ctrl-C.", err=True)
 
-    app = create_app(datasets, Settings(rate=rate), RequestLog(log), metrics_port, hashed)
+    app = create_app(
+        datasets,
+        Settings(rate=rate),
+        RequestLog(log),
+        metrics_port,
+        hashed,
+        private_certificate=is_private(tls_cert, tls_key),
+    )
     serve_app(
         app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http, listening=listening
     )

@@ -163,7 +163,14 @@ def _attach(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) ->
     if isinstance(policy.source, DatabaseTable):
         if not path.is_file():
             raise PolicyError(f"There is no database {path}.")
-        connection.execute(f"ATTACH {literal(str(path))} AS provider (READ_ONLY)")
+        try:
+            connection.execute(f"ATTACH {literal(str(path))} AS provider (READ_ONLY)")
+        except duckdb.IOException as error:
+            if "lock" not in str(error):
+                raise
+            raise PolicyError(
+                f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
+            ) from None
         return f"provider.{quoted(policy.source.schema_name)}.{quoted(policy.source.table)}"
     files = policy.source_files()
     if not files or not all(file.exists() for file in files):

@@ -38,6 +38,8 @@ def create_app(
     log: RequestLog | None = None,
     metrics_port: int | None = None,
     provider_password: str | None = None,
+    *,
+    private_certificate: bool = False,
 ) -> FastAPI:
     """The application over open datasets; it closes them when it shuts down.
 
@@ -48,6 +50,8 @@ def create_app(
         metrics_port: Where on this machine Prometheus may ask; None for nowhere.
         provider_password: The hash of the password that opens the provider's page
             (``login.hash_password``); None for no page.
+        private_certificate: Whether analysts need the provider's own certificate authority to
+            connect, which that page then says.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
 
@@ -55,7 +59,12 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         stop = gate.metrics.serve(metrics_port) if metrics_port is not None else None
         gate.log.capture("uvicorn.error")
-        gate.log.write("started", datasets=sorted(datasets), version=__version__)
+        gate.log.write(
+            "started",
+            datasets=sorted(datasets),
+            version=__version__,
+            **({"drafts": [str(file) for file in datasets.drafts]} if datasets.drafts else {}),
+        )
         yield
         await gate.close()
         if stop is not None:
@@ -100,6 +109,8 @@ def create_app(
         )
 
     if provider_password is not None:
-        app.mount(PATH, create_page(datasets, Login(provider_password), gate.log))
+        app.mount(
+            PATH, create_page(datasets, Login(provider_password), gate.log, private_certificate=private_certificate)
+        )
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

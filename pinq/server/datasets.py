@@ -12,7 +12,7 @@ from typing import Any
 from pinq.analyst.tokens import same
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.errors import NotAuthorised, PolicyError
+from pinq.errors import LedgerError, NotAuthorised, PolicyError
 from pinq.ledger.grants import Grant
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
@@ -52,10 +52,15 @@ class Dataset:
 
 
 class Datasets(Mapping[str, Dataset]):
-    """All datasets of a server, by name."""
+    """All datasets of a server, by name.
+
+    Attributes:
+        drafts: Policy files of a folder that are not served, for they are not reviewed yet.
+    """
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self._all: dict[str, Dataset] = {}
+        self.drafts: tuple[Path, ...] = ()
         for one in datasets:
             if one.name in self._all:
                 raise PolicyError(f"Two policies call their dataset {one.name!r}; a server needs different names.")
@@ -65,13 +70,22 @@ class Datasets(Mapping[str, Dataset]):
 
     @classmethod
     def open(cls, paths: Iterable[str | os.PathLike[str]]) -> Datasets:
-        """Opens policy files, and every ``*.yaml`` of folders.
+        """Opens policy files, and every ``*.yaml`` of folders but for drafts: policies that are not reviewed yet.
 
         Raises:
-            PolicyError: A policy is wrong, unreviewed, or its name is taken.
+            PolicyError: A policy is wrong, or its name is taken; a file was named that is not
+                reviewed; a folder has drafts alone.
             LedgerError: A ledger that cannot be trusted.
         """
-        return cls(Dataset.open(file) for path in paths for file in _files(Path(path)))
+        found = [(path, file) for path in map(Path, paths) for file in _files(path)]
+        drafts = tuple(file for path, file in found if path.is_dir() and _is_draft(file))
+        if found and len(drafts) == len(found):
+            raise PolicyError(
+                f"There is no policy to serve: {', '.join(map(str, drafts))} {'is' if len(drafts) == 1 else 'are'} not reviewed yet."
+            )
+        datasets = cls(_opened(file) for _, file in found if file not in drafts)
+        datasets.drafts = drafts
+        return datasets
 
     def authorise(self, name: str, hashed: str) -> tuple[Dataset, Grant]:
         """The dataset and the grant that the token with a digest opens.
@@ -99,6 +113,18 @@ class Datasets(Mapping[str, Dataset]):
 
     def __len__(self) -> int:
         return len(self._all)
+
+
+def _is_draft(file: Path) -> bool:
+    return bool(load_policy(file).unreviewed_fields())
+
+
+def _opened(file: Path) -> Dataset:
+    """A policy's dataset; what is wrong names the file, for a folder may have many."""
+    try:
+        return Dataset.open(file)
+    except (PolicyError, LedgerError) as error:
+        raise error if str(file) in str(error) else type(error)(f"{file}: {error}") from None
 
 
 def _files(path: Path) -> list[Path]:

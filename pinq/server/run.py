@@ -19,7 +19,7 @@ from pinq.errors import PolicyError
 from pinq.server.api.connections import connections
 from pinq.server.api.limits import Settings
 
-__all__ = ["Config", "require_secure", "serve"]
+__all__ = ["Config", "is_private", "require_secure", "serve"]
 
 SHUTDOWN_SECONDS = 30
 KEEP_ALIVE_SECONDS = 30
@@ -115,6 +115,25 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
         raise PolicyError(
             f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted): {error.strerror or error}."
         ) from None
+
+
+def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
+    """Whether a client that trusts the system's certificate authorities alone would refuse this certificate, whatever its name."""
+    if tls_cert is None or tls_key is None:
+        return False
+    own, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    own.load_cert_chain(tls_cert, tls_key, password="")
+    theirs.check_hostname = False
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server, client = own.wrap_bio(to_server, to_client, server_side=True), theirs.wrap_bio(to_client, to_server)
+    for side in (client, server) * 3:  # hello, perhaps another one, certificate, and what the client makes of it
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError:
+            return True
+    return False
 
 
 def _listen(host: str, port: int) -> socket.socket:

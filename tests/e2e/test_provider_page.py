@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -264,3 +266,17 @@ def test_the_check_itself_sees_what_is_wrong(page: Browser) -> None:
         page.open(page.js("location.href"))
         page.js(f"void ({fault})")
         assert any(one.startswith(name) for one in page.js(ACCESSIBLE)), name
+
+
+def test_the_browser_starts_in_a_fresh_process(tmp_path: Path) -> None:
+    """Where its pipes would get the numbers 3 and 4, which the browser has for itself."""
+    code = f"from pathlib import Path; from browser import browsing\nwith browsing(Path({str(tmp_path)!r})) as found: print(found.js('1 + 1'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout == "2\n", done.stderr

@@ -28,10 +28,13 @@ import pinq
 from miners import DiffPID3
 from pinq import Gini, Values
 from pinq.cli.main import app
+from pinq.errors import PolicyError
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Request
 from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
 from pinq.server.api.routes import coarse
+from pinq.server.datasets import Datasets
+from pinq.server.run import is_private
 
 HOSTILE = '"; drop table events; --'
 WEIRD = {
@@ -595,5 +598,33 @@ def test_serving_says_what_it_needs(tmp_path: Path) -> None:
     assert f"Port {port} of 127.0.0.1 cannot be used" in str(failed.value)
     assert "Serving" not in str(failed.value)
     policy.write_text(policy.read_text() + "unreviewed: [max_rows]\n")
-    assert "nobody reviewed" in refused(policy, "--insecure-http")
+    assert f"Error: {policy}: The policy of 'people' has values" in refused(policy, "--insecure-http")
+    assert f"There is no policy to serve: {policy} is not reviewed yet." in refused(policy.parent, "--insecure-http")
     assert len(COLUMNS) == 4
+
+
+def test_a_draft_in_a_folder_stops_nobody(tmp_path: Path) -> None:
+    """What is not reviewed is named and not served; the others are. Anything else that is wrong stops the server, and names its file."""
+    publish(tmp_path, "people")
+    draft = publish(tmp_path, "second")
+    draft.write_text(draft.read_text() + "unreviewed: [max_rows]\n")
+    datasets = Datasets.open([tmp_path])
+    assert (list(datasets), datasets.drafts) == (["people"], (draft,))
+    datasets.close()
+    with serving(tmp_path, folder=tmp_path) as server, server.http() as http:
+        assert http.get("/healthz").status_code == 200
+        assert (
+            f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits." in server.log.read_text()
+        )
+    publish(tmp_path, "second", source="gone.parquet")
+    with pytest.raises(PolicyError, match=re.escape(f"{draft}: There is no source")):
+        Datasets.open([tmp_path])
+
+
+def test_a_certificate_of_ones_own_is_told_from_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whether a client with the system's authorities would take it."""
+    own = Certificate.make(tmp_path)
+    assert is_private(own.cert, own.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(own.authority))
+    assert not is_private(own.cert, own.key)
+    assert not is_private(None, None)

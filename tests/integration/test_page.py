@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,35 @@ def test_grant_shows_the_token_once(owner: Visitor, people: Dataset, tmp_path: P
     for file in tmp_path.rglob("*"):
         assert not file.is_file() or token.encode() not in file.read_bytes(), file
     assert '"act": "grant", "dataset": "people", "analyst": "bea"' in (tmp_path / "requests.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("root", "private", "call"),
+    [
+        ("https://stats.example", False, 'pinq.connect("https://stats.example/people", token=...)</code>.'),
+        (
+            "https://stats.example",
+            True,
+            'pinq.connect("https://stats.example/people", token=..., verify="cert.pem")</code>, where',
+        ),
+        (
+            "http://127.0.0.1:8443",
+            False,
+            'pinq.connect("http://127.0.0.1:8443/people", token=..., insecure_http=True)</code>.',
+        ),
+    ],
+)
+def test_the_page_with_the_token_says_how_to_connect(
+    served: tuple[Any, Datasets], root: str, private: bool, call: str
+) -> None:
+    """With what this way in needs: the provider's own certificate, or plain HTTP by name."""
+    with asyncio.Runner() as runner:
+        app = create_app(served[1], provider_password=HASHED, private_certificate=private)
+        visitor = Visitor(app, runner, root)
+        visitor.sign_in()
+        visitor.get("/datasets/people/token?analyst=ana")
+        assert call in unescape(visitor.send(step="do").text)
+        visitor.close()
 
 
 @pytest.mark.parametrize(

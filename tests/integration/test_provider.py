@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a provider does: proposing, checking, granting."""
 
+import subprocess
+import sys
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -333,6 +335,21 @@ class TestPropose:
         assert set(content["columns"]) == {"kind", "age"}
         with pytest.raises(PolicyError, match=r"is a database; say which table of it: .*::TABLE"):
             propose(file)
+
+    def test_a_database_that_is_locked(self, tmp_path: Path) -> None:
+        """Another process that writes to it has it alone; the error says so, in one sentence, also where no policy exists yet."""
+        file = tmp_path / "d.duckdb"
+        code = f"import duckdb; c = duckdb.connect({str(file)!r}); c.execute('CREATE TABLE t AS SELECT 1 AS age'); print('up', flush=True); input()"
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"up\n"
+            with pytest.raises(PolicyError) as caught:
+                propose(f"{file}::t")
+            writer.communicate(b"\n")
+        assert (
+            str(caught.value)
+            == f"The database {file} is open for writing in another program. Close it there, or give `pinq` a copy."
+        )
 
     def test_source_path(self, people: Path, tmp_path: Path) -> None:
         assert yaml.safe_load(propose(people))["source"] == str(people)

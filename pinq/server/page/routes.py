@@ -40,15 +40,17 @@ _log = logging.getLogger("pinq.server")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def create_page(datasets: Datasets, login: Login, log: RequestLog) -> Starlette:
+def create_page(datasets: Datasets, login: Login, log: RequestLog, *, private_certificate: bool = False) -> Starlette:
     """The page as an application of its own, to be mounted at ``PATH``.
 
     Args:
         datasets: What it shows and grants on.
         login: Who may.
         log: The provider's, for sign-ins and acts.
+        private_certificate: Whether analysts need the provider's own certificate authority to
+            connect.
     """
-    page = _Page(datasets, login, log)
+    page = _Page(datasets, login, log, private_certificate)
     return Starlette(
         routes=[
             Route("/style.css", _asset(STYLE, "text/css")),
@@ -68,8 +70,9 @@ def create_page(datasets: Datasets, login: Login, log: RequestLog) -> Starlette:
 class _Page:
     """From requests to views and acts."""
 
-    def __init__(self, datasets: Datasets, login: Login, log: RequestLog) -> None:
+    def __init__(self, datasets: Datasets, login: Login, log: RequestLog, private_certificate: bool) -> None:
         self._datasets, self._login, self._log = datasets, login, log
+        self._private = private_certificate
         self._views = Views(datasets)
 
     # What every request goes through
@@ -174,8 +177,17 @@ class _Page:
     def analyst(self, http: Request, session: Session) -> Response:
         """One analyst."""
         notice = session.notice(http.query_params.get("done", ""))
-        root = f"{http.url.scheme}://{http.url.netloc}"
-        return self._views.analyst(session, self._named(http).name, http.query_params.get("name", ""), notice, root)
+        name = self._named(http).name
+        # What this way in needs beside the address and the token, in Python's words.
+        extra = (
+            ', verify="cert.pem"'
+            if self._private and _secure(http)
+            else ""
+            if _secure(http)
+            else ", insecure_http=True"
+        )
+        call = f'pinq.connect("{http.url.scheme}://{http.url.netloc}/{name}", token=...{extra})'
+        return self._views.analyst(session, name, http.query_params.get("name", ""), notice, call)
 
     # Acts
 

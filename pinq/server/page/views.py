@@ -125,7 +125,7 @@ class Views:
                 tables=_tables(audit),
             )
 
-    def analyst(self, session: Session, name: str, analyst: str, notice: Notice | None, root: str) -> Response:
+    def analyst(self, session: Session, name: str, analyst: str, notice: Notice | None, call: str) -> Response:
         """One analyst of a dataset: the budget, what is allowed, what was asked; and once, what was just done."""
         with self._report(name) as audit:
             own = audit.of(analyst)
@@ -137,7 +137,7 @@ class Views:
                 account=account,
                 allowed=_allowed(account),
                 notice=notice,
-                address=f"{root}/{name}",
+                call=call,
                 chart=Markup(audit_html.charts_of_each(own)),
                 tables=_tables(own),
             )
