@@ -84,6 +84,10 @@ class Browser:
         """``light`` or ``dark``."""
         self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
+    def on(self, medium: str) -> None:
+        """``screen``, or ``print`` for what stands on paper."""
+        self._send("Emulation.setEmulatedMedia", media=medium)
+
     # What a user sees
 
     def js(self, expression: str) -> Any:

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from typer.testing import CliRunner
 
 import pinq
 from miners.secure import Member, Session
 from pinq import errors
+from pinq.cli.main import app
 from pinq.provider.local import open_ledger
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit
@@ -36,10 +40,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_readmes_python_runs(project: Path) -> None:
-    """The analyst's example works on a grant of 1 and leaves something of it."""
+    """The analyst's example works after the command above it, and leaves something of the budget."""
     mpl.use("Agg")
-    ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
-    ledger.grant("analyst1", 10**9)
+    (command,) = re.findall(r"```console\n\$ pinq (.*)\n```\n\n```python", README)
+    assert CliRunner().invoke(app, shlex.split(command)).exit_code == 0
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
@@ -190,6 +194,19 @@ def test_every_key_of_a_session_is_documented(model: type) -> None:
     page = (ROOT / "docs" / "secure.md").read_text(encoding="utf-8")
     for name in model.model_fields:
         assert f"`{name}`" in page, name
+
+
+def test_what_is_installed_exists() -> None:
+    """Every `pip install` of the documents works in a clone: there is no package of this name elsewhere."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    commands = 0
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for what in re.findall(r"pip install ([^\s`;,]*)", page.read_text(encoding="utf-8")):
+            found = re.fullmatch(r"'?\.(?:\[([\w,]+)\])?'?", what)
+            assert found, f"{page.name}: pip install {what}"
+            assert set(filter(None, (found[1] or "").split(","))) <= set(extras), what
+            commands += 1
+    assert commands >= 5
 
 
 def test_every_promise_names_a_test() -> None:

@@ -15,6 +15,7 @@ from servers import Certificate, Server, publish, serving, token_of
 import pinq
 from pinq.ledger.grants import Terms
 from pinq.provider import grants as provider
+from pinq.provider.report.audit import audit
 from pinq.server.page.login import write_password_file
 
 pytestmark = pytest.mark.skipif(
@@ -91,6 +92,14 @@ FOCUS = """(() => { const one = document.activeElement, style = getComputedStyle
   return [one.tagName, ring, box.bottom > 0 && box.top < innerHeight && box.width > 0]; })()"""
 
 
+OVERFLOWING = """(() => {
+  const boxes = [...document.querySelectorAll('.wide')].filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText.slice(0, 60));
+  const labels = [...document.querySelectorAll('svg .name')].filter((one) => one.getClientRects().length && one.getBoundingClientRect().right > one.closest('svg').getBoundingClientRect().right + 0.5);
+  return [...boxes, ...labels.map((one) => one.textContent)];
+})()"""
+"""Tables that scroll sideways in their box, and labels of pictures that are cut off."""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("page")
@@ -105,7 +114,7 @@ def server(place: Path) -> Iterator[Server]:
     provider.grant(policy, LONG, 1, "2999-01-31", Terms(queries_per_minute=2, columns=("sex",)))
     for analyst in ("ana", LONG):
         with pinq.open(policy, analyst=analyst) as h:
-            h.noisy_count(epsilon="0.25")
+            h.noisy_count(epsilon="0.25" if analyst == "ana" else "0.123456789")
             for refused in ({"epsilon": 3}, {"epsilon": 4}):
                 with pytest.raises(pinq.PinqError):
                     h.noisy_count(**refused)
@@ -222,7 +231,7 @@ def test_by_keyboard_alone(page: Browser, server: Server) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [1280, 700, 360])
 def test_for_everyone(page: Browser, server: Server, scheme: str, width: int) -> None:
     """Landmarks, names, labels, captions, headings, contrast, sizes: nothing is missing on any page; nothing is wider than the window."""
     page.prefer(scheme)
@@ -232,10 +241,51 @@ def test_for_everyone(page: Browser, server: Server, scheme: str, width: int) ->
         page.js("for (const one of document.querySelectorAll('details')) one.open = true")
         assert page.js(ACCESSIBLE) == [], path
         assert page.js("document.documentElement.scrollWidth") <= width, path
+        assert page.js(OVERFLOWING) == [], path
         roles = [one["role"] for one in page.tree()]
         assert {"banner", "main", "contentinfo", "heading"} <= set(roles), path
         if path == "/datasets/people":
-            assert roles.count("table") >= 4 if width > 500 else roles.count("table") >= 3
+            assert roles.count("table") >= 4 if width > 1000 else roles.count("table") >= 3
+
+
+def test_long_numbers_are_short_and_whole_when_pointed_at(page: Browser, server: Server) -> None:
+    """Three figures where there is little room."""
+    page.open(f"{server.root}/provider/datasets/people/analyst?name={LONG}".replace(" ", "%20"))
+    assert "0.123… of 1 spent, 0.876… remains" in page.text
+    assert page.js("[...document.querySelectorAll('.budget [title]')].map((one) => one.title)") == [
+        "0.123456789",
+        "0.876543211",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "medium"),
+    [
+        (320, "screen"),
+        (360, "screen"),
+        (700, "screen"),
+        (1010, "screen"),
+        (1100, "screen"),
+        (1400, "screen"),
+        (718, "print"),
+    ],
+)
+def test_the_audit_shows_all_its_columns(
+    browser: Browser, server: Server, place: Path, width: int, medium: str
+) -> None:
+    """On a phone, a tablet, a desk and A4 paper (718 pixels between the margins): nothing is cut off, nothing must be scrolled to."""
+    for analyst in ("", "ana"):
+        (place / "audit.html").write_text(
+            audit(place / "policies" / "people.yaml", analyst or None).to_html(), encoding="utf-8"
+        )
+        browser.resize(width, 900, phone=width < 500)
+        browser.open((place / "audit.html").as_uri())
+        browser.on(medium)
+        try:
+            assert browser.js("document.documentElement.scrollWidth") <= width
+            assert browser.js(OVERFLOWING) == []
+        finally:
+            browser.on("screen")
 
 
 def test_signing_in_for_everyone(page: Browser, server: Server) -> None:

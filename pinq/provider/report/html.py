@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
-from pinq.public.epsilon import NANO, show
+from pinq.public.epsilon import NANO, figures, show
 
 if TYPE_CHECKING:
     from pinq.provider.report.audit import Account, Audit, Line
@@ -31,6 +31,7 @@ __all__ = [
     "printable",
     "refusals",
     "requests",
+    "short",
     "table",
 ]
 
@@ -97,7 +98,7 @@ class _Frame:
     letters: int
 
 
-_FRAMES = (_Frame("desk", 960, 300, 64, 190, 16, 40, 5, 16), _Frame("phone", 380, 250, 44, 112, 16, 36, 2, 9))
+_FRAMES = (_Frame("desk", 960, 300, 64, 190, 16, 40, 5, 16), _Frame("phone", 380, 250, 44, 126, 16, 36, 2, 8))
 
 
 def page(audit: Audit) -> str:
@@ -129,8 +130,8 @@ def cards(audit: Audit) -> str:
     """The report in five numbers."""
     left = max(0, audit.cap - audit.joint)
     facts = [
-        (f"{show(audit.joint)} <small>of {show(audit.cap)}</small>", "spent by all together, under the cap"),
-        (show(left), "remains under the cap"),
+        (f"{short(audit.joint)} <small>of {short(audit.cap)}</small>", "spent by all together, under the cap"),
+        (short(left), "remains under the cap"),
         (f"{sum(one.answered for one in audit.accounts.values()):,}", "queries answered"),
         (f"{sum(one.refused.total() for one in audit.accounts.values()):,}", "requests refused"),
         ("verified", f"chain of {audit.events:,} events, last {audit.head[:12]}"),
@@ -140,6 +141,12 @@ def cards(audit: Audit) -> str:
         + "".join(f"<div class='card'><b>{number}</b><span>{what}</span></div>" for number, what in facts)
         + "</div>"
     )
+
+
+def short(nano: int) -> str:
+    """A loss in three figures, for where there is little room; all of them where it is pointed at."""
+    brief, full = figures(nano), show(nano)
+    return brief if brief == full else f"<span title='{full}'>{brief}…</span>"
 
 
 def bar(spent: int, limit: int) -> str:
@@ -156,33 +163,16 @@ def _analysts(audit: Audit) -> str:
     def row(one: Account) -> list[str]:
         used = f"{bar(one.spent, one.limit)} {100 * one.spent // one.limit} %" if one.limit else ""
         state = f"<span class='state {one.state.replace(' ', '-')}'>{one.state}</span>"
-        refusals = ", ".join(f"{count:,} {_text(reason)}" for reason, count in one.refused.items()) or "0"
-        asked = [_when(at).replace(" ", "<br>") for at in (one.first, one.last)]
-        numbers = [
-            show(one.limit),
-            show(one.spent),
-            show(one.remaining),
-            used,
-            f"{one.answered:,}",
-            refusals,
-            f"{one.unanswered:,}",
+        counts = [
+            f"{one.answered:,} answered",
+            *(f"{count:,} refused ({_text(reason)})" for reason, count in one.refused.items()),
         ]
+        counts += [f"{one.unanswered:,} unanswered"] if one.unanswered else []
+        asked = [_when(at).replace(" ", "<br>") for at in (one.first, one.last)]
+        numbers = [show(one.limit), show(one.spent), show(one.remaining), used, "<br>".join(counts)]
         return [_text(one.analyst), state, *numbers, _when(one.expires) or "never", *asked]
 
-    heads = [
-        "analyst~",
-        "state",
-        "limit>",
-        "spent>",
-        "remaining>",
-        "used",
-        "answered>",
-        "refused>",
-        "unanswered>",
-        "expires",
-        "first",
-        "last",
-    ]
+    heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "requests~", "expires", "first", "last"]
     note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
     return table(
         "Analysts", heads, [row(one) for one in audit.accounts.values()], "Nobody was granted anything yet.", note
@@ -412,8 +402,9 @@ def _drawing(frame: _Frame, series: list[_Series], refusals: list[Line], level: 
         marks += f"<g class='refusal' transform='{place}'><path d='M-5-5 5 5M-5 5 5-5'/><title>{said}</title></g>"
     names = ""
     for height, line in _apart([(y(line.points[-1][1]), line) for line in series]):
-        label = f"{_text(_clip(line.label, frame.letters))} {show(line.points[-1][1])}"
-        names += f"<text class='name {line.style}' x='{right + 10}' y='{height + 4:.1f}'>{label}</text>"
+        label, last_value = _text(_clip(line.label, frame.letters)), line.points[-1][1]
+        words = f"{label} {figures(last_value)}<title>{_text(line.label)} {show(last_value)}</title>"
+        names += f"<text class='name {line.style}' x='{right + 10}' y='{height + 4:.1f}'>{words}</text>"
     return grid + paths + marks + names
 
 
@@ -494,7 +485,7 @@ h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem } h1, figcaption b, .w { overflo
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .7rem }
 .card { background: var(--card); border-radius: 8px; padding: .7rem .9rem }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums }
-.card small, .card span { color: var(--soft); font-size: .82rem; font-weight: normal }
+.card small, .card > span { color: var(--soft); font-size: .82rem; font-weight: normal }
 section p { color: var(--soft); font-size: .88rem; margin: 0 0 .5rem } figure { margin: 0 0 1.4rem } figcaption { margin-bottom: .2rem }
 .key { color: var(--soft); font-size: .85rem } svg { width: 100%; height: auto; display: block }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; font-variant-numeric: tabular-nums } svg .name { font-weight: 600 }
@@ -507,9 +498,14 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-
 th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); padding: .35rem .9rem .35rem 0;
 vertical-align: bottom }
 td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; vertical-align: top; white-space: nowrap }
-td.w { white-space: normal; min-width: 9em } .n { text-align: right } .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden;
+td.w { white-space: normal; min-width: 7em } .n { text-align: right } .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden;
 clip-path: inset(50%); white-space: nowrap } .bar { width: 4rem; height: .55rem; display: inline-block; border-radius: 3px } .bar rect { fill: var(--s0) }
-.bar .all { fill: var(--line) } .phone { display: none } @media (max-width: 640px) { .phone { display: block } .desk { display: none } /* and each row of a table is a card */
+.bar .all { fill: var(--line) } .phone { display: none } @media screen and (max-width: 640px) { .phone { display: block } .desk { display: none } }
+@media print { html { font-size: 11px } body { font-size: 11px } main { max-width: none; padding: 0 } table { font-size: 9px } .wide { overflow: visible }
+td, th { padding-right: .5rem; white-space: normal } td.w { min-width: 5em } .wide .bar { display: none } figure, tr, .card { break-inside: avoid }
+h2, thead { break-after: avoid } }
+@media screen and (max-width: 1100px) { td, th { padding-right: .5rem } .wide .bar { width: 2.5rem } }
+@media screen and (max-width: 1000px) { /* each row of a table is a card */
 .wide table, .wide tbody { display: block } .wide thead { display: block; position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%) }
 .wide tr { display: flex; flex-wrap: wrap; gap: .15rem 1.2rem; padding: .7rem 0; border-bottom: 1px solid var(--line) }
 .wide tbody :is(td, th) { display: block; padding: 0; border: 0; white-space: normal; text-align: left } .wide td:empty { display: none }

@@ -44,7 +44,12 @@ SAFE = {
 }
 STYLE = audit_html.STYLE + files("pinq.server.page").joinpath("templates/page.css").read_text(encoding="utf-8")
 ICON = files("pinq.server.page").joinpath("templates/icon.svg").read_text(encoding="utf-8")
-_VERBS = ("counts", "sums", "averages", "choices (the split of a tree)")
+_VERBS = (
+    "counts (noisy_count)",
+    "sums (noisy_sum)",
+    "averages (noisy_avg)",
+    "choices, such as the split of a tree (exp_mech)",
+)
 
 
 class Views:
@@ -69,6 +74,7 @@ class Views:
             "style": style,
             "bar": _raw(audit_html.bar),
             "cards": _raw(audit_html.cards),
+            "short": _raw(audit_html.short),
         }
         self._env = env
 
