@@ -201,7 +201,7 @@ def test_what_is_installed_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     commands = 0
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for what in re.findall(r"pip install ([^\s`;,]*)", page.read_text(encoding="utf-8")):
+        for what in re.findall(r"pip install ('[^']*'|[^\s`]+)", page.read_text(encoding="utf-8")):
             found = re.fullmatch(r"'?\.(?:\[([\w,]+)\])?'?", what)
             assert found, f"{page.name}: pip install {what}"
             assert set(filter(None, (found[1] or "").split(","))) <= set(extras), what
