@@ -148,11 +148,10 @@ def init(
     if output is not None and output.exists() and not force:
         fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
     folder = None if output is None else output.parent
-    text = (
-        propose(data, target=target, dataset=dataset, folder=folder)
-        if like is None
-        else propose_like(data, like, dataset=dataset, folder=folder)
-    )
+    if like is None:
+        text = propose(data, target=target, dataset=dataset, folder=folder)
+    else:
+        text = propose_like(data, like, dataset=dataset, folder=folder)
     if output is None:
         typer.echo(text, nl=False)
         return

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``pinq check`` notes about a policy that opens, but may not do what was meant. Exact numbers: for the provider's eyes only."""
+"""What ``pinq check`` notes about a policy that opens, but may not do what was meant.
+
+Exact numbers: for the provider's eyes only.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,9 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
         if many(count)
     ]
     if many(counted.over_unit):
-        unit = unit_text(policy.privacy_unit)
         said.append(
-            f"privacy_unit: {share(counted.over_unit)} are beyond the bound of {unit}, or name no unit, and are left out; a higher bound keeps more and makes more noise"
+            f"privacy_unit: {share(counted.over_unit)} are beyond the bound of {unit_text(policy.privacy_unit)}, or name no unit, "
+            "and are left out; a higher bound keeps more and makes more noise"
         )
     return said
 
@@ -67,15 +70,17 @@ def _uneven(policy: Policy) -> list[str]:
         if Fraction(end) != Fraction(column.upper):
             middle = f"{column.number(column.cells - 1):g}"
             said.append(
-                f"{name}: {column.lower} to {column.upper} is no whole number of steps of {column.step}; the last cell is cut off at `upper`, and what lies in it "
-                f"counts as {middle}. With `upper: {end}` all cells are equal"
+                f"{name}: {column.lower} to {column.upper} is no whole number of steps of {column.step}; the last cell is cut off "
+                f"at `upper`, and what lies in it counts as {middle}. With `upper: {end}` all cells are equal"
             )
     return said
 
 
 def _pending_cap(policy: Policy) -> list[str]:
-    """Whether the log has another cap, and from when on this one counts. Looks at a ledger that is there, and makes none."""
-    with suppress(LedgerError, PolicyError):  # of no concern here: what needs the ledger says what is wrong with it
+    """Whether the log has another cap, and from when on this one counts. Looks at a ledger file that is there, and makes none."""
+    with suppress(
+        LedgerError, PolicyError, OSError
+    ):  # of no concern here: what needs the ledger says what is wrong with it
         url = ledger_url(policy)
         if "://" in url or not os.path.exists(url):
             return []

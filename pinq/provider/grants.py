@@ -294,9 +294,8 @@ def make_terms(
     known = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}
     named = None if verbs is None else tuple(known.get(verb, verb) for verb in verbs)
     if wrong := [verb for verb in named or () if verb not in VERBS]:
-        raise QueryError(
-            f"there is no verb {wrong[0]!r}; the verbs are {', '.join(known)}, or {', '.join(VERBS)}, which are the same."
-        )
+        names = f"{', '.join(known)}, or {', '.join(VERBS)}, which are the same"
+        raise QueryError(f"there is no verb {wrong[0]!r}; the verbs are {names}.")
     if queries_per_minute is not None and not 1 <= queries_per_minute <= MAX_PER_MINUTE:
         raise QueryError(
             f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which columns of a table look like they name persons: candidates for the privacy unit, found for the provider, who decides."""
+"""Which columns of a table look as if they name persons: candidates for the privacy unit. The provider decides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pinq.engine import ColumnProfile
 __all__ = ["FEW", "Unit", "is_identifier", "is_quantity", "may_be_unit"]
 
 FEW = 20  # so many different values are categories, whatever the column is called
-_IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|(person|patient|user|customer|client|member|household|family|case)id$"
+_IDENTITY = (
+    r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|"
+    r"(person|patient|user|customer|client|member|household|family|case)id$"
+)
 _QUANTITY = (
     r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|loss|score|"
     r"weight|height|size|total|sum|qty|quantity)([\W_]|$)"
@@ -45,9 +48,8 @@ def is_identifier(name: str, seen: ColumnProfile) -> bool:
 def may_be_unit(name: str, seen: ColumnProfile) -> bool:
     """Whether a column may name those who have several rows: by its name, or as texts of which there are many."""
     texts = seen.numbers < seen.filled or seen.zero_led > 0
-    return is_identifier(name, seen) or (
-        texts and not is_quantity(name) and seen.distinct > FEW and seen.distinct >= seen.filled / 10
-    )
+    many = seen.distinct > FEW and seen.distinct >= seen.filled / 10
+    return is_identifier(name, seen) or (texts and many and not is_quantity(name))
 
 
 def _exact(seen: ColumnProfile) -> bool:

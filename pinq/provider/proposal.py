@@ -213,18 +213,12 @@ def _propose_column(
         return f"it has more than {MAX_CATEGORIES:,} different values{amounts}; group them in the source, or declare those that are publicly known"
     if len(texts) > FEW and len(texts) > rows / 2 and not numeric:
         return "its values hardly repeat, so they may name persons"
-    values = _categories(
-        [text for text in texts if kind not in ("DOUBLE", "FLOAT") or text.lower() not in ("nan", "inf", "-inf")],
-        kind,
-        says_text,
-    )
+    finite = [text for text in texts if kind not in ("DOUBLE", "FLOAT") or text.lower() not in ("nan", "inf", "-inf")]
+    values = _categories(finite, kind, says_text)
     if seen.longest > MAX_TEXT or any("\x00" in str(value) for value in values):
         return f"it holds texts of more than {MAX_TEXT} characters, or with NUL characters, which are no categories"
-    notes["type"] = (
-        f"the source says {kind}"
-        if says_text
-        else f"guessed from {len(values):,} different {'whole numbers' if numbers and whole else 'values'}"
-    )
+    nouns = "whole numbers" if numbers and whole else "values"
+    notes["type"] = f"the source says {kind}" if says_text else f"guessed from {len(values):,} different {nouns}"
     waiting = ["values", "nullable"] if says_text else ["type", "values", "nullable"]
     return {"type": "categorical", "values": values, "nullable": filled < rows, "unreviewed": waiting}, notes
 
@@ -313,11 +307,7 @@ _HINTS = {
 
 
 def _yaml(bare: Policy, found: _Table, target: str | None) -> str:
-    source = (
-        bare.source
-        if isinstance(bare.source, str) or bare.source is None
-        else bare.source.model_dump(by_alias=True, exclude_defaults=True)
-    )
+    source = bare.model_dump(by_alias=True, exclude_defaults=True)["source"]
     lines = [
         _HEAD.rstrip("\n"),
         *_dump({"version": 1, "dataset": bare.dataset, "source": source}, False),
@@ -351,7 +341,8 @@ def _units(units: list[Unit]) -> list[str]:
     if not units:
         return []
     lines = [
-        "# These columns look as if they name persons or the like, who have several rows. If one does, declare it, so that all their rows are hidden:"
+        "# These columns look as if they name persons or the like, who have several rows. If one does, declare it, so that",
+        "# all their rows are hidden:",
     ]
     for unit in units:
         lines += [
@@ -360,7 +351,8 @@ def _units(units: list[Unit]) -> list[str]:
         ]
     return [
         *lines,
-        "# Its `max_rows` is a bound that is publicly known, not the number above: rows of a unit beyond it are left out, and noise grows with it.",
+        "# Its `max_rows` is a bound that is publicly known, not the number above: rows of a unit beyond it are left out,",
+        "# and noise grows with it.",
     ]
 
 

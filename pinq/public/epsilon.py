@@ -63,7 +63,8 @@ def exact_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
     nano = to_nano(epsilon, name=name)
     if not is_exact(epsilon):
         raise QueryError(
-            f"`{name}` is {str(epsilon)[:40]}; the smallest step of a loss is {show(1)}, so write at most nine decimals. Nothing was spent."
+            f"`{name}` is {str(epsilon)[:40]}; the smallest step of a loss is {show(1)}, so write at most nine decimals. "
+            "Nothing was spent."
         )
     return nano
 
@@ -81,7 +82,7 @@ def show(nano: int) -> str:
 
 
 def figures(nano: int) -> str:
-    """A count of nano-epsilons cut, not rounded, after three figures: what is spent never looks like the limit before it is."""
+    """A count of nano-epsilons cut after three figures. Not rounded: what is spent never looks like the limit too early."""
     step = 10 ** min(9, max(0, len(str(nano)) - 3))
     return show(nano // step * step)
 

@@ -60,10 +60,7 @@ def create_app(
         stop = gate.metrics.serve(metrics_port) if metrics_port is not None else None
         gate.log.capture("uvicorn.error")
         gate.log.write(
-            "started",
-            datasets=sorted(datasets),
-            version=__version__,
-            **({"drafts": [str(file) for file in datasets.drafts]} if datasets.drafts else {}),
+            "started", datasets=sorted(datasets), version=__version__, drafts=[str(file) for file in datasets.drafts]
         )
         yield
         await gate.close()

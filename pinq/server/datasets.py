@@ -80,9 +80,8 @@ class Datasets(Mapping[str, Dataset]):
         found = [(path, file) for path in map(Path, paths) for file in _files(path)]
         drafts = tuple(file for path, file in found if path.is_dir() and _is_draft(file))
         if found and len(drafts) == len(found):
-            raise PolicyError(
-                f"There is no policy to serve: {', '.join(map(str, drafts))} {'is' if len(drafts) == 1 else 'are'} not reviewed yet."
-            )
+            verb = "is" if len(drafts) == 1 else "are"
+            raise PolicyError(f"There is no policy to serve: {', '.join(map(str, drafts))} {verb} not reviewed yet.")
         datasets = cls(_opened(file) for _, file in found if file not in drafts)
         datasets.drafts = drafts
         return datasets

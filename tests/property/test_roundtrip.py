@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinq.public.crosses import AnyCross
+from pinq.public.plain_yaml import read_yaml
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Answer, Request, WireParts
 from pinq.public.schema import Numeric
@@ -155,6 +157,7 @@ def test_policies_survive_yaml(tmp_path_factory: pytest.TempPathFactory) -> None
         assert again.schema_.digest == policy.schema_.digest
         assert again.folder == Path(folder).resolve()
         assert again.to_yaml() == policy.to_yaml()
+        assert yaml.safe_load(policy.to_yaml()) == read_yaml(policy.to_yaml())  # other tools read policies by YAML 1.1
 
     check()
 

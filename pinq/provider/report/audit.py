@@ -204,17 +204,8 @@ class Audit:
                 f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {', '.join(names[:12]) or 'none'}."
             )
         lines = [line for line in self.lines if line.analyst == analyst]
-        return Audit(
-            self.dataset,
-            self.events,
-            self.head,
-            self.cap,
-            self.joint,
-            {analyst: self.accounts[analyst]},
-            lines,
-            analyst,
-            self.ledger,
-        )
+        own = {analyst: self.accounts[analyst]}
+        return Audit(self.dataset, self.events, self.head, self.cap, self.joint, own, lines, analyst, self.ledger)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
@@ -311,9 +302,8 @@ class Audit:
         heads = ["when", "analyst", "asked >", "remaining >", "refused by", "question"]
         print_table(console, heads, gone, "Exhaustion: asked for more than what remained", most=RECENT)
         changes = [[when(one.at), one.kind, one.analyst, one.about, one.by, one.because] for one in self.changes]
-        print_table(
-            console, ["when", "event", "analyst", "what", "by", "because"], changes, "Grants and policy", most=RECENT
-        )
+        heads = ["when", "event", "analyst", "what", "by", "because"]
+        print_table(console, heads, changes, "Grants and policy", most=RECENT)
         spending = [
             [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome]
             for one in self.requests

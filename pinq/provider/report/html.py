@@ -114,7 +114,8 @@ def page(audit: Audit) -> str:
         refusals(audit),
         changes(audit),
         requests(audit),
-        f"<footer>Replayed from the log alone: {_text(audit.ledger)}. Losses are epsilons in the policy's terms; times are UTC. "
+        f"<footer>Replayed from the log alone{f': {_text(audit.ledger)}' if audit.ledger else ''}. "
+        "Losses are epsilons in the policy's terms; times are UTC. "
         "<code>pinq audit --csv</code> has every event.</footer>",
     ]
     head = (
@@ -208,13 +209,8 @@ def changes(audit: Audit, last: int | None = None) -> str:
     """What was granted and changed, in the same order."""
     lines, note = _latest(audit.changes, last)
     rows = [[_when(one.at), *map(_text, (one.kind, one.analyst, one.about, one.by, one.because))] for one in lines]
-    return table(
-        "Grants and policy",
-        ["when", "event", "analyst~", "what~", "by~", "because~"],
-        rows,
-        "Nothing was declared yet.",
-        note,
-    )
+    heads = ["when", "event", "analyst~", "what~", "by~", "because~"]
+    return table("Grants and policy", heads, rows, "Nothing was declared yet.", note)
 
 
 def requests(audit: Audit, last: int | None = None) -> str:

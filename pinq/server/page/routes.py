@@ -179,13 +179,10 @@ class _Page:
         notice = session.notice(http.query_params.get("done", ""))
         name = self._named(http).name
         # What this way in needs beside the address and the token, in Python's words.
-        extra = (
-            ', verify="cert.pem"'
-            if self._private and _secure(http)
-            else ""
-            if _secure(http)
-            else ", insecure_http=True"
-        )
+        if _secure(http):
+            extra = ', verify="cert.pem"' if self._private else ""
+        else:
+            extra = ", insecure_http=True"
         call = f'pinq.connect("{http.url.scheme}://{http.url.netloc}/{name}", token=...{extra})'
         return self._views.analyst(session, name, http.query_params.get("name", ""), notice, call)
 
