@@ -11,10 +11,8 @@ from pinq.engine import ColumnProfile
 __all__ = ["FEW", "Unit", "is_identifier", "is_quantity", "may_be_unit"]
 
 FEW = 20  # so many different values are categories, whatever the column is called
-_IDENTITY = (
-    r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$|"
-    r"(person|patient|user|customer|client|member|household|family|case)id$"
-)
+_IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$"
+_PERSON = r"(person|patient|user|customer|client|member|household|family)[\W_]?id$"
 _QUANTITY = (
     r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|loss|score|"
     r"weight|height|size|total|sum|qty|quantity)([\W_]|$)"
@@ -40,17 +38,20 @@ def is_quantity(name: str) -> bool:
 
 
 def is_identifier(name: str, seen: ColumnProfile) -> bool:
-    """Whether a column's name says that it names rows or persons, and its values do not say otherwise."""
-    named = re.search(_IDENTITY, name.casefold()) or re.search(_IDENTITY, name)
-    return named is not None and seen.distinct > FEW and seen.distinct >= seen.filled / 100 and _exact(seen)
+    """Whether a column names rows or persons: by its own name, and unless its values are few and the name may mean regions."""
+    return _is_named(name, seen) and (
+        re.search(_PERSON, name.casefold()) is not None or seen.distinct >= seen.filled / 100
+    )
 
 
 def may_be_unit(name: str, seen: ColumnProfile) -> bool:
     """Whether a column may name those who have several rows: by its name, or as texts of which there are many."""
     texts = seen.numbers < seen.filled or seen.zero_led > 0
     many = seen.distinct > FEW and seen.distinct >= seen.filled / 10
-    return is_identifier(name, seen) or (texts and many and not is_quantity(name))
+    return _is_named(name, seen) or (texts and many and not is_quantity(name))
 
 
-def _exact(seen: ColumnProfile) -> bool:
-    return seen.whole or seen.numbers < seen.filled
+def _is_named(name: str, seen: ColumnProfile) -> bool:
+    """Whether its name is an identifier's, and its values are neither few nor measured."""
+    named = re.search(_IDENTITY, name) or re.search(f"{_IDENTITY}|{_PERSON}", name.casefold())
+    return named is not None and seen.distinct > FEW and (seen.whole or seen.numbers < seen.filled)

@@ -167,6 +167,24 @@ class TestPropose:
             assert line in text
         assert text.count('privacy_unit: {column: "') == 3  # two candidates, and why person_id is left out
 
+    def test_few_persons_with_many_rows_each(self, tmp_path: Path) -> None:
+        """The fewer persons, the more each has to lose; an identifier of something else stays a column, and a candidate."""
+        rows = range(6000)
+        pq.write_table(
+            pa.table(
+                {
+                    "patient_id": [i % 30 for i in rows],
+                    "clinic_id": [f"C{i % 25}" for i in rows],
+                    "y": [i % 2 for i in rows],
+                }
+            ),
+            tmp_path / "t.parquet",
+        )
+        text = propose(tmp_path / "t.parquet")
+        assert set(Policy(**yaml.safe_load(text)).columns) == {"clinic_id", "y"}
+        assert "patient_id: 30 values in 6,000 rows; the commonest stands in 200" in text
+        assert "clinic_id: 25 values in 6,000 rows; the commonest stands in 240" in text
+
     def test_no_candidate_no_word(self, tmp_path: Path) -> None:
         """Identifiers that never repeat are the rows themselves."""
         pq.write_table(
