@@ -398,9 +398,10 @@ def _drawing(frame: _Frame, series: list[_Series], refusals: list[Line], level: 
         marks += f"<g class='refusal' transform='{place}'><path d='M-5-5 5 5M-5 5 5-5'/><title>{said}</title></g>"
     names = ""
     for height, line in _apart([(y(line.points[-1][1]), line) for line in series]):
-        label, last_value = _text(_clip(line.label, frame.letters)), line.points[-1][1]
-        words = f"{label} {figures(last_value)}<title>{_text(line.label)} {show(last_value)}</title>"
-        names += f"<text class='name {line.style}' x='{right + 10}' y='{height + 4:.1f}'>{words}</text>"
+        ends_at = line.points[-1][1]
+        label, whole = f"{_clip(line.label, frame.letters)} {figures(ends_at)}", f"{line.label} {show(ends_at)}"
+        title = f"<title>{_text(whole)}</title>" if label != whole else ""
+        names += f"<text class='name {line.style}' x='{right + 10}' y='{height + 4:.1f}'>{_text(label)}{title}</text>"
     return grid + paths + marks + names
 
 
