@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from pinq.analyst.tokens import digest, new_token
-from pinq.engine import open_engine
+from pinq.engine import EncodingReport, open_engine, require_readable
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
@@ -66,6 +66,8 @@ class CheckReport:
         unreviewed: Values that were read off the data and that nobody confirmed.
         problems: What must change before the policy opens; empty when it is ready.
         advice: What is worth a look.
+        unreadable: Lines of delimited text that cannot be read, by reason; they count as rows that
+            are left out.
     """
 
     dataset: str
@@ -78,6 +80,7 @@ class CheckReport:
     unreviewed: tuple[str, ...]
     problems: tuple[str, ...]
     advice: tuple[str, ...]
+    unreadable: dict[str, int] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -171,7 +174,9 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     if counted.encoded_rows == 0:
         problems.append("no row can be encoded, so every answer would be noise alone")
     rows = max(1, counted.source_rows)
-    advice = [
+    lost_lines, advice = _on_lines(loaded, counted)
+    problems += lost_lines
+    advice += [
         f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare it, or `nullable: true`"
         for name, missing in counted.left_out.items()
         if missing >= LEFT_OUT_SHARE * rows and missing
@@ -192,7 +197,18 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         unreviewed,
         tuple(problems),
         tuple(advice),
+        counted.lines.unreadable,
     )
+
+
+def _on_lines(policy: Policy, counted: EncodingReport) -> tuple[list[str], list[str]]:
+    """Problems with lines that cannot be read, or advice about them, where the policy allows so many."""
+    if policy.dialect is None or not counted.lines.lost:
+        return [], []
+    share = policy.dialect.max_unreadable
+    if counted.lines.beyond(share):
+        return [f"{counted.lines}; the policy allows {100 * share:g} % (`csv: {{max_unreadable: {share:g}}}`)"], []
+    return [], [f"{counted.lines}; they are left out"]
 
 
 def grant(
@@ -211,7 +227,8 @@ def grant(
         The account, with its token: the only time that it can be seen.
 
     Raises:
-        PolicyError: Wrong or unreviewed policy, or its source does not exist.
+        PolicyError: Wrong or unreviewed policy, or its source does not exist or has more unreadable
+            lines than the policy allows.
         QueryError: A malformed argument.
         LedgerError: The analyst has a grant already, or the ledger cannot be trusted.
     """
@@ -413,6 +430,7 @@ def _ledger(of: Where, *, create: bool = False, declare: bool = False) -> Iterat
         policy.require_reviewed()
     if create:
         _require_source(policy)
+        require_readable(policy)
     ledger = open_ledger(policy, create=create) if declare else Ledger(ledger_url(policy), policy.dataset, create=False)
     try:
         yield ledger

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pinq.engine import count_rows, profile, read_columns
+from pinq.engine import Lines, count_rows, profile, read_columns
 from pinq.errors import InternalError, PolicyError
 from pinq.provider.report.html import printable
+from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy, _number
 from pinq.public.schema import REAL_CELLS, Categorical, closest
 
@@ -44,6 +45,7 @@ def propose(
     target: str | None = None,
     dataset: str | None = None,
     folder: str | os.PathLike[str] | None = None,
+    csv: Dialect | None = None,
 ) -> str:
     """Proposes a policy for a table, as YAML with comments. Nothing in it counts before the provider reviewed it.
 
@@ -54,10 +56,12 @@ def propose(
         dataset: The name under which analysts will know it; the file's or table's by default.
         folder: Where the policy will be kept; ``source`` is written relative to it. Absolute by
             default.
+        csv: How a file of delimited text is written, where that is not as usual; it goes into the
+            policy.
 
     Raises:
-        PolicyError: The source cannot be read, or nothing in it, or not the target, can be a
-            column.
+        PolicyError: The source cannot be read, looks as if it were written otherwise, or nothing in
+            it, or not the target, can be a column.
     """
     source, stem = _source_of(os.fspath(data), folder)
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
@@ -67,18 +71,23 @@ def propose(
             {
                 "dataset": name,
                 "source": source,
+                "csv": csv,
                 "cap": 1,
                 "max_rows": 1,
                 "columns": {"-": column},
                 "folder": folder or ".",
             }
         )
-    except ValidationError:
+    except ValidationError as error:
+        if "`csv`" in str(error):
+            raise PolicyError(
+                f"{data} is no delimited text, so nothing can be said of its delimiter, quotes, header, encoding or numbers."
+            ) from None
         raise PolicyError(
             f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit."
         ) from None
-    connection, table, types = read_columns(bare)
-    with closing(connection):
+    with closing(read_columns(bare)) as raw:
+        connection, table, types = raw.connection, raw.name, raw.types
         if target is not None and target not in types:
             raise PolicyError(
                 f"The source has no column {target!r}{closest(target, types)}; it has {', '.join(types)}."
@@ -97,7 +106,7 @@ def propose(
     if not columns:
         reasons = "; ".join(f"{each}: {why}" for each, why in left_out.items()) or "it has no columns"
         raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
-    text = _yaml(name, source, rows, columns, left_out, target)
+    text = _yaml(name, _source_keys(source, csv), rows, columns, left_out, target) + _on_lines(raw.lines)
     Policy(**yaml.safe_load(text))
     if yaml.safe_load(text)["columns"] != columns:
         raise InternalError("The proposed policy does not read back as it was written. Please report it.")
@@ -227,12 +236,33 @@ _HINTS = {
 }
 
 
+def _source_keys(source: Any, csv: Dialect | None) -> dict[str, Any]:
+    """The policy's ``source``, and its ``csv`` with what was stated."""
+    stated = {} if csv is None else csv.model_dump(mode="json", exclude_unset=True)
+    return {"source": source} | ({"csv": stated} if stated else {})
+
+
+def _on_lines(lines: Lines) -> str:
+    """A remark on lines that cannot be read. Their number stays out of a file that others may come to read."""
+    if not lines.lost:
+        return ""
+    reasons = "; ".join(
+        f"lines {printable(reason)}, such as {printable(lines.examples[reason])}" for reason in lines.unreadable
+    )
+    return f"\n# Some lines cannot be read and are left out; `pinq check` counts them: {reasons}\n"
+
+
 def _yaml(
-    name: str, source: Any, rows: int, columns: dict[str, dict[str, Any]], left_out: dict[str, str], target: str | None
+    name: str,
+    source: dict[str, Any],
+    rows: int,
+    columns: dict[str, dict[str, Any]],
+    left_out: dict[str, str],
+    target: str | None,
 ) -> str:
     lines = [
         _HEAD.rstrip("\n"),
-        *_dump({"version": 1, "dataset": name, "source": source}, False),
+        *_dump({"version": 1, "dataset": name} | source, False),
         "cap: 1.0  # epsilon over all analysts together, for they may collude",
         "adjacency: add-remove  # hides whether a row is in the table; `substitute` hides what is in it, and costs twice the noise",
         "privacy_unit: row  # or {column: person_id, max_rows: 3}, where a person can have several rows",
