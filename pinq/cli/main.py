@@ -35,6 +35,7 @@ from pinq.cli.base import (
 )
 from pinq.cli.secure import secure
 from pinq.cli.server import Columns, MaxEpsilon, PerMinute, Verbs, commands, terms_of
+from pinq.cli.text import Decimal, Delimiter, Encoding, Header, MaxUnreadable, Quote, Thousands, dialect_of
 from pinq.errors import QueryError
 from pinq.provider.report.html import printable
 
@@ -124,20 +125,39 @@ def init(
         Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
+    header: Header = None,
+    max_unreadable: MaxUnreadable = None,
 ) -> None:
     """Propose a policy for a table, to be reviewed.
 
     Every value that was read off the data is listed under [bold]unreviewed[/bold]: replace it by
-    what is publicly known, or confirm it, and delete its name there.
+    what is publicly known, or confirm it, and delete its name there. How a text file is written is
+    stated, not guessed:
+
+    [cyan]pinq init data.csv --delimiter ';' --decimal , --encoding latin-1 -o p.yaml[/cyan]
     """
     from pinq.provider.proposal import propose
 
+    csv = dialect_of(
+        delimiter=delimiter,
+        quote=quote,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+        header=header,
+        max_unreadable=max_unreadable,
+    )
     if output is None:
-        typer.echo(propose(data, target=target, dataset=dataset), nl=False)
+        typer.echo(propose(data, target=target, dataset=dataset, csv=csv), nl=False)
         return
     if output.exists() and not force:
         fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
-    text = propose(data, target=target, dataset=dataset, folder=output.parent)
+    text = propose(data, target=target, dataset=dataset, folder=output.parent, csv=csv)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     typer.echo(

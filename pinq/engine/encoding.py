@@ -36,6 +36,8 @@ __all__ = ["EncodingReport", "RawTable", "open_engine", "read_columns", "require
 # Sources that are larger on disk than this are encoded into a file, so that memory bounds nothing
 # but speed.
 IN_MEMORY_BYTES = 2**28
+# By how much text may grow when it is unpacked.
+UNPACKED = 10
 _SAFE = {"preserve_insertion_order": "false"}
 
 
@@ -183,7 +185,10 @@ def _config(policy: Policy, scratch: tempfile.TemporaryDirectory[str]) -> dict[s
 
 
 def _is_large(policy: Policy) -> bool:
-    return sum(file.stat().st_size for file in policy.source_files() if file.is_file()) > IN_MEMORY_BYTES
+    sizes = [
+        (file.stat().st_size, file.name.lower().endswith(".gz")) for file in policy.source_files() if file.is_file()
+    ]
+    return sum(size * (UNPACKED if packed else 1) for size, packed in sizes) > IN_MEMORY_BYTES
 
 
 def _declared(policy: Policy) -> list[str]:
@@ -215,7 +220,7 @@ def _attach(
     if dialect is None:
         source = _attach_typed(connection, policy, data)
     else:
-        source = _copy_lines(
+        source = _attach_lines(
             connection,
             _delimited(policy, dialect),
             columns,
@@ -269,19 +274,23 @@ def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:
     return DelimitedFiles(_files(policy), dialect)
 
 
-def _copy_lines(
+def _attach_lines(
     connection: duckdb.DuckDBPyConnection,
     files: DelimitedFiles,
     columns: Sequence[str] | None,
     lines: Lines,
     copy: Path | None,
 ) -> str:
-    """Copies the readable lines' fields, as text, into a database that goes once they are encoded: a file where they are many."""
+    """The readable lines' fields, as text: in memory, or, where they are many, in a database ``copy`` that goes once they are encoded."""
     if columns is None and (hint := files.looks_like()):
         raise PolicyError(hint)
     _require_columns(columns or (), files.names, files.looks_like())
     names = list(dict.fromkeys(columns or files.names))
-    connection.execute(f"ATTACH {literal(str(copy or ':memory:'))} AS provider")
+    if copy is None:
+        empty = pa.table({name: pa.array([], pa.string()) for name in names})
+        connection.register("source", pa.concat_tables([empty, *files.read(names, lines)]))
+        return "source"
+    connection.execute(f"ATTACH {literal(str(copy))} AS provider")
     connection.execute(f"CREATE TABLE provider.rows ({', '.join(f'{quoted(name)} VARCHAR' for name in names)})")
     for table in files.read(names, lines):
         connection.register("block", table)
@@ -319,7 +328,7 @@ def _require_likely(
             f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable."
         )
     if hint := other_spelling(connection, source, [quoted(name) for name in types], dialect):
-        raise PolicyError(f"{hint}.")
+        raise PolicyError(hint)
 
 
 def _encoders(connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[str, str]) -> tuple[list[str], str]:

@@ -22,7 +22,7 @@ def define_number_of(connection: duckdb.DuckDBPyConnection, dialect: Dialect | N
 
 
 def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect) -> str:
-    """What numbers look like that the dialect does not read, where it does not say how they are written; empty where all is well.
+    """Which spelling would read numbers that the dialect does not, where it does not state how they are spelled; empty where all is well.
 
     Args:
         connection: Reads the table.
@@ -40,7 +40,8 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
             other for other, count in zip(others, found, strict=True) if filled and count >= LIKELY * filled > declared
         ]
         if likely:
-            return f"The values of {column} look like numbers in another spelling: try {_options(likely[0], dialect)}, or, where they are none, --decimal {dialect.decimal}"
+            keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
+            return f"The values of {column} look like numbers in another spelling: try {_options(likely[0], dialect)}. To keep them as they are: {keep}"
     return ""
 
 
@@ -56,13 +57,14 @@ def _number(text: str, dialect: Dialect) -> str:
 
 
 def _others(dialect: Dialect) -> Iterator[Dialect]:
-    """Other spellings, the simplest first; none where the decimal sign was stated, for then the provider looked."""
-    if "decimal" not in dialect.model_fields_set:
-        for decimal, signs in ((",", (None, ".", " ", "'")), (".", (",", " ", "'"))):
-            for thousands in signs:
+    """Other spellings, the simplest first. What was stated stays as it is: the provider looked."""
+    stated = dialect.model_fields_set
+    for decimal in (dialect.decimal,) if "decimal" in stated else (dialect.decimal, ","):
+        for thousands in (dialect.thousands,) if "thousands" in stated else (None, ".", ",", " ", "'"):
+            if thousands != decimal and (decimal, thousands) != (dialect.decimal, dialect.thousands):
                 yield dialect.model_copy(update={"decimal": decimal, "thousands": thousands})
 
 
 def _options(likely: Dialect, declared: Dialect) -> str:
-    options = [f"--decimal {likely.decimal}"] if likely.decimal != declared.decimal else []
+    options = [f'--decimal "{likely.decimal}"'] if likely.decimal != declared.decimal else []
     return " ".join([*options, *([f'--thousands "{likely.thousands}"'] if likely.thousands else [])])

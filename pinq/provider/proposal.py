@@ -106,7 +106,9 @@ def propose(
     if not columns:
         reasons = "; ".join(f"{each}: {why}" for each, why in left_out.items()) or "it has no columns"
         raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
-    text = _yaml(name, _source_keys(source, csv), rows, columns, left_out, target) + _on_lines(raw.lines)
+    text = _yaml(name, _source_keys(source, csv), rows + raw.lines.lost, columns, left_out, target) + _on_lines(
+        raw.lines
+    )
     Policy(**yaml.safe_load(text))
     if yaml.safe_load(text)["columns"] != columns:
         raise InternalError("The proposed policy does not read back as it was written. Please report it.")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -38,8 +39,7 @@ class Dialect(_Declared):
 
     delimiter: str | None = Field(
         default=None,
-        pattern=r"^[\t !#-&(-/:-@\[-`{-~]$",
-        description="between fields: one sign of ASCII or a tab; by default a comma, for .tsv a tab",
+        description="between fields: a tab, or one sign of ASCII that is no letter, digit or quote; by default a comma, for .tsv a tab",
     )
     quote: Literal['"', "'", ""] = Field(
         default='"', description="around a field that holds a delimiter, doubled inside it; empty for none"
@@ -60,6 +60,15 @@ class Dialect(_Declared):
         allow_inf_nan=False,
         description="share of lines that may be unreadable; beyond it the dataset does not open",
     )
+
+    @field_validator("delimiter")
+    @classmethod
+    def _sign(cls, delimiter: str | None) -> str | None:
+        if delimiter is not None and not re.fullmatch(r"[\t !#-&(-/:-@\[-`{-~]", delimiter):
+            raise ValueError(
+                f"{delimiter[:20]!r} is no tab and not one sign of ASCII that is no letter, digit or quote"
+            )
+        return delimiter
 
     @field_validator("header", mode="before")
     @classmethod

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import os
 import random
@@ -185,3 +184,105 @@ def test_a_file_is_read_as_its_lines_are(number: int, tmp_path: Path, small_bloc
         rows, lines = read_all(tmp_path / name, dialect)
         assert rows == [tuple(row) for row in alone if row is not None]
         assert (lines.total, lines.lost) == (len(alone), alone.count(None))
+
+
+# One change, every source
+
+
+COLUMNS: dict[str, Any] = {
+    "a": {"type": "categorical", "values": ["x", "y", "é", ""], "nullable": True},
+    "b": {"type": "numeric", "lower": 0, "upper": 10, "integer": True},
+    "c": {"type": "numeric", "lower": 0, "upper": 10, "step": "0.5", "nullable": True},
+}
+CHANGES = 10_000 if EXPLORE else 360
+
+
+def encoded(
+    folder: Path, source: Any, data: Any = None, dialect: dict[str, Any] | None = None
+) -> Counter[tuple[int, ...]]:
+    policy = Policy(dataset="t", source=source, csv=dialect, cap=1, max_rows=1000, columns=COLUMNS, folder=folder)
+    engine, _ = open_engine(policy, data=data, salt=b"")
+    rows = Counter(engine._connection.execute("SELECT * FROM codes").fetchall())
+    engine.close()
+    return rows
+
+
+def require_one_row(before: Counter[tuple[int, ...]], after: Counter[tuple[int, ...]], change: object) -> None:
+    assert (before - after).total() <= 1, change
+    assert (after - before).total() <= 1, change
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
+def test_a_changed_line_changes_one_encoded_row(name: str, tmp_path: Path, small_blocks: Any) -> None:
+    """Any bytes in the place of any line, from the file to the codes."""
+    sign, draw = (b"\t" if "tsv" in name else b","), random.Random(name if not EXPLORE else None)
+    dialect, longest = Dialect(delimiter=sign.decode()), small_blocks(500)
+    pack: Any = gzip.compress if name.endswith(".gz") else bytes
+    lines = [
+        sign.join(
+            [
+                draw.choice([b"x", b"y", b'"x"', b""]),
+                str(draw.randrange(12)).encode(),
+                draw.choice([b"3.5", b'"1"', b""]),
+            ]
+        )
+        for _ in range(60)
+    ]
+    lines[::9] = [b'"x' + sign + b"1"] * len(lines[::9])
+
+    def codes(changed: list[bytes]) -> Counter[tuple[int, ...]]:
+        (tmp_path / name).write_bytes(pack(b"\n".join([sign.join([b"a", b"b", b"c"]), *changed])))
+        return encoded(tmp_path, name, dialect={"max_unreadable": 1})
+
+    before = codes(lines)
+    assert before.total() > 40
+    for _ in range(CHANGES // 4):
+        place, line = draw.randrange(len(lines)), some_line(draw, dialect, longest)
+        require_one_row(before, codes([*lines[:place], line, *lines[place + 1 :]]), line)
+
+
+def typed_values(draw: random.Random) -> tuple[Any, ...]:
+    """A row of a typed source, in which anything that the types can hold may stand."""
+    text = draw.choice(
+        ["x", "y", "é", "", None, "X", "x\0", "\0", '"x', "x,1", "nan", "\ufeff", "x" * 100_000, "\u2028", "'", "NULL"]
+    )
+    real = draw.choice([None, 0.0, -0.0, 3.5, float("nan"), float("inf"), float("-inf"), 1e308, 5e-324])
+    return text, draw.choice([0, 1, 10, -(2**63), 2**63 - 1, None]), real
+
+
+def sources(folder: Path) -> Iterator[tuple[str, Callable[[pa.Table], Counter[tuple[int, ...]]]]]:
+    def parquet(table: pa.Table) -> Counter[tuple[int, ...]]:
+        pq.write_table(table, folder / "t.parquet")
+        return encoded(folder, "t.parquet")
+
+    def database(table: pa.Table) -> Counter[tuple[int, ...]]:
+        (folder / "t.duckdb").unlink(missing_ok=True)
+        with duckdb.connect(str(folder / "t.duckdb")) as connection:
+            connection.register("t", table)
+            connection.execute("CREATE TABLE people AS SELECT * FROM t")
+        return encoded(folder, {"database": "t.duckdb", "table": "people"})
+
+    yield "parquet", parquet
+    yield "duckdb", database
+    yield "arrow", lambda table: encoded(folder, None, table)
+    yield "frame", lambda table: encoded(folder, None, table.to_pandas())
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_changed_row_changes_one_encoded_row(number: int, tmp_path: Path) -> None:
+    """Parquet, DuckDB, Arrow and frames: any values that the columns' types can hold in the place of any row."""
+    form, codes = list(sources(tmp_path))[number]
+    draw = random.Random(form if not EXPLORE else None)
+    types = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.float64())])
+
+    def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+        return pa.table(
+            [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types.types, strict=True)],
+            schema=types,
+        )
+
+    rows = [typed_values(draw) for _ in range(60)]
+    before = codes(table(rows))
+    for _ in range(CHANGES // 16):
+        place, row = draw.randrange(len(rows)), typed_values(draw)
+        require_one_row(before, codes(table([*rows[:place], row, *rows[place + 1 :]])), row)
