@@ -109,6 +109,7 @@ class DelimitedFiles:
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
         self._files, self._dialect = tuple(files), dialect
         self._delimiter = dialect.delimiter_of(files[0].name)
+        self.names: tuple[str, ...] = ()  # until the header is read
         headers = [dialect.header if isinstance(dialect.header, tuple) else self._header(file) for file in self._files]
         self.names = headers[0]
         once = len({name.casefold() for name in self.names}) == len(self.names)
@@ -190,11 +191,7 @@ class DelimitedFiles:
             raise InternalError("Lines were read that are not there, or not read that are. Please report it.")
         if misfits:
             first = pc.index(text, pa.scalar(misfits[0] + "\n")).as_py()
-            lines.add(
-                f"with another number of fields than {len(self.names)}",
-                len(misfits),
-                place.of(int(np.flatnonzero(kept)[first])),
-            )
+            lines.add(self._misfit, len(misfits), place.of(int(np.flatnonzero(kept)[first])))
         return table
 
     def _as_utf8(self, block: bytes) -> tuple[bytes, np.ndarray | None]:
@@ -230,6 +227,15 @@ class DelimitedFiles:
                 _QUOTES,
                 ~pc.match_substring_regex(text, _closed(self._delimiter, quote)).to_numpy(zero_copy_only=False),
             )
+        elif self.names:  # without quotes delimiters are fields; the parser finds the rest, more slowly
+            yield (
+                self._misfit,
+                (pc.count_substring(text, self._delimiter).to_numpy() != len(self.names) - 1) & (lengths > 1),
+            )
+
+    @property
+    def _misfit(self) -> str:
+        return f"with another number of fields than {len(self.names)}"
 
     def _fields(self, text: pa.StringArray, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
         """Splits lines, none of which can concern another, and returns those with another number of fields."""

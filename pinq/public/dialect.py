@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -94,4 +95,4 @@ def is_delimited(name: str) -> bool:
 
 
 def _suffix(name: str) -> str:
-    return "." + name.lower().removesuffix(".gz").rpartition(".")[2]
+    return PurePath(name.lower().removesuffix(".gz")).suffix

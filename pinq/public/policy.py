@@ -93,8 +93,10 @@ class Policy(_Declared):
 
     @property
     def dialect(self) -> Dialect | None:
-        """How the source is written, where it is delimited text: by its name, or because the policy says so."""
-        return self.csv or (Dialect() if isinstance(self.source, str) and is_delimited(self.source) else None)
+        """How the source is written, where it is delimited text: by its (first) file's name, or because the policy says so."""
+        if self.csv is not None or not isinstance(self.source, str):
+            return self.csv
+        return Dialect() if any(is_delimited(file.name) for file in self.source_files()[:1]) else None
 
     @property
     def schema_(self) -> Schema:

@@ -216,6 +216,17 @@ def test_archives_that_cannot_be_unpacked(content: bytes, tmp_path: Path) -> Non
         open_engine(policy(tmp_path, "t.csv.gz"), salt=b"")
 
 
+def test_what_a_file_is_called_decides(tmp_path: Path) -> None:
+    """The real name of the first file, behind links and patterns."""
+    (tmp_path / "people.CSV").write_text("a,b\nx,1\n")
+    (tmp_path / "link").symlink_to("people.CSV")
+    for source in ("people.CSV", "link", "peo*", "*.CSV"):
+        assert codes(policy(tmp_path, source)) == [(0, 1)]
+    (tmp_path / "csv").write_text("a,b\nx,1\n")
+    with pytest.raises(PolicyError, match="cannot be read"):
+        open_engine(policy(tmp_path, "csv"), salt=b"")
+
+
 def test_files_of_one_source_share_a_header(tmp_path: Path) -> None:
     """Rows of both are read, and lines are named by their own file."""
     (tmp_path / "p-1.csv").write_text("a,b\nx,1\n")
