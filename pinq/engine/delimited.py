@@ -143,7 +143,7 @@ class DelimitedFiles:
         """What the header says for another delimiter than one that nobody declared; empty where it says nothing."""
         if len(self.names) > 1 or self._dialect.delimiter is not None:
             return ""
-        seen = [shown for sign, shown in _SEPARATORS.items() if sign in self.names[0]]
+        seen = [shown for sign, shown in _SEPARATORS.items() if sign != self._delimiter and sign in self.names[0]]
         return (
             f"The header names one column, {self.names[0]!r}; it looks like fields separated by {seen[0]}: try --delimiter {seen[0]} "
             "(in a policy `csv: {delimiter: ...}`)."

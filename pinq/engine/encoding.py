@@ -158,10 +158,11 @@ def read_columns(policy: Policy) -> RawTable:
 
 
 def require_readable(policy: Policy) -> None:
-    """``PolicyError`` where more lines of delimited text are unreadable than the policy allows, as ``open_engine`` raises it."""
+    """``PolicyError`` where delimited text lacks a declared column or has too many unreadable lines, as ``open_engine`` raises it."""
     if policy.dialect is not None:
-        lines = Lines()
-        for _ in _delimited(policy, policy.dialect).read(_declared(policy), lines):
+        files, columns, lines = _delimited(policy, policy.dialect), _declared(policy), Lines()
+        _require_columns(columns, files.names, files.looks_like())
+        for _ in files.read(columns, lines):
             pass
         _require_share(policy, lines)
 

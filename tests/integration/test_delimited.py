@@ -77,6 +77,8 @@ class TestOneStrayQuote:
         assert "the policy allows 0.1 % (`csv: {max_unreadable: 0.001}`)" in report.problems[0]
         with pytest.raises(PolicyError, match="cannot be read than its policy allows") as refused:
             provider.grant(strict, "ana", 1)
+        with pytest.raises(PolicyError, match="The source has no column 'c'"):
+            provider.grant(broken.model_copy(update={"columns": COLUMNS | {"c": COLUMNS["a"]}}), "ana", 1)
         assert not list(broken.folder.glob("*.ledger"))
         provider.grant(broken, "ana", 1)
         for opening in (
@@ -357,6 +359,10 @@ class TestInit:
         assert f'The values of "a" look like numbers in another spelling: try {options}.' in str(error.value)
         kept = self.propose(tmp_path, content, Dialect(delimiter=";", decimal=".", thousands=None))
         assert yaml.safe_load(kept)["columns"]["a"]["type"] == "categorical"
+
+    def test_one_column_may_have_any_name(self, tmp_path: Path) -> None:
+        assert "  a,b:" in self.propose(tmp_path, '"a,b"\n3\n4\n')
+        assert "  a;b:" in self.propose(tmp_path, "a;b\n3\n4\n", Dialect(delimiter=","))
 
     def test_a_few_such_texts_are_texts(self, tmp_path: Path) -> None:
         assert "csv:" not in self.propose(tmp_path, "a,b\n" + '"1,5",x\n' + "word,y\n" * 9)

@@ -186,6 +186,17 @@ def test_a_file_is_read_as_its_lines_are(number: int, tmp_path: Path, small_bloc
         assert (lines.total, lines.lost) == (len(alone), alone.count(None))
 
 
+@pytest.mark.parametrize("block", [1, 7, 64, 2**16])
+def test_where_a_long_line_is_cut_does_not_matter(block: int, tmp_path: Path, small_blocks: Any) -> None:
+    """A line about as long as may be, with what is dropped at a line's end where the reader cuts: too long is too long."""
+    dialect, longest = Dialect(delimiter=","), small_blocks(block)
+    for tail in (b"", b"\r", b"\r" + b"y" * 500, b"\r" + b"y" * 500 + b"\r", b"\xc3\xa9" * 300):
+        lines = [b"x" * before + tail for before in range(longest - 6, longest + 4)]
+        (tmp_path / "t.csv").write_bytes(b"a\n" + b"\n".join(lines))
+        alone = [read_alone(line.removesuffix(b"\r"), dialect, 1, longest) for line in lines]
+        assert read_all(tmp_path / "t.csv", dialect)[0] == [tuple(row) for row in alone if row is not None]
+
+
 # One change, every source
 
 
