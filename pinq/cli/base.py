@@ -59,9 +59,9 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
-def option(*names: str, metavar: str, help: str) -> Any:
+def option(*names: str, metavar: str, help: str, panel: str | None = None) -> Any:
     """An option with a value."""
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False)
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=panel)
 
 
 PolicyFile = Annotated[Path, argument("POLICY", "The policy file.")]

@@ -37,6 +37,7 @@ from pinq.cli.base import (
 )
 from pinq.cli.secure import secure
 from pinq.cli.server import Columns, MaxEpsilon, PerMinute, Verbs, commands, terms_of
+from pinq.cli.text import Decimal, Delimiter, Encoding, Header, MaxUnreadable, Quote, Thousands, dialect_of
 from pinq.errors import QueryError
 from pinq.provider.report.html import printable
 
@@ -134,12 +135,25 @@ def init(
         Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
+    header: Header = None,
+    max_unreadable: MaxUnreadable = None,
 ) -> None:
     """Propose a policy for a table, to be reviewed.
 
     What was guessed or read off the data is listed under [bold]unreviewed[/bold]: replace it by
-    what is publicly known, or confirm it, and delete its name there. Holders who want to learn
-    together share one policy: [cyan]pinq init my.parquet --like theirs.yaml[/cyan]
+    what is publicly known, or confirm it, and delete its name there. How a text file is written is
+    stated, not guessed:
+
+    [cyan]pinq init data.csv --delimiter ';' --decimal , --encoding latin-1 -o p.yaml[/cyan]
+
+    Holders who want to learn together share one policy:
+
+    [cyan]pinq init my.parquet --like theirs.yaml[/cyan]
     """
     from pinq.provider.proposal import propose, propose_like
 
@@ -147,11 +161,20 @@ def init(
         raise typer.BadParameter("--target goes with a proposal of our own; --like takes the columns as they are")
     if output is not None and output.exists() and not force:
         fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
+    csv = dialect_of(
+        delimiter=delimiter,
+        quote=quote,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+        header=header,
+        max_unreadable=max_unreadable,
+    )
     folder = None if output is None else output.parent
     if like is None:
-        text = propose(data, target=target, dataset=dataset, folder=folder)
+        text = propose(data, target=target, dataset=dataset, folder=folder, csv=csv)
     else:
-        text = propose_like(data, like, dataset=dataset, folder=folder)
+        text = propose_like(data, like, dataset=dataset, folder=folder, csv=csv)
     if output is None:
         typer.echo(text, nl=False)
         return

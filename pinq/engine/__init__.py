@@ -5,8 +5,9 @@ It knows no epsilon, no analyst and no noise; it is the only room with SQL and t
 imports duckdb. Read ``tables.py`` first, then ``encoding.py``.
 """
 
+from pinq.engine.delimited import Lines
 from pinq.engine.duckdb import DuckDBEngine
-from pinq.engine.encoding import EncodingReport, open_engine, read_columns
+from pinq.engine.encoding import EncodingReport, RawTable, open_engine, read_columns, require_readable
 from pinq.engine.profile import ColumnProfile, count_rows, largest_group, profile
 from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
 
@@ -14,9 +15,11 @@ __all__ = [
     "ColumnProfile",
     "DuckDBEngine",
     "EncodingReport",
+    "Lines",
     "ListRequest",
     "Listed",
     "Moments",
+    "RawTable",
     "Sparse",
     "TableRequest",
     "count_rows",
@@ -24,4 +27,5 @@ __all__ = [
     "open_engine",
     "profile",
     "read_columns",
+    "require_readable",
 ]

@@ -3,36 +3,41 @@
 
 Privacy:
     Each row is encoded by itself (clamp, grid cell, place in the declared list) or left out: a
-    row-wise map, stability 1. With a privacy unit of at most k rows, each unit keeps the k of its
-    rows whose keyed hashes are smallest. That looks at the unit's own rows only, so a unit's coming
-    or going changes at most k encoded rows (privacy.md 1.1). NaN counts as missing, infinities
-    clamp, a failed cast is missing: by fixed rules, before any query (privacy.md 1.7h).
+    row-wise map, stability 1. Each line of delimited text is read by itself too (delimited.py), so
+    the map is row-wise from the file's lines on. With a privacy unit of at most k rows, each unit
+    keeps the k of its rows whose keyed hashes are smallest. That looks at the unit's own rows only,
+    so a unit's coming or going changes at most k encoded rows (privacy.md 1.1). NaN counts as
+    missing, infinities clamp, a failed cast is missing: by fixed rules, before any query
+    (privacy.md 1.7h).
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.duckdb import DuckDBEngine
+from pinq.engine.numbers import define_number_of, other_spelling
 from pinq.engine.sql import unsigned
 from pinq.errors import PolicyError
+from pinq.public.dialect import Dialect
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Numeric, closest
 
-__all__ = ["EncodingReport", "open_engine", "read_columns"]
+__all__ = ["EncodingReport", "RawTable", "open_engine", "read_columns", "require_readable"]
 
 # Sources that are larger on disk than this are encoded into a file, so that memory bounds nothing
 # but speed.
 IN_MEMORY_BYTES = 2**28
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+# By how much text may grow when it is unpacked.
+UNPACKED = 10
 _SAFE = {"preserve_insertion_order": "false"}
 
 
@@ -41,12 +46,13 @@ class EncodingReport:
     """What encoding did, exactly: for the provider's eyes only.
 
     Attributes:
-        source_rows: Rows in the source.
+        source_rows: Rows in the source, lines that could not be read included.
         encoded_rows: Rows that queries see.
         over_unit: Rows beyond their unit's contribution bound, or whose unit is missing.
         left_out: For each column, rows whose value could not be encoded (a row can count for
             several columns).
         clamped: For each numeric column, rows outside [lower, upper].
+        lines: How the lines of delimited text were read.
     """
 
     source_rows: int
@@ -54,6 +60,30 @@ class EncodingReport:
     over_unit: int
     left_out: dict[str, int]
     clamped: dict[str, int]
+    lines: Lines = field(compare=False)
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """The raw source as SQL sees it, for ``pinq init`` only.
+
+    Attributes:
+        connection: Reads it.
+        name: What SQL calls it.
+        types: Its columns' types.
+        lines: How the lines of delimited text were read.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    name: str
+    types: dict[str, str]
+    lines: Lines
+    _scratch: tempfile.TemporaryDirectory[str]
+
+    def close(self) -> None:
+        """Frees the memory and deletes what was copied."""
+        self.connection.close()
+        self._scratch.cleanup()
 
 
 def open_engine(
@@ -69,26 +99,27 @@ def open_engine(
         report: Also count what was left out and clamped (another pass).
 
     Raises:
-        PolicyError: The source cannot be read, or lacks a declared column.
+        PolicyError: The source cannot be read, lacks a declared column, or has more unreadable
+            lines than the policy allows; with ``report`` these are counted only.
     """
-    large = data is None and _bytes_on_disk(policy) > IN_MEMORY_BYTES
     # Raw rows may spill while they are encoded: into a folder that only the provider can read, and
     # that goes with the engine.
     scratch = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
+    large = data is None and _is_large(policy)
     connection = duckdb.connect(
         str(Path(scratch.name) / "codes.duckdb") if large else ":memory:", config=_config(policy, scratch)
     )
     try:
-        source = _attach(connection, policy, data)
-        types = _columns(connection, source)
-        _require_columns(policy, types)
+        source, types, lines = _attach(connection, policy, data, scratch, _declared(policy))
+        if not report:
+            _require_share(policy, lines)
         select, where = _encoders(connection, policy, types)
         inner = f"SELECT {', '.join(select)}{_unit_key(policy, types)} FROM {source}"
         names = ", ".join(f"c{i}" for i in range(len(policy.columns)))
         kept = f"SELECT {names} FROM ({inner}) WHERE {where}{_unit_rule(policy, names, salt)}"
         connection.execute(f"CREATE TABLE codes AS {kept}")
-        found = _report(connection, policy, types, source, inner, where) if report else None
-        _forget_source(connection)
+        found = _report(connection, policy, types, source, inner, where, lines) if report else None
+        _forget_source(connection, scratch)
     except duckdb.Error as error:
         connection.close()
         scratch.cleanup()
@@ -102,15 +133,38 @@ def open_engine(
     return DuckDBEngine(connection, policy.schema_, salt, scratch), found
 
 
-def read_columns(policy: Policy, data: Any = None) -> tuple[duckdb.DuckDBPyConnection, str, dict[str, str]]:
-    """A connection to the raw source, how SQL names it, and its columns' types: for ``pinq init`` and ``pinq check`` only."""
-    connection = duckdb.connect(config=_config(policy, None))
+def read_columns(policy: Policy) -> RawTable:
+    """All columns of the raw source: for ``pinq init`` only, whose errors may quote values.
+
+    Raises:
+        PolicyError: The source cannot be read, has more unreadable lines than allowed, or looks
+            like another dialect.
+    """
+    scratch = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
+    connection = duckdb.connect(config=_config(policy, scratch))
     try:
-        source = _attach(connection, policy, data)
-        return connection, source, _columns(connection, source)
+        source, types, lines = _attach(connection, policy, None, scratch)
+        if policy.dialect is not None:
+            _require_likely(connection, source, types, policy.dialect, lines)
+        return RawTable(connection, source, types, lines, scratch)
     except duckdb.Error as error:
         connection.close()
+        scratch.cleanup()
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
+    except BaseException:
+        connection.close()
+        scratch.cleanup()
+        raise
+
+
+def require_readable(policy: Policy) -> None:
+    """``PolicyError`` where delimited text lacks a declared column or has too many unreadable lines, as ``open_engine`` raises it."""
+    if policy.dialect is not None:
+        files, columns, lines = _delimited(policy, policy.dialect), _declared(policy), Lines()
+        _require_columns(columns, files.names, files.looks_like())
+        for _ in files.read(columns, lines):
+            pass
+        _require_share(policy, lines)
 
 
 def quoted(name: str) -> str:
@@ -123,23 +177,65 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _config(policy: Policy, scratch: tempfile.TemporaryDirectory[str] | None) -> dict[str, Any]:
+def _config(policy: Policy, scratch: tempfile.TemporaryDirectory[str]) -> dict[str, Any]:
     config: dict[str, Any] = dict(_SAFE)
     if policy.memory_limit:
         config["memory_limit"] = policy.memory_limit
-    config["temp_directory"] = str(Path(scratch.name) / "spill") if scratch else ""
+    config["temp_directory"] = str(Path(scratch.name) / "spill")
     return config
 
 
-def _bytes_on_disk(policy: Policy) -> int:
-    path = policy.source_path()
-    if path is None:
-        return 0
-    return sum(file.stat().st_size for file in policy.source_files() if file.is_file())
+def _is_large(policy: Policy) -> bool:
+    sizes = [
+        (file.stat().st_size, file.name.lower().endswith(".gz")) for file in policy.source_files() if file.is_file()
+    ]
+    return sum(size * (UNPACKED if packed else 1) for size, packed in sizes) > IN_MEMORY_BYTES
 
 
-def _attach(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
-    """Makes the source reachable and returns how SQL names it."""
+def _declared(policy: Policy) -> list[str]:
+    """The columns that the source must have."""
+    return [*policy.columns, *([] if isinstance(policy.privacy_unit, str) else [policy.privacy_unit.column])]
+
+
+def _attach(
+    connection: duckdb.DuckDBPyConnection,
+    policy: Policy,
+    data: Any,
+    scratch: tempfile.TemporaryDirectory[str],
+    columns: Sequence[str] | None = None,
+) -> tuple[str, dict[str, str], Lines]:
+    """Makes the source reachable.
+
+    Args:
+        connection: Has nothing attached yet.
+        policy: Whose source.
+        data: In its place.
+        scratch: Where a copy of large delimited text may be.
+        columns: What the source must have, and all that need be reachable; without them, all that
+            it has.
+
+    Returns:
+        How SQL names the source, its columns' types, and how the lines of delimited text were read.
+    """
+    dialect, lines = (policy.dialect, Lines()) if data is None else (None, Lines())
+    if dialect is None:
+        source = _attach_typed(connection, policy, data)
+    else:
+        source = _attach_lines(
+            connection,
+            _delimited(policy, dialect),
+            columns,
+            lines,
+            Path(scratch.name) / "rows.duckdb" if _is_large(policy) else None,
+        )
+    define_number_of(connection, dialect)
+    types = _columns(connection, source)
+    _require_columns(columns or (), types)
+    return source, types, lines
+
+
+def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
+    """A frame, a table of a database or Parquet files, as SQL names them."""
     if data is not None:
         try:
             table = (
@@ -172,38 +268,43 @@ def _attach(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) ->
                 f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
             ) from None
         return f"provider.{quoted(policy.source.schema_name)}.{quoted(policy.source.table)}"
+    return "read_parquet([" + ", ".join(literal(str(file)) for file in _files(policy)) + "])"
+
+
+def _files(policy: Policy) -> list[Path]:
     files = policy.source_files()
     if not files or not all(file.exists() for file in files):
-        raise PolicyError(f"There is no source {path}.")
-    listed = "[" + ", ".join(literal(str(file)) for file in files) + "]"
-    separator = _SEPARATORS.get(Path(files[0].name.lower().removesuffix(".gz")).suffix)
-    return f"read_parquet({listed})" if separator is None else _csv(files, listed, separator)
+        raise PolicyError(f"There is no source {policy.source_path()}.")
+    return files
 
 
-def _csv(files: list[Path], listed: str, separator: str) -> str:
-    """CSV by fixed rules. A reader that guesses quotes, comments or types from the rows lets one row change how all others are read."""
-    headers = []
-    for file in files:
-        try:
-            with (
-                gzip.open(file, "rt", encoding="utf-8-sig", newline="")
-                if file.name.lower().endswith(".gz")
-                else file.open(encoding="utf-8-sig", newline="") as lines
-            ):
-                headers.append(next(csv.reader(lines, delimiter=separator), []))
-        except (OSError, UnicodeDecodeError):
-            raise PolicyError(f"The header of {file} cannot be read; it must be UTF-8 text.") from None
-    if (
-        any(header != headers[0] for header in headers)
-        or len({name.casefold() for name in headers[0]}) != len(headers[0])
-        or not all(headers[0])
-    ):
-        raise PolicyError(
-            f"The header of {files[0]} must name each column once (also without regard to case), and all files of a source must share it."
-        )
-    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in headers[0])
-    rules = f"auto_detect = false, header = true, delim = {literal(separator)}, quote = '\"', escape = '\"', comment = '', new_line = '\\n'"
-    return f"read_csv({listed}, {rules}, columns = {{{columns}}}, ignore_errors = true)"
+def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:
+    return DelimitedFiles(_files(policy), dialect)
+
+
+def _attach_lines(
+    connection: duckdb.DuckDBPyConnection,
+    files: DelimitedFiles,
+    columns: Sequence[str] | None,
+    lines: Lines,
+    copy: Path | None,
+) -> str:
+    """The readable lines' fields, as text: in memory, or, where they are many, in a database ``copy`` that goes once they are encoded."""
+    if columns is None and (hint := files.looks_like()):
+        raise PolicyError(hint)
+    _require_columns(columns or (), files.names, files.looks_like())
+    names = list(dict.fromkeys(columns or files.names))
+    if copy is None:
+        empty = pa.table({name: pa.array([], pa.string()) for name in names})
+        connection.register("source", pa.concat_tables([empty, *files.read(names, lines)]))
+        return "source"
+    connection.execute(f"ATTACH {literal(str(copy))} AS provider")
+    connection.execute(f"CREATE TABLE provider.rows ({', '.join(f'{quoted(name)} VARCHAR' for name in names)})")
+    for table in files.read(names, lines):
+        connection.register("block", table)
+        connection.execute("INSERT INTO provider.rows SELECT * FROM block")
+        connection.unregister("block")
+    return "provider.rows"
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
@@ -211,11 +312,31 @@ def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, st
     return {name: kind for name, kind, *_ in described}
 
 
-def _require_columns(policy: Policy, types: dict[str, str]) -> None:
-    wanted = [*policy.columns, *([] if isinstance(policy.privacy_unit, str) else [policy.privacy_unit.column])]
+def _require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "") -> None:
     for name in wanted:
-        if name not in types:
-            raise PolicyError(f"The source has no column {name!r}{closest(name, types)}; it has {', '.join(types)}.")
+        if name not in known:
+            raise PolicyError(
+                hint or f"The source has no column {name!r}{closest(name, known)}; it has {', '.join(known)}."
+            )
+
+
+def _require_share(policy: Policy, lines: Lines) -> None:
+    if policy.dialect is not None and lines.beyond(policy.dialect.max_unreadable):
+        raise PolicyError(
+            f"More lines of the source of {policy.dataset!r} cannot be read than its policy allows; `pinq check` says how many, and why."
+        )
+
+
+def _require_likely(
+    connection: duckdb.DuckDBPyConnection, source: str, types: dict[str, str], dialect: Dialect, lines: Lines
+) -> None:
+    """For ``pinq init``: nothing is proposed of a file that was declared wrongly."""
+    if lines.beyond(dialect.max_unreadable):
+        raise PolicyError(
+            f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable."
+        )
+    if hint := other_spelling(connection, source, [quoted(name) for name in types], dialect):
+        raise PolicyError(hint)
 
 
 def _encoders(connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[str, str]) -> tuple[list[str], str]:
@@ -251,7 +372,7 @@ def _code(
 
 
 def _double(name: str, kind: str) -> str:
-    value = f"TRY_CAST({quoted(name)} AS DOUBLE)"
+    value = f"number_of({quoted(name)})"
     return f"(CASE WHEN isnan({value}) THEN NULL ELSE {value} END)"
 
 
@@ -292,7 +413,13 @@ def _unit_rule(policy: Policy, names: str, salt: bytes) -> str:
 
 
 def _report(
-    connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[str, str], source: str, inner: str, where: str
+    connection: duckdb.DuckDBPyConnection,
+    policy: Policy,
+    types: dict[str, str],
+    source: str,
+    inner: str,
+    where: str,
+    lines: Lines,
 ) -> EncodingReport:
     parts = ["count(*)", f"count(*) FILTER ({where})"]
     parts += [f"count(*) FILTER (c{i} IS NULL)" for i in range(len(policy.columns))]
@@ -306,20 +433,17 @@ def _report(
         ]
         clamped = list(connection.execute(f"SELECT {', '.join(outside)} FROM {source}").fetchone())  # type: ignore[arg-type]
     encoded = connection.execute("SELECT count(*) FROM codes").fetchone()[0]  # type: ignore[index]
-    return EncodingReport(
-        rows,
-        encoded,
-        encodable - encoded,
-        dict(zip(policy.columns, left_out, strict=True)),
-        dict(zip(numeric, clamped, strict=True)),
-    )
+    by_column, outside_of = dict(zip(policy.columns, left_out, strict=True)), dict(zip(numeric, clamped, strict=True))
+    return EncodingReport(rows + lines.lost, encoded, encodable - encoded, by_column, outside_of, lines)
 
 
-def _forget_source(connection: duckdb.DuckDBPyConnection) -> None:
+def _forget_source(connection: duckdb.DuckDBPyConnection, scratch: tempfile.TemporaryDirectory[str]) -> None:
     """Once encoded, nothing behind the engine's connection can reach raw values, files or the network."""
     for name, *_ in connection.execute(
         "SELECT database_name FROM duckdb_databases() WHERE database_name = 'provider'"
     ).fetchall():
         connection.execute(f"DETACH {name}")
+    for copy in Path(scratch.name).glob("rows.duckdb*"):
+        copy.unlink()
     connection.execute("DROP VIEW IF EXISTS source")
     connection.execute("SET enable_external_access = false")

@@ -44,7 +44,7 @@ def profile(
     """Profiles a column in one pass, two where it has at most ``most`` values.
 
     Args:
-        connection: Reads the source.
+        connection: Reads the source, and knows how it spells numbers.
         table: How SQL names it.
         name: The column.
         real: It is of a floating or decimal type.
@@ -54,7 +54,7 @@ def profile(
     # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing,
     # infinities clamp.
     q = quoted(name)
-    number = "NULL::DOUBLE" if moment else f"TRY_CAST({q} AS DOUBLE)"
+    number = "NULL::DOUBLE" if moment else f"number_of({q})"
     finite = f"FILTER (isfinite({number}))"
     facts = connection.execute(
         f"SELECT count({q}) {f'FILTER (NOT isnan({number}))' if real else ''}, count({number}) FILTER (NOT isnan({number})), "

@@ -30,7 +30,15 @@ def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
         policy: What was declared.
         counted: What became of the source's rows.
     """
-    return (*_losses(policy, counted), *_uneven(policy), *_pending_cap(policy))
+    return (*_lines(policy, counted), *_losses(policy, counted), *_uneven(policy), *_pending_cap(policy))
+
+
+def _lines(policy: Policy, counted: EncodingReport) -> list[str]:
+    """Lines of a text file that cannot be read, where the policy allows so many."""
+    dialect, lines = policy.dialect, counted.lines
+    if dialect is None or not lines.lost or lines.beyond(dialect.max_unreadable):
+        return []
+    return [f"{lines}; they are left out"]
 
 
 def _losses(policy: Policy, counted: EncodingReport) -> list[str]:

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from pinq.analyst.tokens import digest, new_token
-from pinq.engine import open_engine
+from pinq.engine import EncodingReport, open_engine, require_readable
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
@@ -67,6 +67,8 @@ class CheckReport:
         unreviewed: Values that were read off the data and that nobody confirmed.
         problems: What must change before the policy opens; empty when it is ready.
         advice: What is worth a look.
+        unreadable: Lines of delimited text that cannot be read, by reason; they count as rows that
+            are left out.
     """
 
     dataset: str
@@ -79,6 +81,7 @@ class CheckReport:
     unreviewed: tuple[str, ...]
     problems: tuple[str, ...]
     advice: tuple[str, ...]
+    unreadable: dict[str, int] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -171,6 +174,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         )
     if counted.encoded_rows == 0:
         problems.append("no row can be encoded, so every answer would be noise alone")
+    problems += _unreadable(loaded, counted)
     return CheckReport(
         loaded.dataset,
         counted.source_rows,
@@ -182,7 +186,17 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         unreviewed,
         tuple(problems),
         advice(loaded, counted),
+        counted.lines.unreadable,
     )
+
+
+def _unreadable(policy: Policy, counted: EncodingReport) -> list[str]:
+    """More lines that cannot be read than the policy allows, as a problem."""
+    dialect, lines = policy.dialect, counted.lines
+    if dialect is None or not lines.beyond(dialect.max_unreadable):
+        return []
+    share = dialect.max_unreadable
+    return [f"{lines}; the policy allows {100 * share:g} % (`csv: {{max_unreadable: {share:g}}}`)"]
 
 
 def grant(
@@ -208,7 +222,8 @@ def grant(
         The account, with its token: the only time that it can be seen.
 
     Raises:
-        PolicyError: Wrong or unreviewed policy, or its source does not exist.
+        PolicyError: Wrong or unreviewed policy, or its source does not exist or has more unreadable
+            lines than the policy allows.
         QueryError: A malformed argument.
         LedgerError: The analyst has a grant already, or the ledger cannot be trusted.
     """
@@ -429,6 +444,7 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
         policy.require_reviewed()
     if create:
         _require_source(policy)
+        require_readable(policy)
     if declared_by is None:
         ledger = Ledger(ledger_url(policy), policy.dataset, create=False)
     else:

@@ -14,10 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pinq.engine import ColumnProfile, count_rows, largest_group, profile, read_columns
+from pinq.engine import ColumnProfile, Lines, count_rows, largest_group, profile, read_columns
 from pinq.errors import InternalError, PolicyError
 from pinq.provider.identifiers import FEW, Unit, is_identifier, is_quantity, may_be_unit
 from pinq.provider.report.html import printable
+from pinq.public.dialect import Dialect
 from pinq.public.plain_yaml import read_yaml, write_yaml
 from pinq.public.policy import Policy, _number, load_policy
 from pinq.public.schema import REAL_CELLS, Categorical, closest, round_up, text_of
@@ -40,6 +41,7 @@ class _Table:
     """What was seen of a table, and what is proposed for it.
 
     Attributes:
+        lost_lines: Lines of a text file that cannot be read; not among the rows.
         columns: Each column's declaration.
         notes: For a column's keys, what they were guessed from.
         left_out: Columns without a declaration, and why.
@@ -47,6 +49,7 @@ class _Table:
     """
 
     rows: int
+    lost_lines: int = 0
     columns: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: dict[str, dict[str, str]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -59,6 +62,7 @@ def propose(
     target: str | None = None,
     dataset: str | None = None,
     folder: str | os.PathLike[str] | None = None,
+    csv: Dialect | None = None,
 ) -> str:
     """Proposes a policy for a table, as YAML with comments. Nothing in it counts before the provider reviewed it.
 
@@ -69,27 +73,29 @@ def propose(
         dataset: The name under which analysts will know it; the file's or table's by default.
         folder: Where the policy will be kept; ``source`` is written relative to it. Absolute by
             default.
+        csv: How a file of delimited text is written, where that is not as usual; it goes into the
+            policy.
 
     Raises:
-        PolicyError: The source cannot be read, or nothing in it, or not the target, can be a
-            column.
+        PolicyError: The source cannot be read, looks as if it were written otherwise, or nothing in
+            it, or not the target, can be a column.
     """
-    bare = _bare(data, dataset, folder)
-    connection, table, types = read_columns(bare)
-    with closing(connection):
+    bare = _bare(data, dataset, folder, csv)
+    with closing(read_columns(bare)) as raw:
+        connection, table, types = raw.connection, raw.name, raw.types
         if target is not None and target not in types:
             raise PolicyError(
                 f"The source has no column {target!r}{closest(target, types)}; it has {', '.join(types)}."
             )
-        found = _Table(count_rows(connection, table))
+        found = _Table(count_rows(connection, table), raw.lines.lost)
         for name, kind in types.items():
-            _look(connection, table, name, kind, found, target=name == target, typed=not _is_csv(bare))
+            _look(connection, table, name, kind, found, target=name == target, typed=bare.dialect is None)
     if target in found.left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {found.left_out[target]}.")
     if not found.columns:
         reasons = "; ".join(f"{each}: {why}" for each, why in found.left_out.items()) or "it has no columns"
         raise PolicyError(f"Nothing in the source can be a column. {reasons}.")
-    text = _yaml(bare, found, target)
+    text = _yaml(bare, found, target) + _on_lines(raw.lines)
     content = read_yaml(text)
     Policy.model_validate(content)
     if content["columns"] != found.columns:
@@ -103,6 +109,7 @@ def propose_like(
     *,
     dataset: str | None = None,
     folder: str | os.PathLike[str] | None = None,
+    csv: Dialect | None = None,
 ) -> str:
     """Proposes another holder's policy for a table: the same columns, bounds, adjacency and privacy unit, so that their schemas are equal.
 
@@ -113,24 +120,27 @@ def propose_like(
         like: The policy that the holders share. What is unreviewed there is unreviewed here.
         dataset: As in ``propose``; by default the name there.
         folder: As in ``propose``.
+        csv: How this holder's file of delimited text is written; by default as usual.
 
     Raises:
         PolicyError: A wrong policy, or a source that cannot be read or lacks one of its columns.
     """
     shared = load_policy(like)
-    bare = _bare(data, dataset or shared.dataset, folder)
-    connection, _, types = read_columns(bare)
-    connection.close()
+    bare = _bare(data, dataset or shared.dataset, folder, csv)
+    with closing(read_columns(bare)) as raw:
+        types = raw.types
     for name in [*shared.columns, *([] if isinstance(shared.privacy_unit, str) else [shared.privacy_unit.column])]:
         if name not in types:
             raise PolicyError(
                 f"The source has no column {name!r}{closest(name, types)}, which the shared policy has; it has {', '.join(types)}."
             )
-    own = {"dataset": bare.dataset, "source": bare.source, "folder": bare.folder, "ledger": None}
+    own = {"dataset": bare.dataset, "source": bare.source, "folder": bare.folder, "ledger": None, "csv": csv}
     return _HEAD_LIKE + shared.model_copy(update=own).to_yaml()
 
 
-def _bare(data: str | os.PathLike[str], dataset: str | None, folder: str | os.PathLike[str] | None) -> Policy:
+def _bare(
+    data: str | os.PathLike[str], dataset: str | None, folder: str | os.PathLike[str] | None, csv: Dialect | None
+) -> Policy:
     """A policy that names the source and declares nothing of it yet."""
     source, stem = _source_of(os.fspath(data), folder)
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
@@ -140,24 +150,21 @@ def _bare(data: str | os.PathLike[str], dataset: str | None, folder: str | os.Pa
             {
                 "dataset": name,
                 "source": source,
+                "csv": csv,
                 "cap": 1,
                 "max_rows": 1,
                 "columns": {"-": column},
                 "folder": folder or ".",
             }
         )
-    except ValidationError:
+    except ValidationError as error:
+        if "`csv`" in str(error):
+            raise PolicyError(
+                f"{data} is no delimited text, so nothing can be said of its delimiter, quotes, header, encoding or numbers."
+            ) from None
         raise PolicyError(
             f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit."
         ) from None
-
-
-def _is_csv(policy: Policy) -> bool:
-    """Whether all columns of the source are texts only because its form knows no other type."""
-    return (
-        isinstance(policy.source, str)
-        and re.search(r"\.[ct]sv(\.gz)?$", policy.source_files()[0].name.lower()) is not None
-    )
 
 
 def _look(connection: Any, table: str, name: str, kind: str, found: _Table, *, target: bool, typed: bool) -> None:
@@ -306,16 +313,28 @@ _HINTS = {
 }
 
 
+def _on_lines(lines: Lines) -> str:
+    """A remark on lines that cannot be read. Their number stays out of a file that others may come to read."""
+    if not lines.lost:
+        return ""
+    reasons = "; ".join(
+        f"lines {printable(reason)}, such as {printable(lines.examples[reason])}" for reason in lines.unreadable
+    )
+    return f"\n# Some lines cannot be read and are left out; `pinq check` counts them: {reasons}\n"
+
+
 def _yaml(bare: Policy, found: _Table, target: str | None) -> str:
-    source = bare.model_dump(by_alias=True, exclude_defaults=True)["source"]
+    keys: dict[str, Any] = {"source": bare.model_dump(by_alias=True, exclude_defaults=True)["source"]}
+    if bare.csv is not None and (stated := bare.csv.model_dump(mode="json", exclude_unset=True)):
+        keys["csv"] = stated
     lines = [
         _HEAD.rstrip("\n"),
-        *_dump({"version": 1, "dataset": bare.dataset, "source": source}, False),
+        *_dump({"version": 1, "dataset": bare.dataset} | keys, False),
         "cap: 1.0  # epsilon over all analysts together, for they may collude",
         "adjacency: add-remove  # hides whether a row is in the table; `substitute` hides what is in it, and costs twice the noise",
         "privacy_unit: row  # whose presence is hidden: a row's, or where a person can have several rows, {column: person_id, max_rows: 3}",
         *_units(found.units),
-        f"max_rows: {round_up(Decimal(found.rows + 1)):f}  # no table under this policy will ever have more rows",
+        f"max_rows: {round_up(Decimal(found.rows + found.lost_lines + 1)):f}  # no table under this policy will ever have more rows",
         "unreviewed: [privacy_unit, max_rows]",
         "",
         "columns:",

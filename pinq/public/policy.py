@@ -19,6 +19,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pinq.errors import PolicyError, QueryError
+from pinq.public.dialect import Dialect, is_delimited
 from pinq.public.epsilon import is_exact, to_nano
 from pinq.public.plain_yaml import read_yaml, write_yaml
 from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared
@@ -41,6 +42,9 @@ class Policy(_Declared):
     dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it")
     source: str | DatabaseTable | None = Field(
         default=None, description="Parquet or CSV file(s), relative to the policy, or a DuckDB table"
+    )
+    csv: Dialect | None = Field(
+        default=None, description="how a source of delimited text is written; what is not declared is as usual"
     )
     ledger: str | None = Field(
         default=None, description="a file, relative to the policy, or an SQLAlchemy URL; beside the source by default"
@@ -94,6 +98,21 @@ class Policy(_Declared):
                 f"the privacy unit {self.privacy_unit.column!r} names people; it cannot be a column that analysts see"
             )
         return self
+
+    @model_validator(mode="after")
+    def _only_text_has_a_dialect(self) -> Policy:
+        if self.csv is not None and (not isinstance(self.source, str) or self.source.lower().endswith(".parquet")):
+            raise ValueError(
+                "`csv` says how a source of delimited text is written, such as data.csv; this source is none"
+            )
+        return self
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """How the source is written, where it is delimited text: by its (first) file's name, or because the policy says so."""
+        if self.csv is not None or not isinstance(self.source, str):
+            return self.csv
+        return Dialect() if any(is_delimited(file.name) for file in self.source_files()[:1]) else None
 
     @property
     def schema_(self) -> Schema:

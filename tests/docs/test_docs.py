@@ -20,6 +20,7 @@ from miners.secure import Member, Session
 from pinq import errors
 from pinq.cli.main import app
 from pinq.provider.local import open_ledger
+from pinq.public.dialect import Dialect
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit
 from pinq.public.wire import STATUSES
@@ -180,7 +181,7 @@ def test_the_readmes_commands_exist() -> None:
     assert set(re.findall(r"`?make ([a-z-]+)", README)) - {"are"} <= targets
 
 
-@pytest.mark.parametrize("model", [Policy, DatabaseTable, PrivacyUnit, Categorical, Numeric])
+@pytest.mark.parametrize("model", [Policy, DatabaseTable, Dialect, PrivacyUnit, Categorical, Numeric])
 def test_every_policy_key_is_documented(model: type) -> None:
     """The reference names every key that a policy may have."""
     for name, field in model.model_fields.items():

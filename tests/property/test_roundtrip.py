@@ -106,6 +106,20 @@ def numerics(draw: Any) -> dict[str, Any]:
     }
 
 
+DIALECTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "delimiter": st.sampled_from(list(";|\t ^-[:#")),
+        "quote": st.sampled_from(['"', "'", ""]),
+        "decimal": st.just(","),
+        "thousands": st.sampled_from([".", " ", "'", "\u00a0", "\u202f", None]),
+        "encoding": st.sampled_from(["latin-1", "utf-8"]),
+        "header": st.just(True) | st.lists(NAMES, min_size=1, max_size=3),
+        "max_unreadable": st.floats(0, 1),
+    },
+)
+
+
 @st.composite
 def policies(draw: Any) -> Policy:
     columns = draw(
@@ -140,6 +154,8 @@ def policies(draw: Any) -> Policy:
     }.items():
         if draw(st.booleans()):
             fields[name] = draw(values)
+    if isinstance(fields.get("source"), str) and draw(st.booleans()):
+        fields["csv"] = draw(DIALECTS)
     return Policy(**fields)
 
 

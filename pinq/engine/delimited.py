@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads delimited text (CSV, TSV) so that a line concerns its own row and no other.
+
+A newline byte ends a line, always, also inside quotes; so no field holds a line break. A line is
+read by a rule that looks at this line, at the dialect and at the number of columns alone:
+
+- An empty line is no row.
+- A line is unreadable, and left out, that is longer than ``MAX_LINE``, is not in the declared
+  encoding, has a NUL or a carriage return inside, has a field that begins with a quote and does not
+  end with one, or another number of fields than the header.
+- Every other line is split at the delimiters outside its quoted fields. A quote inside a field that
+  does not begin with one is a sign like any other. An empty field is missing.
+
+Privacy:
+    What is read of a file is the union over its lines of what is read of each alone: a row-wise
+    map, stability 1. A parser of whole files is no such map: a quote that opens, a bare carriage
+    return, a byte-order mark at a border of its blocks, or a line beyond its buffer can change how
+    it reads other lines. So lines that could do so are taken out here, each by itself, before
+    Arrow's parser sees the rest. Each line that it sees ends outside of quotes, in the only line
+    break that it holds, so it leaves the parser in the state in which it found it, and it does not
+    matter where blocks begin and end.
+    Held by: tests/property/test_lines.py, which compares with a reader of one line at a time.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from pinq.errors import InternalError, PolicyError
+from pinq.public.dialect import Dialect
+
+__all__ = ["MAX_LINE", "DelimitedFiles", "Lines"]
+
+# Bytes of one line as UTF-8, its newline included.
+MAX_LINE = 2**20
+# Bytes that are read at a time.
+BLOCK = 2**24
+# Arrow reads by blocks of its own, each of which must hold a whole line.
+ARROW_BLOCK = 2 * MAX_LINE
+_TOO_LONG = f"longer than {MAX_LINE:,} bytes"
+_BREAKS = "with a NUL or a carriage return inside"
+_QUOTES = "with a quote that is not closed, or that text follows"
+_FOREIGN = "whose bytes are no "
+_SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
+
+
+@dataclass
+class Lines:
+    """How the lines of a source were read: exact numbers, for the provider's eyes only.
+
+    Attributes:
+        total: Lines that are not empty, without headers.
+        unreadable: How many of them could not be read, by reason.
+        examples: For each reason, where one of these lines is.
+    """
+
+    total: int = 0
+    unreadable: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be read."""
+        return sum(self.unreadable.values())
+
+    def beyond(self, share: float) -> bool:
+        """Whether more than this share of the lines could not be read."""
+        return self.lost > share * self.total
+
+    def add(self, reason: str, count: int, example: str) -> None:
+        """Counts lines that could not be read."""
+        self.unreadable[reason] = self.unreadable.get(reason, 0) + count
+        self.examples.setdefault(reason, example)
+
+    def __str__(self) -> str:
+        reasons = "; ".join(
+            f"{count:,} {reason} (such as {self.examples[reason]}){_advice(reason)}"
+            for reason, count in self.unreadable.items()
+        )
+        return f"{self.lost:,} of {self.total:,} lines cannot be read ({100 * self.lost / max(1, self.total):.3g} %): {reasons}"
+
+
+class DelimitedFiles:
+    """Files of delimited text with one header.
+
+    Args:
+        files: At least one; those whose names end in ``.gz`` are unpacked.
+        dialect: How they are written.
+
+    Attributes:
+        names: The columns' names.
+
+    Raises:
+        PolicyError: A header cannot be read, does not name each column once, or two of them differ.
+    """
+
+    def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
+        self._files, self._dialect = tuple(files), dialect
+        self._delimiter = dialect.delimiter_of(files[0].name)
+        self.names: tuple[str, ...] = ()  # until the header is read
+        headers = [dialect.header if isinstance(dialect.header, tuple) else self._header(file) for file in self._files]
+        self.names = headers[0]
+        once = len({name.casefold() for name in self.names}) == len(self.names)
+        if not once or not all(self.names) or any(header != self.names for header in headers):
+            raise PolicyError(
+                f"The header of {files[0]} must name each column once (also without regard to case), and all files of a source must share it. "
+                "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
+            )
+
+    def read(self, columns: Sequence[str], lines: Lines) -> Iterator[pa.Table]:
+        """The readable rows as tables of text, in which a missing value is null.
+
+        Args:
+            columns: Which ones, in this order; at least one.
+            lines: Counts what is read.
+
+        Raises:
+            PolicyError: The operating system cannot read a file, or it cannot be unpacked.
+        """
+        for file in self._files:
+            with _opened(file) as stream:
+                number = 1
+                if self._dialect.header is True:
+                    _first_line(stream)
+                    number = 2
+                for block in _blocks(stream):
+                    yield self._parse(block, columns, lines, _Place(file.name, number))
+                    number += block.count(b"\n")
+
+    def looks_like(self) -> str:
+        """What the header says for another delimiter than one that nobody declared; empty where it says nothing."""
+        if len(self.names) > 1 or self._dialect.delimiter is not None:
+            return ""
+        seen = [shown for sign, shown in _SEPARATORS.items() if sign != self._delimiter and sign in self.names[0]]
+        return (
+            f"The header names one column, {self.names[0]!r}; it looks like fields separated by {seen[0]}: try --delimiter {seen[0]} "
+            "(in a policy `csv: {delimiter: ...}`)."
+            if seen
+            else ""
+        )
+
+    def _header(self, file: Path) -> tuple[str, ...]:
+        with _opened(file) as stream:
+            line = _first_line(stream)
+        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise PolicyError(
+                f"The file {file} is UTF-16 text, which is not read; convert it: iconv -f UTF-16 -t UTF-8."
+            )
+        if not line.strip():
+            raise PolicyError(
+                f"The file {file} {'begins with an empty line' if line else 'is empty'}; its first line must name the columns."
+            )
+        lines = Lines()
+        fields = self._parse(line, None, lines, _Place(file.name, 1)).columns
+        if lines.lost:
+            raise PolicyError(
+                f"The header of {file} cannot be read: it is a line {(reason := next(iter(lines.unreadable)))}{_advice(reason)}."
+            )
+        return tuple(name[0].as_py() or "" for name in fields)
+
+    def _parse(self, block: bytes, columns: Sequence[str] | None, lines: Lines, place: _Place) -> pa.Table:
+        """The readable lines of a block, which ends in a newline; without ``columns`` all fields of the one line that it is."""
+        block, foreign = self._as_utf8(block.replace(b"\r\n", b"\n"))
+        text, lengths = _split(block)
+        bad = np.zeros(len(text), dtype=bool)
+        for reason, mask in self._faults(block, text, lengths, foreign):
+            new = mask & ~bad
+            if new.any():
+                lines.add(reason, int(new.sum()), place.of(int(new.argmax())))
+            bad |= new
+        kept = ~bad & (lengths > 1)
+        lines.total += int((kept | bad).sum())
+        if not kept.all():
+            text = text.filter(pa.array(kept))
+        if not len(text):
+            return pa.table({name: pa.array([], pa.string()) for name in columns or ()})
+        table, misfits = self._fields(text, columns)
+        if table.num_rows + len(misfits) != len(text):
+            raise InternalError("Lines were read that are not there, or not read that are. Please report it.")
+        if misfits:
+            first = pc.index(text, pa.scalar(misfits[0] + "\n")).as_py()
+            lines.add(self._misfit, len(misfits), place.of(int(np.flatnonzero(kept)[first])))
+        return table
+
+    def _as_utf8(self, block: bytes) -> tuple[bytes, np.ndarray | None]:
+        """A block in UTF-8, and which of its lines are not in the declared encoding: these are empty in it."""
+        encoding = self._dialect.encoding
+        try:
+            text = block.decode(encoding)
+            return (block if encoding == "utf-8" else text.encode()), None
+        except UnicodeDecodeError:
+            found, foreign = [], []
+            for line in block.split(b"\n")[:-1]:
+                try:
+                    found.append(line.decode(encoding).encode())
+                    foreign.append(False)
+                except UnicodeDecodeError:
+                    found.append(b"")
+                    foreign.append(True)
+            return b"\n".join(found) + b"\n", np.array(foreign)
+
+    def _faults(
+        self, block: bytes, text: pa.StringArray, lengths: np.ndarray, foreign: np.ndarray | None
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Which lines are unreadable, and why; what a glance at the block rules out is not looked for."""
+        if foreign is not None:
+            yield _FOREIGN + self._dialect.encoding, foreign
+        yield _TOO_LONG, lengths > MAX_LINE
+        for sign in ("\0", "\r"):
+            if sign.encode() in block:
+                yield _BREAKS, pc.match_substring(text, sign).to_numpy(zero_copy_only=False)
+        quote = self._dialect.quote
+        if quote and quote.encode() in block:
+            yield (
+                _QUOTES,
+                ~pc.match_substring_regex(text, _closed(self._delimiter, quote)).to_numpy(zero_copy_only=False),
+            )
+        elif self.names:  # without quotes delimiters are fields; the parser finds the rest, more slowly
+            yield (
+                self._misfit,
+                (pc.count_substring(text, self._delimiter).to_numpy() != len(self.names) - 1) & (lengths > 1),
+            )
+
+    @property
+    def _misfit(self) -> str:
+        return f"with another number of fields than {len(self.names)}"
+
+    def _fields(self, text: pa.StringArray, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
+        """Splits lines, none of which can concern another, and returns those with another number of fields."""
+        misfits: list[str] = []
+
+        def left_out(row: Any) -> str:
+            misfits.append(row.text)
+            return "skip"
+
+        offsets, data = np.frombuffer(text.buffers()[1], np.int32), text.buffers()[2]
+        first, last = int(offsets[text.offset]), int(offsets[text.offset + len(text)])
+        # Arrow would skip a byte-order mark at the start of a block. Nothing skips one behind an
+        # empty line.
+        content = pa.py_buffer(b"\n" + data.slice(first, last - first).to_pybytes())
+        places = {name: str(place) for place, name in enumerate(self.names)} if columns is not None else {}
+        table = pa.csv.read_csv(
+            pa.BufferReader(content),
+            pa.csv.ReadOptions(
+                block_size=ARROW_BLOCK, column_names=list(places.values()), autogenerate_column_names=not places
+            ),
+            pa.csv.ParseOptions(
+                delimiter=self._delimiter,
+                quote_char=self._dialect.quote or False,
+                double_quote=True,
+                escape_char=False,
+                newlines_in_values=False,
+                ignore_empty_lines=True,
+                invalid_row_handler=left_out,
+            ),
+            pa.csv.ConvertOptions(
+                check_utf8=False,
+                column_types={place: pa.string() for place in places.values()},
+                include_columns=[places[name] for name in columns or ()],
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+            ),
+        )
+        return (table if columns is None else table.rename_columns(list(columns))), misfits
+
+
+def _advice(reason: str) -> str:
+    return (
+        "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`)"
+        if reason == _FOREIGN + "utf-8"
+        else ""
+    )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a block begins."""
+
+    file: str
+    number: int
+
+    def of(self, line: int) -> str:
+        """What to call a line of it."""
+        return f"line {self.number + line:,} of {self.file}"
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked. What fails here is the file, not a line of it."""
+    try:
+        with gzip.open(file) if file.name.lower().endswith(".gz") else file.open("rb") as stream:
+            yield stream  # type: ignore[misc]
+    except (OSError, EOFError, zlib.error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be unpacked"
+        raise PolicyError(f"The file {file} cannot be read: {why}.") from None
+
+
+def _first_line(stream: IO[bytes]) -> bytes:
+    """The first line, in which nothing marks the order of bytes; empty if there is none."""
+    line = stream.readline(MAX_LINE + 1).removeprefix(codecs.BOM_UTF8)
+    return line if line.endswith(b"\n") or not line else line + b"\n"
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """The rest of a file in blocks of whole lines; of a line that is too long, at least so much that it still is."""
+    rest = stream.read(len(codecs.BOM_UTF8)) if stream.tell() == 0 else b""
+    rest = rest.removeprefix(codecs.BOM_UTF8)
+    while chunk := stream.read(BLOCK):
+        head, newline, tail = (rest + chunk).rpartition(b"\n")
+        if newline:
+            yield head + newline
+        rest = tail[: MAX_LINE + 2]
+    if rest:
+        yield rest + b"\n"
+
+
+def _split(block: bytes) -> tuple[pa.StringArray, np.ndarray]:
+    """The lines of a block, each with its newline, and their lengths. Nothing is copied."""
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
+    offsets = np.concatenate([[0], ends]).astype(np.int32)
+    return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(block)), np.diff(offsets)
+
+
+def _closed(delimiter: str, quote: str) -> str:
+    """A pattern of lines in which each quoted field is closed: ``|a, ||b|||,c`` and ``a|b,c`` where the quote is a bar, not ``|a,b``."""
+    sign = "\\" + delimiter if delimiter in "^[]\\-" else delimiter
+    one = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|(?:[^{quote}{sign}][^{sign}]*)?)"
+    between = f"[{sign}]"
+    return f"^{one}(?:{between}{one})*\n$"

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How texts spell numbers: as declared, and, for the provider who proposes a policy, whether another way reads more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import duckdb
+
+from pinq.public.dialect import Dialect
+
+__all__ = ["define_number_of", "other_spelling"]
+
+# A column looks misread where another spelling reads at least this share of its values as numbers,
+# and the declared one less.
+LIKELY = 0.9
+
+
+def define_number_of(connection: duckdb.DuckDBPyConnection, dialect: Dialect | None) -> None:
+    """Defines ``number_of(value)`` in SQL: the number that a value is or spells, NULL where it is none."""
+    connection.execute(f"CREATE TEMP MACRO number_of(value) AS {_number('value', dialect or Dialect())}")
+
+
+def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect) -> str:
+    """Which spelling would read numbers that the dialect does not, where it does not state how they are spelled; empty where all is well.
+
+    Args:
+        connection: Reads the table.
+        table: Of texts.
+        columns: Which columns, as SQL names them.
+        dialect: What it states is not doubted.
+    """
+    others = list(_others(dialect))
+    for column in columns if others else ():
+        counts = [f"count({_number(column, other)})" for other in (dialect, *others)]
+        filled, declared, *found = connection.execute(
+            f"SELECT count({column}), {', '.join(counts)} FROM {table}"
+        ).fetchall()[0]
+        likely = [
+            other for other, count in zip(others, found, strict=True) if filled and count >= LIKELY * filled > declared
+        ]
+        if likely:
+            keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
+            return f"The values of {column} look like numbers in another spelling: try {_options(likely[0], dialect)}. To keep them as they are: {keep}"
+    return ""
+
+
+def _number(text: str, dialect: Dialect) -> str:
+    """The number that an SQL expression spells. A point is no decimal sign where a comma is one."""
+    if dialect.thousands is not None:
+        sign = dialect.thousands.replace("'", "''")
+        grouped = f"regexp_full_match({text}, '\\s*[+-]?[0-9]{{1,3}}([{sign}][0-9]{{3}})+([^0-9{sign}][^{sign}]*)?')"
+        text = f"(CASE WHEN {grouped} THEN replace({text}, '{sign}', '') ELSE {text} END)"
+    if dialect.decimal != ".":
+        text = f"(CASE WHEN NOT contains({text}, '.') THEN replace({text}, '{dialect.decimal}', '.') END)"
+    return f"TRY_CAST({text} AS DOUBLE)"
+
+
+def _others(dialect: Dialect) -> Iterator[Dialect]:
+    """Other spellings, the simplest first. What was stated stays as it is: the provider looked."""
+    stated = dialect.model_fields_set
+    for decimal in (dialect.decimal,) if "decimal" in stated else (dialect.decimal, ","):
+        for thousands in (dialect.thousands,) if "thousands" in stated else (None, ".", ",", " ", "'"):
+            if thousands != decimal and (decimal, thousands) != (dialect.decimal, dialect.thousands):
+                yield dialect.model_copy(update={"decimal": decimal, "thousands": thousands})
+
+
+def _options(likely: Dialect, declared: Dialect) -> str:
+    options = [f'--decimal "{likely.decimal}"'] if likely.decimal != declared.decimal else []
+    return " ".join([*options, *([f'--thousands "{likely.thousands}"'] if likely.thousands else [])])

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a provider's delimited text (CSV, TSV) is written. It is declared; nothing of it is guessed from the rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pinq.public.schema import _Declared
+
+__all__ = ["Dialect", "is_delimited"]
+
+# Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
+Encoding = Literal[
+    "utf-8",
+    "ascii",
+    "latin-1",
+    "iso-8859-2",
+    "iso-8859-5",
+    "iso-8859-7",
+    "iso-8859-9",
+    "iso-8859-15",
+    "windows-1250",
+    "windows-1251",
+    "windows-1252",
+    "windows-1253",
+    "windows-1254",
+    "windows-1257",
+    "koi8-r",
+    "mac-roman",
+]
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+class Dialect(_Declared):
+    """How fields, numbers and characters are written, and how many lines may be unreadable."""
+
+    delimiter: str | None = Field(
+        default=None,
+        description="between fields: a tab, or one sign of ASCII that is no letter, digit or quote; by default a comma, for .tsv a tab",
+    )
+    quote: Literal['"', "'", ""] = Field(
+        default='"', description="around a field that holds a delimiter, doubled inside it; empty for none"
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="before the decimals of a number")
+    thousands: Literal[".", ",", "'", "’", " ", "\u00a0", "\u202f"] | None = Field(
+        default=None, description="between groups of three digits; none by default"
+    )
+    encoding: Encoding = Field(default="utf-8", description="how characters are written as bytes")
+    header: Literal[True] | Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)] = Field(
+        default=True,
+        description="true: the first line names the columns; or their names, where the first line is a row",
+    )
+    max_unreadable: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="share of lines that may be unreadable; beyond it the dataset does not open",
+    )
+
+    @field_validator("delimiter")
+    @classmethod
+    def _sign(cls, delimiter: str | None) -> str | None:
+        if delimiter is not None and not re.fullmatch(r"[\t !#-&(-/:-@\[-`{-~]", delimiter):
+            raise ValueError(
+                f"{delimiter[:20]!r} is no tab and not one sign of ASCII that is no letter, digit or quote"
+            )
+        return delimiter
+
+    @field_validator("header", mode="before")
+    @classmethod
+    def _names(cls, header: Any) -> Any:
+        if header is False:
+            raise ValueError("where the first line is a row, name the columns, such as [name, age]")
+        return header
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Dialect:
+        if self.thousands == self.decimal:
+            raise ValueError(f"`thousands` and `decimal` are both {self.decimal!r}; they must differ")
+        return self
+
+    def delimiter_of(self, name: str) -> str:
+        """The sign between fields in a file of this name."""
+        return self.delimiter or _SEPARATORS.get(_suffix(name), ",")
+
+
+def is_delimited(name: str) -> bool:
+    """Whether a file of this name is delimited text, unless the policy says so anyway."""
+    return _suffix(name) in _SEPARATORS
+
+
+def _suffix(name: str) -> str:
+    return PurePath(name.lower().removesuffix(".gz")).suffix
