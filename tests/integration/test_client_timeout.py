@@ -69,9 +69,8 @@ def listening(serve: Callable[[socket.socket], object]) -> Iterator[int]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection:
-                    with suppress(OSError):
-                        serve(connection)
+                with connection, suppress(OSError):
+                    serve(connection)
 
         threading.Thread(target=accept, daemon=True).start()
         yield listener.getsockname()[1]
