@@ -141,20 +141,7 @@ def _bytes_on_disk(policy: Policy) -> int:
 def _attach(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
     """Makes the source reachable and returns how SQL names it."""
     if data is not None:
-        try:
-            table = (
-                data
-                if isinstance(data, pa.Table)
-                else pa.Table.from_pandas(data, preserve_index=False)
-                if hasattr(data, "iloc")
-                else data
-            )
-        except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
-            raise PolicyError(
-                "`data` has a column of mixed types; make each column text, numbers or truth values."
-            ) from None
-        if not isinstance(table, pa.Table):
-            raise PolicyError(f"`data` is a {type(data).__name__}; it must be an Arrow table or a pandas frame.")
+        table = _arrow_table(data)
         connection.register("source", table)
         return "source"
     path = policy.source_path()
@@ -171,6 +158,22 @@ def _attach(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) ->
     listed = "[" + ", ".join(literal(str(file)) for file in files) + "]"
     separator = _SEPARATORS.get(Path(files[0].name.lower().removesuffix(".gz")).suffix)
     return f"read_parquet({listed})" if separator is None else _csv(files, listed, separator)
+
+
+def _arrow_table(data: Any) -> pa.Table:
+    """What the caller passed in place of a source, as Arrow has it."""
+    if not isinstance(data, pa.Table) and not hasattr(data, "iloc") and not hasattr(data, "__arrow_c_stream__"):
+        home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
+        lazy = "; collect() it first" if hasattr(data, "collect") else ""
+        raise PolicyError(
+            f"`data` is a {home}{type(data).__name__}{lazy}; it must be a table of Arrow, pandas, polars or DuckDB, or another that has `__arrow_c_stream__`."
+        )
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else pa.table(data)
+    except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
+        raise PolicyError(
+            "`data` has a column of mixed types; make each column text, numbers or truth values."
+        ) from None
 
 
 def _csv(files: list[Path], listed: str, separator: str) -> str:
