@@ -382,7 +382,7 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         return Parts(session, PartSet.union([one._parts for one in collections]))
 
     def frame(self, values: Any) -> pd.DataFrame:
-        """An answer as a labelled table: a row for each part, a column for each spec and ``value``."""
+        """An answer as a labelled table: a row for each part, a column for each spec and ``value``; a missing value's label is None."""
         import pandas as pd
 
         block = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
@@ -392,9 +392,12 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         if block is None or block.partition is None:
             return pd.DataFrame({"part": self.labels, "value": flat})
         names = [axis.column or "shard" for axis in block.partition.axes]
-        rows = [block.partition.label(i) for i in range(len(block))]
-        table = pd.DataFrame(rows if len(names) > 1 else [[row] for row in rows], columns=names)
-        return table.assign(value=flat)
+        labels = [block.partition.label(i) for i in range(len(block))]
+        rows = labels if len(names) > 1 else [[label] for label in labels]
+        # Of a column that it types by itself pandas makes a missing label nan, and whole numbers
+        # beside it floats.
+        kind = object if any(None in row for row in rows) else None
+        return pd.DataFrame(rows, columns=names, dtype=kind).assign(value=flat)
 
     def _positions(self, item: Any) -> np.ndarray:
         if isinstance(item, slice):

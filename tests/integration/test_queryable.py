@@ -116,6 +116,8 @@ def test_answers_become_labelled_tables(in_memory: Callable[..., Any]) -> None:
     table = parts.frame(parts.noisy_count(epsilon=1))
     assert list(table.columns) == ["sex", "job", "value"]
     assert len(table) == 4
+    jobs = handle.partition(Values("job"))
+    assert jobs.frame(np.arange(len(jobs)))["job"].tolist()[-1] is None
     assert list(parts[[0, 1]].frame([1, 2]).columns) == ["part", "value"]
     assert list(handle.shards(2).frame(np.array([1, 2])).columns) == ["shard", "value"]
 
