@@ -38,7 +38,7 @@ settings.load_profile("pinq")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Warnings are errors, but for those that tests provoke all over: they fit on few rows, twice, and predict odd ones.
+    """Warnings are errors, but for those that tests provoke all over by small tables and odd rows.
 
     ``test_fit_warnings.py`` makes them errors again and says where they are given and where they are not.
     """

@@ -107,7 +107,7 @@ class Plan:
 
 
 class FitWarning(UserWarning):
-    """What the caller of ``fit`` should know before it charges anything: that public facts let expect little, or that it costs once more."""
+    """What to know before ``fit`` charges anything: that it can hope for little, or costs once more."""
 
 
 # Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither
@@ -127,10 +127,8 @@ def warn_before_fit(miner: Any, handle: Any, cost: Fraction, hopes: Sequence[str
     said = list(hopes)
     before = _fitted_on.get(miner)
     if before is not None and before() is handle:
-        said.insert(
-            0,
-            f"this {type(miner).__name__} is fitted on this handle already, and fitting it again costs an epsilon of {show(int(cost * NANO))} again.",
-        )
+        already = f"this {type(miner).__name__} is fitted on this handle already"
+        said.insert(0, f"{already}, and fitting it again costs an epsilon of {show(int(cost * NANO))} again.")
     if said:
         warnings.warn(" ".join(said), FitWarning, stacklevel=3)
 
@@ -154,10 +152,9 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
     leaf = rows / leaves
     if leaf * math.sqrt(trees) >= CLEAR * noise:
         return ()
-    against = f"against noise of about {rows_text(noise)} rows in each count; take fewer or shallower trees, or a larger `epsilon`."
-    return (
-        f"with {'about' if known else 'at most'} {rows:,} rows an even leaf has {rows_text(leaf)} of them, {against}",
-    )
+    room = f"with {'about' if known else 'at most'} {rows:,} rows an even leaf has {rows_text(leaf)} of them"
+    against = f"against noise of about {rows_text(noise)} rows in each count"
+    return (f"{room}, {against}; take fewer or shallower trees, or a larger `epsilon`.",)
 
 
 def rows_text(rows: float) -> str:

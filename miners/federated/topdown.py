@@ -289,21 +289,15 @@ class DPTopDown(TreeClassifier):
                 f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use."
             )
         title = f"DPTopDown for `{target}`: {many(holders, 'holder')}, strategy {self.strategy!r}, {many(depth, 'level')} of splits, criterion {self.criterion}"
-        return Plan(
-            title,
-            tuple(lines),
-            exact(to_nano(self.epsilon)),
-            tuple(notes),
-            self._warnings(schema, holders, depth, lines[-1]),
-        )
+        warnings = self._warnings(schema, holders, depth, lines[-1])
+        return Plan(title, tuple(lines), exact(to_nano(self.epsilon)), tuple(notes), warnings)
 
     def _warnings(self, schema: Schema, holders: int, depth: int, leaves: PlanLine) -> tuple[str, ...]:
         """Whether anything is split, and whether the votes of leaves stand out of the noise that all holders add."""
         if not depth and self.max_depth is None:
             known = f"at epsilon {show(to_nano(self.epsilon))} and at most {schema.max_rows:,} rows"
-            return (
-                f"{known} no level of splits stands out of the noise, so all rows get one prediction; a larger `epsilon` is needed for any split.",
-            )
+            lost = "no level of splits stands out of the noise, so all rows get one prediction"
+            return (f"{known} {lost}; a larger `epsilon` is needed for any split.",)
         if self.strategy != "turns":  # best-first growth stops by itself
             return ()
         return lost_votes(schema.max_rows, 2**depth, (leaves.noise or 0.0) * holders**0.5, known=False)

@@ -76,9 +76,8 @@ def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int |
 def _page(picture: Sketch) -> tuple[float, float]:
     """Width and height of a picture, inches."""
     titles = max(_wide(picture.title, TITLE), _legend(picture)[-1])
-    return max(titles, *(column.end for column in _columns(picture))) + 2 * MARGIN, max(
-        _heights(picture).values()
-    ) + LINE + MARGIN
+    wide = max(titles, *(column.end for column in _columns(picture)))
+    return wide + 2 * MARGIN, max(_heights(picture).values()) + LINE + MARGIN
 
 
 def _fit(ax: Axes, page: tuple[float, float]) -> float:

@@ -88,19 +88,14 @@ def encode_rows(schema: Schema, names: Iterable[str], frame: Any) -> dict[str, n
     For rows that anybody may see: the warning counts them.
     """
     codes = {name: encode(schema, name, frame) for name in names}
-    strange = {
-        name: _undeclared(frame[name], codes[name]) for name in codes if isinstance(schema.columns[name], Categorical)
-    }
-    if said := [
-        f"{count:,} of {len(codes[name]):,} rows have a value of `{name}` that the schema does not declare"
-        for name, count in strange.items()
-        if count
-    ]:
-        warnings.warn(
-            f"{'; '.join(said)}. The node at which such a row stops answers for it.",
-            UndeclaredValueWarning,
-            stacklevel=5,
-        )
+    said = []
+    for name, column in codes.items():
+        count = _undeclared(frame[name], column) if isinstance(schema.columns[name], Categorical) else 0
+        if count:
+            said.append(f"{count:,} of {len(column):,} rows have a value of `{name}` that the schema does not declare")
+    if said:
+        text = f"{'; '.join(said)}. The node at which such a row stops answers for it."
+        warnings.warn(text, UndeclaredValueWarning, stacklevel=5)
     return codes
 
 

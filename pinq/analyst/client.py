@@ -191,8 +191,8 @@ class RemoteSession:
         Args:
             problem: Why there was no answer.
             patience: Seconds after which it is given up.
-            charged: Whether this attempt or one before it may have been charged: a connection that
-                was refused never is.
+            charged: Whether this attempt or one before it may have been charged; a refused
+                connection never is.
         """
         root, causes = self._client.base_url, list(_causes(problem))
         reasons = [str(cause) for cause in causes if isinstance(cause, ssl.SSLError)]
@@ -205,27 +205,21 @@ class RemoteSession:
                 f"{root} does not speak TLS. Ask the provider for its https:// address; a server on this very machine "
                 "may be asked over http://, with `insecure_http=True`."
             ) from None
+        silence = f"No answer from {root} within {patience:g} s ({type(problem).__name__})."
         if charged:
             return Unavailable(
-                f"No answer from {root} within {patience:g} s ({type(problem).__name__}). If it was charged meanwhile, the answer is "
-                "kept: asking the same again with `reuse=True` returns it at no further cost."
+                f"{silence} If it was charged meanwhile, the answer is kept: asking the same again with "
+                "`reuse=True` returns it at no further cost."
             )
         if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-            return Unavailable(
-                f"Nothing listens at {root}: its server is not running, or the port is another one. Nothing was spent."
-            )
-        if any(isinstance(cause, socket.gaierror) for cause in causes):
-            return Unavailable(
-                f"The machine of {root} was not found: its name is another one, or there is no network. Nothing was spent."
-            )
-        secure = (
-            " If it uses TLS, the URL must begin with https://."
-            if root.scheme == "http" and isinstance(problem, NO_HTTP)
-            else ""
-        )
-        return Unavailable(
-            f"No answer from {root} within {patience:g} s ({type(problem).__name__}).{secure} Nothing was spent."
-        )
+            why = f"Nothing listens at {root}: its server is not running, or the port is another one."
+        elif any(isinstance(cause, socket.gaierror) for cause in causes):
+            why = f"The machine of {root} was not found: its name is another one, or there is no network."
+        elif root.scheme == "http" and isinstance(problem, NO_HTTP):
+            why = f"{silence} If it uses TLS, the URL must begin with https://."
+        else:
+            why = silence
+        return Unavailable(f"{why} Nothing was spent.")
 
     def _read(self, response: httpx.Response, kind: type[T]) -> T:
         try:

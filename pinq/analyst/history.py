@@ -29,9 +29,8 @@ class History(pd.DataFrame):
         """The frame of an analyst's lines of the log, each with its answer in the schema's values."""
         lines = list(lines)
         asked = [line for line, _ in lines]
-        at = pd.to_datetime(
-            pd.Series([line.at for line in asked], dtype=object), utc=True, format="ISO8601", errors="coerce"
-        )
+        told = pd.Series([line.at for line in asked], dtype=object)
+        at = pd.to_datetime(told, utc=True, format="ISO8601", errors="coerce")
         return cls(
             {
                 "at": at.dt.as_unit("ms"),
@@ -47,12 +46,9 @@ class History(pd.DataFrame):
         """As wide as the terminal: long questions and answers are cut, and no column is left out."""
         room = get_terminal_size((120, 24)).columns - FIXED
         widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
-        shown = pd.DataFrame(
-            {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}
-        )
-        text: str = shown.to_string(
-            max_rows=pd.get_option("display.max_rows"), min_rows=pd.get_option("display.min_rows")
-        )
+        short = {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}
+        rows = {name: pd.get_option(f"display.{name}") for name in ("max_rows", "min_rows")}
+        text: str = pd.DataFrame(short, index=self.index).to_string(**rows)
         return text
 
 

@@ -382,7 +382,10 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         return Parts(session, PartSet.union([one._parts for one in collections]))
 
     def frame(self, values: Any) -> pd.DataFrame:
-        """An answer as a labelled table: a row for each part, a column for each spec and ``value``; a missing value's label is None."""
+        """An answer as a labelled table: a row for each part, a column for each spec and ``value``.
+
+        The label of missing values is None.
+        """
         import pandas as pd
 
         block = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None

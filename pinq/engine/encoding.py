@@ -165,15 +165,13 @@ def _arrow_table(data: Any) -> pa.Table:
     if not isinstance(data, pa.Table) and not hasattr(data, "iloc") and not hasattr(data, "__arrow_c_stream__"):
         home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
         lazy = "; collect() it first" if hasattr(data, "collect") else ""
-        raise PolicyError(
-            f"`data` is a {home}{type(data).__name__}{lazy}; it must be a table of Arrow, pandas, polars or DuckDB, or another that has `__arrow_c_stream__`."
-        )
+        known = "a table of Arrow, pandas, polars or DuckDB, or another that has `__arrow_c_stream__`"
+        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
     try:
         return pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else pa.table(data)
     except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
-        raise PolicyError(
-            "`data` has a column of mixed types; make each column text, numbers or truth values."
-        ) from None
+        mixed = "`data` has a column of mixed types; make each column text, numbers or truth values."
+        raise PolicyError(mixed) from None
 
 
 def _csv(files: list[Path], listed: str, separator: str) -> str:
