@@ -152,8 +152,9 @@ class RemoteSession:
         while True:
             try:
                 headers = {"Content-Type": "application/json"} if content else None
+                patience = httpx.Timeout(left, connect=min(left, OPENING)) if opening else left
                 response = self._client.request(
-                    method, self._path + path, content=content, headers=headers, timeout=left
+                    method, self._path + path, content=content, headers=headers, timeout=patience
                 )
                 if response.status_code == 200:
                     return response
