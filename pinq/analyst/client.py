@@ -209,8 +209,8 @@ class RemoteSession:
         silence = f"No answer from {root} within {patience:g} s ({type(problem).__name__})."
         if charged:
             return Unavailable(
-                f"{silence} If it was charged meanwhile, the answer is kept: asking the same again with "
-                "`reuse=True` returns it at no further cost."
+                f"{silence} If it was charged meanwhile, the answer is kept: "
+                "asking the same again with `reuse=True` returns it at no further cost."
             )
         if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
             why = f"Nothing listens at {root}: its server is not running, or the port is another one."
