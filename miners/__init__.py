@@ -10,10 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from miners.budget.plan import FitWarning
     from miners.distances.dilca import DPDilca
     from miners.federated.federation import Federation
     from miners.federated.topdown import DPTopDown
     from miners.fitted.forest import Forest
+    from miners.fitted.route import UndeclaredValueWarning
     from miners.fitted.tree import Tree
     from miners.trees.decision_forest import DPDecisionForest
     from miners.trees.diffp_c45 import DiffPC45
@@ -42,10 +44,12 @@ __all__ = [
     "DiffPC45",
     "DiffPID3",
     "Federation",
+    "FitWarning",
     "Forest",
     "PublicRows",
     "SuLQID3",
     "Tree",
+    "UndeclaredValueWarning",
     "suggest",
 ]
 
@@ -62,10 +66,12 @@ _HOMES = {
     "DiffPC45": "miners.trees.diffp_c45",
     "DiffPID3": "miners.trees.diffp_id3",
     "Federation": "miners.federated.federation",
+    "FitWarning": "miners.budget.plan",
     "Forest": "miners.fitted.forest",
     "PublicRows": "miners.tuning.public_rows",
     "SuLQID3": "miners.trees.sulq_id3",
     "Tree": "miners.fitted.tree",
+    "UndeclaredValueWarning": "miners.fitted.route",
     "suggest": "miners.tuning.suggestion",
 }
 
@@ -80,4 +86,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list(__all__)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from miners.fitted.forest import Forest
@@ -49,11 +48,17 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     Attributes:
         schema_: The public schema under which it was grown.
-        cost_: What ``fit`` really spent, exact.
+        cost_: What ``fit`` really spent, exact. ``set_params`` changes what is shown and what the
+            next ``fit`` costs; what was learned, and at what cost, stays as it was.
+        feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
+            tree asks for those that it splits by, by name.
+        n_features_in_: How many they are.
     """
 
     schema_: Schema
     cost_: Fraction
+    feature_names_in_: np.ndarray
+    n_features_in_: int
     _state: type[Tree] | type[Forest]
 
     @property
@@ -66,7 +71,7 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def unspent_(self) -> Fraction:
         """What of ``epsilon`` the fit did not spend: a "paper" tree whose leaves all came early, or questions that had been paid for before."""
         check_is_fitted(self, "cost_")
-        return exact(to_nano(self.epsilon)) - self.cost_
+        return exact(to_nano(self._asked)) - self.cost_
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class or the mean for each row of a pandas or Arrow table, shape (rows,)."""
@@ -98,6 +103,9 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def _fitted(self, model: Any, cost: Fraction) -> Self:
         setattr(self, f"{self._state.kept_as}_", model)
         self.cost_, self.schema_ = cost, model.schema
+        self._asked = self.epsilon  # what `epsilon` was then
+        self.feature_names_in_ = np.array([name for name in model.schema.columns if name != model.target], dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
         return self
 
 
@@ -151,6 +159,8 @@ class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
                 do not count.
             sample_weight: A weight for each row.
         """
+        from sklearn.metrics import r2_score  # a tenth of all that importing a miner takes
+
         truth = np.asarray(X[self._model.target] if y is None else y, dtype=np.float64)
         predicted = self.predict(X)
         if len(truth) != len(predicted):

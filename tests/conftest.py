@@ -37,6 +37,15 @@ settings.register_profile(
 settings.load_profile("pinq")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Warnings are errors, but for those that tests provoke all over by small tables and odd rows.
+
+    ``test_fit_warnings.py`` makes them errors again and says where they are given and where they are not.
+    """
+    for kind in ("miners.budget.plan.FitWarning", "miners.fitted.route.UndeclaredValueWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::{kind}")
+
+
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no core waits for one at the end."""

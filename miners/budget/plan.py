@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a miner is going to ask, at what cost and with how much noise: known before anything is spent."""
+"""What a miner is going to ask, at what cost and with how much noise: known before anything is spent.
+
+``fit`` says aloud what ``plan`` would warn of, and what fitting the same object again is going to
+cost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import warnings
+import weakref
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
+from typing import Any
 
 from pinq.public.epsilon import NANO, show
 
-__all__ = ["Plan", "PlanLine"]
+__all__ = ["FitWarning", "Plan", "PlanLine", "lost_votes", "remember_fit", "rows_text", "warn_before_fit"]
 
+# A vote between two classes stands out where all rows of a leaf would be two standard deviations of
+# the difference of its two counts; below that not even a leaf of a single class is told from noise.
+CLEAR = 2 * math.sqrt(2)
 HEADINGS = ("level", "asked", "of at most", "epsilon", "noise")
 
 
@@ -93,6 +104,57 @@ class Plan:
         after = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         after += "".join(f"<p><b>Warning:</b> {escape(warning)}</p>" for warning in self.warnings)
         return f"<p>{escape(self.title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot></table>{after}"
+
+
+class FitWarning(UserWarning):
+    """What to know before ``fit`` charges anything: that it can hope for little, or costs once more."""
+
+
+# Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither
+# pickled nor copied.
+_fitted_on: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+
+
+def warn_before_fit(miner: Any, handle: Any, cost: Fraction, hopes: Sequence[str]) -> None:
+    """Warns at the line that called ``fit``, once for all there is to say.
+
+    Args:
+        miner: What is going to be fitted.
+        handle: On what: a private handle or a federation.
+        cost: What it is going to be charged.
+        hopes: What ``plan`` would warn of.
+    """
+    said = list(hopes)
+    before = _fitted_on.get(miner)
+    if before is not None and before() is handle:
+        already = f"this {type(miner).__name__} is fitted on this handle already"
+        said.insert(0, f"{already}, and fitting it again costs an epsilon of {show(int(cost * NANO))} again.")
+    if said:
+        warnings.warn(" ".join(said), FitWarning, stacklevel=3)
+
+
+def remember_fit(miner: Any, handle: Any) -> None:
+    """That a fit has ended well, for the next one on the same handle."""
+    _fitted_on[miner] = weakref.ref(handle)
+
+
+def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: int = 1) -> tuple[str, ...]:
+    """The warning that leaves cannot vote, where their counts are lost in noise.
+
+    Args:
+        rows: Of the table, at most; or just so many where that is ``known``.
+        leaves: Into how many leaves they fall.
+        noise: Standard deviation of the noise in each count of a leaf.
+        known: Whether the caller knows the number of rows.
+        trees: How many answer each row; averaging takes noise off them as off a leaf so many times
+            as large.
+    """
+    leaf = rows / leaves
+    if leaf * math.sqrt(trees) >= CLEAR * noise:
+        return ()
+    room = f"with {'about' if known else 'at most'} {rows:,} rows an even leaf has {rows_text(leaf)} of them"
+    against = f"against noise of about {rows_text(noise)} rows in each count"
+    return (f"{room}, {against}; take fewer or shallower trees, or a larger `epsilon`.",)
 
 
 def rows_text(rows: float) -> str:

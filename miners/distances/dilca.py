@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from miners.budget.noise import count_scale
-from miners.budget.plan import Plan, PlanLine, rows_text
+from miners.budget.plan import Plan, PlanLine, remember_fit, rows_text, warn_before_fit
 from miners.budget.schedule import spread
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
 from miners.distances.context import METHODS, ContextTask, ask_tables, select
@@ -140,6 +140,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """
         task = self._task(public_schema(handle), target)
         require_budget(handle, task.total, name=f"DPDilca(epsilon={show(int(task.total * NANO))}).fit")
+        warn_before_fit(self, handle, task.total, self.plan(task.schema, target).warnings)
         before = handle.budget.spent
         contexts, tables = select(handle, task)
         if task.telling:
@@ -153,6 +154,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                 for table, other in zip(mine, context, strict=True)
             ]
             distances[name] = value_distances(conditionals(counts, [table.scale for table in mine]))
+        remember_fit(self, handle)
         return self._fitted(task.schema, dict(task.splits), contexts, distances, Fraction(handle.budget.spent - before))
 
     def plan(self, schema: Schema, target: str | Sequence[str] | None = None, *, rows: int | None = None) -> Plan:

@@ -20,6 +20,8 @@ CELL = 0.34  # inches
 TREE = 1.5
 CHARACTER = 0.085  # width of one at 8 points
 LONGEST = 28
+SCALE = 0.42  # inches below the dendrogram: a bar of colours and what they mean
+COLOURS = "YlGnBu_r"
 NUMBERS = 12  # up to so many values the cells say their number
 INK, PALE, LINE, ACCENT = "#222222", "#777777", "#9aa5b1", "#4e79a7"
 
@@ -42,9 +44,9 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
         )
         order = np.array(drawn["leaves"])
         tree_ax.invert_yaxis()
-    map_ax.imshow(
-        matrix[np.ix_(order, order)], cmap="YlGnBu_r", vmin=0, vmax=max(float(matrix.max()), 1e-9), aspect="auto"
-    )
+    most = max(float(matrix.max()), 1e-9)
+    map_ax.imshow(matrix[np.ix_(order, order)], cmap=COLOURS, vmin=0, vmax=most, aspect="auto")
+    _scale(tree_ax, most)
     places = range(len(labels))
     map_ax.set_xticks(places, [labels[i] for i in order], rotation=90, fontsize=8, color=INK)
     map_ax.set_yticks(places, [labels[i] for i in order], fontsize=8, color=INK)
@@ -144,13 +146,26 @@ def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
     """A figure of the right size for so many labels: the tree's axes on the left, the map's on the right."""
     plt = _pyplot()
     side = max(CELL * len(labels), 1.2)
-    label = CHARACTER * max(map(len, labels)) + 0.15
+    label = max(SCALE + 0.1, CHARACTER * max(map(len, labels)) + 0.15)
     wide, high = 0.2 + TREE + side + label + 0.2, 0.6 + side + label + 0.1
     figure = plt.figure(figsize=(wide, high))
     low, tall = (label + 0.1) / high, side / high
     return figure.add_axes((0.2 / wide, low, (TREE - 0.05) / wide, tall)), figure.add_axes(
         ((0.2 + TREE) / wide, low, side / wide, tall)
     )
+
+
+def _scale(ax: Axes, most: float) -> None:
+    """Which colour is which distance, below the dendrogram."""
+    high = ax.get_window_extent().height / ax.figure.dpi
+    bar = ax.inset_axes((0.05, -SCALE / high, 0.8, 0.1 / high))
+    bar.imshow(np.linspace(0, most, 64)[np.newaxis], cmap=COLOURS, aspect="auto", extent=(0, most, 0, 1))
+    bar.set_xticks([0, most], ["0", f"{most:.2g}"], fontsize=7, color=PALE)
+    bar.set_yticks([])
+    bar.tick_params(length=0, pad=2)
+    bar.set_title("distance", fontsize=7, color=PALE, loc="left", pad=2)
+    for spine in bar.spines.values():
+        spine.set_visible(False)
 
 
 def _pyplot() -> Any:

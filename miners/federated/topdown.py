@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from miners.budget.plan import Plan, PlanLine
+from miners.budget.plan import Plan, PlanLine, lost_votes, remember_fit, warn_before_fit
 from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
 from miners.federated.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
 from miners.federated.buds import Bud, Task, sprouts_of
@@ -217,6 +217,8 @@ class DPTopDown(TreeClassifier):
                     one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"
                 )
             )
+            # Repeating a fit that was broken off is what `resume` is for.
+            warn_before_fit(self, handle, total, self.plan(schema, target, holders=len(federation.holders)).warnings)
         before, rounds, requests = federation.spent(), federation.rounds, dict(federation.requests)
         task = Task(federation, schema, target, total, bool(self.resume))
         try:
@@ -228,6 +230,7 @@ class DPTopDown(TreeClassifier):
         spent = _since(before, federation)
         asked = {name: count - requests[name] for name, count in federation.requests.items()}
         self.card_ = Card(self.strategy, spent, tuple(federation.dropped), federation.rounds - rounds, asked)
+        remember_fit(self, handle)
         return self._fitted(
             Tree(schema, target, nodes),
             max(
@@ -286,7 +289,18 @@ class DPTopDown(TreeClassifier):
                 f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use."
             )
         title = f"DPTopDown for `{target}`: {many(holders, 'holder')}, strategy {self.strategy!r}, {many(depth, 'level')} of splits, criterion {self.criterion}"
-        return Plan(title, tuple(lines), exact(to_nano(self.epsilon)), tuple(notes))
+        warnings = self._warnings(schema, holders, depth, lines[-1])
+        return Plan(title, tuple(lines), exact(to_nano(self.epsilon)), tuple(notes), warnings)
+
+    def _warnings(self, schema: Schema, holders: int, depth: int, leaves: PlanLine) -> tuple[str, ...]:
+        """Whether anything is split, and whether the votes of leaves stand out of the noise that all holders add."""
+        if not depth and self.max_depth is None:
+            known = f"at epsilon {show(to_nano(self.epsilon))} and at most {schema.max_rows:,} rows"
+            lost = "no level of splits stands out of the noise, so all rows get one prediction"
+            return (f"{known} {lost}; a larger `epsilon` is needed for any split.",)
+        if self.strategy != "turns":  # best-first growth stops by itself
+            return ()
+        return lost_votes(schema.max_rows, 2**depth, (leaves.noise or 0.0) * holders**0.5, known=False)
 
     def _lines_of_turns(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
         how, cells = self._turns(schema, target, holders), schema.columns[target].codes

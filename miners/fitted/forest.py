@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from miners.fitted.json_form import read_json
-from miners.fitted.route import encode
+from miners.fitted.route import encode_rows
 from miners.fitted.tree import Tree, as_array, length, said
 from pinq.errors import QueryError
 from pinq.public.schema import Schema, Value
@@ -97,10 +97,7 @@ class Forest:
 
     def _average(self, frame: Any, answers: Sequence[np.ndarray]) -> np.ndarray:
         rows = length(frame)
-        codes = {
-            name: encode(self.schema, name, frame)
-            for name in dict.fromkeys(name for tree in self.trees for name in tree.columns)
-        }
+        codes = encode_rows(self.schema, dict.fromkeys(name for tree in self.trees for name in tree.columns), frame)
         result = np.zeros((rows, *answers[0].shape[1:]))
         for tree, answer in zip(self.trees, answers, strict=True):
             result += answer[tree.route(codes, rows)]

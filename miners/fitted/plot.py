@@ -8,6 +8,7 @@ that does not read at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -26,6 +27,9 @@ ABOVE, BELOW = 0.16, 0.165  # where the branch and the question of an inner node
 BAR, BAR_HIGH = 0.62, 0.14
 LINK = 0.5  # room for the links between two levels
 SPACE = 0.08
+HINTING = 0.005  # by which a letter on a screen may be wider than its outline: half a pixel of a hundredth of an inch
+ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it there is room for a title
+LEGIBLE = 0.6  # the least scale at which all of the text can be read
 MARGIN, HEADER = 0.2, 0.75
 INK, PALE, PATH, TRACK = "#222222", "#777777", "#c9ced6", "#ececec"
 CLASSES = 12  # in the legend
@@ -42,23 +46,48 @@ TITLE, NOTE, BRANCH, VOTE = _Font(12, "bold"), _Font(7.5), _Font(8), _Font(8, "b
 QUESTION, SIZE, FOLDED = _Font(8.5, "bold", "italic"), _Font(7), _Font(7, style="italic")
 
 
-def plot(picture: Sketch, ax: Axes | None) -> Axes:
-    """Draws a tree; see ``Tree.plot``."""
+def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int | None) -> Axes:
+    """Draws a tree; see ``Tree.plot``.
+
+    Args:
+        draw: The sketch down to a depth, or of as many levels as a page can hold.
+        ax: Where to draw.
+        max_depth: Levels of splits; None for as many as can be read there.
+    """
     try:
         import matplotlib.pyplot as plt
     except ImportError:
         raise ImportError("drawing a tree needs matplotlib: pip install 'pinq-miners[plot]'") from None
-    heights = _heights(picture)
-    columns = _columns(picture)
-    titles = max(_wide(picture.title, TITLE), _legend(picture)[-1])
-    page = (max(titles, *(column.end for column in columns)) + 2 * MARGIN, max(heights.values()) + LINE + MARGIN)
+    picture = draw(max_depth)
     if ax is None:
-        ax = plt.figure(figsize=page).add_axes((0, 0, 1, 1))
-        pen = _Pen(ax, 1.0)
-    else:
-        # Text keeps its place on an axes of another size only if it shrinks with it.
-        box = ax.get_window_extent()
-        pen = _Pen(ax, min(1.0, box.width / ax.figure.dpi / page[0], box.height / ax.figure.dpi / page[1]))
+        page = _page(picture)
+        return _drawn(picture, plt.figure(figsize=page).add_axes((0, 0, 1, 1)), page, 1.0)
+    if ax.figure.axes == [ax]:
+        ax.set_position(ALONE)
+    if max_depth is None:
+        deepest = max(card.depth for card in picture.cards.values())
+        while deepest > 1 and _fit(ax, _page(picture)) < LEGIBLE:
+            deepest -= 1
+            picture = draw(deepest)
+    page = _page(picture)
+    return _drawn(picture, ax, page, _fit(ax, page))
+
+
+def _page(picture: Sketch) -> tuple[float, float]:
+    """Width and height of a picture, inches."""
+    titles = max(_wide(picture.title, TITLE), _legend(picture)[-1])
+    wide = max(titles, *(column.end for column in _columns(picture)))
+    return wide + 2 * MARGIN, max(_heights(picture).values()) + LINE + MARGIN
+
+
+def _fit(ax: Axes, page: tuple[float, float]) -> float:
+    """The scale of text that keeps its place on an axes of another size."""
+    box = ax.get_window_extent()
+    return min(1.0, box.width / ax.figure.dpi / page[0], box.height / ax.figure.dpi / page[1])
+
+
+def _drawn(picture: Sketch, ax: Axes, page: tuple[float, float], scale: float) -> Axes:
+    pen, heights, columns = _Pen(ax, scale), _heights(picture), _columns(picture)
     ax.set_xlim(0, page[0])
     ax.set_ylim(page[1], 0)
     ax.set_axis_off()
@@ -246,4 +275,4 @@ def _wide(text: str, font: _Font) -> float:
     path = TextPath(
         (0, 0), text.replace("$", "S"), size=font.size, prop=FontProperties(weight=font.weight, style=font.style)
     )
-    return float(path.get_extents().x1) / 72
+    return float(path.get_extents().x1) / 72 + HINTING * len(text)

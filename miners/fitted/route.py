@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema, closest
 from pinq.public.specs import Axis, bind
 
-__all__ = ["Router", "encode", "encode_values"]
+__all__ = ["Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values"]
 
 MOST_LOOKED_UP = 2**16  # codes of a column; a larger table would not be faster than a search
+
+
+class UndeclaredValueWarning(UserWarning):
+    """Rows to be predicted have categories that the schema does not declare, so no tree can have learned from them."""
 
 
 class Router:
@@ -77,6 +82,23 @@ class Router:
         return node
 
 
+def encode_rows(schema: Schema, names: Iterable[str], frame: Any) -> dict[str, np.ndarray]:
+    """Codes of the columns by which rows go down a tree; see ``encode``. Warns of categories that nobody declared.
+
+    For rows that anybody may see: the warning counts them.
+    """
+    codes = {name: encode(schema, name, frame) for name in names}
+    said = []
+    for name, column in codes.items():
+        count = _undeclared(frame[name], column) if isinstance(schema.columns[name], Categorical) else 0
+        if count:
+            said.append(f"{count:,} of {len(column):,} rows have a value of `{name}` that the schema does not declare")
+    if said:
+        text = f"{'; '.join(said)}. The node at which such a row stops answers for it."
+        warnings.warn(text, UndeclaredValueWarning, stacklevel=5)
+    return codes
+
+
 def encode(schema: Schema, name: str, frame: Any) -> np.ndarray:
     """Codes of one column of a pandas or Arrow table, shape (rows,); -1 where a value is not declared.
 
@@ -108,6 +130,17 @@ def encode_values(schema: Schema, name: str, values: Any) -> np.ndarray:
     distinct_values = [*pd.Series(distinct).astype(object), None]
     result: np.ndarray = column.encode(distinct_values)[places]
     return result
+
+
+def _undeclared(values: Any, codes: np.ndarray) -> int:
+    """How many values are there, and without a code."""
+    import pandas as pd
+
+    unknown = codes < 0
+    if not unknown.any():
+        return 0
+    series = values.to_pandas() if hasattr(values, "to_pandas") else pd.Series(values)
+    return int((unknown & series.notna().to_numpy()).sum())
 
 
 def _ranges(axes: Sequence[Axis], column: Categorical | Numeric) -> np.ndarray | None:

@@ -25,7 +25,7 @@ from miners.fitted.estimates import class_shares
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split
 from miners.fitted.plot import MOST_LINES, plot
-from miners.fitted.route import Router, encode
+from miners.fitted.route import Router, encode_rows
 from miners.fitted.sketch import Sketch, sketch
 from miners.fitted.view import MOST_LINES_OF_HTML, html, text
 from pinq.errors import QueryError
@@ -150,7 +150,7 @@ class Tree:
     def apply(self, frame: Any) -> np.ndarray:
         """The node that answers for each row of a pandas or Arrow table: positions in ``nodes``, shape (rows,)."""
         rows = length(frame)
-        return self.route({name: encode(self.schema, name, frame) for name in self.columns}, rows)
+        return self.route(encode_rows(self.schema, self.columns, frame), rows)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -193,12 +193,12 @@ class Tree:
         Args:
             ax: Where to draw; by default a new figure that is as large as the tree needs.
             max_depth: Levels of splits to draw; what lies below is folded into its node. None for
-                as many as a page can hold.
+                as many as a page can hold, and on an axes of yours as many as can be read there.
 
         Raises:
             ImportError: matplotlib is not installed.
         """
-        return plot(self._sketch(max_depth, most=MOST_LINES), ax)
+        return plot(lambda depth: self._sketch(depth, most=MOST_LINES), ax, max_depth)
 
     def to_arrays(self) -> TreeArrays:
         """The tree as plain numpy arrays, enough to predict with a few lines of numpy; see ``miners.fitted.arrays.TreeArrays``."""

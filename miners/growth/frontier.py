@@ -160,7 +160,7 @@ def ask_ends(schema: Schema, target: str) -> Callable[[Parts, Fraction], np.ndar
     def ask(parts: Parts, epsilon: Fraction) -> np.ndarray:
         answer = parts.noisy_avg(target, epsilon=epsilon)
         shares = (np.asarray(answer) - low) / (high - low)
-        return answer.facts.rows.reshape(-1, 1) * np.column_stack([1 - shares.ravel(), shares.ravel()])
+        return np.asarray(answer.facts.rows).reshape(-1, 1) * np.column_stack([1 - shares.ravel(), shares.ravel()])
 
     return ask
 

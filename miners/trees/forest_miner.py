@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 
 from miners.budget.noise import count_scale
-from miners.budget.plan import Plan, PlanLine, rows_text
+from miners.budget.plan import Plan, PlanLine, lost_votes, remember_fit, warn_before_fit
 from miners.budget.schedule import Schedule, spread
 from miners.estimator import Fitted, public_schema, require_budget, whole_number
 from miners.fitted.forest import Forest
@@ -120,6 +120,7 @@ class ForestMiner(Fitted, ABC):
         require_budget(
             handle, recipe.total, name=f"{type(self).__name__}(epsilon={show(int(recipe.total * NANO))}).fit"
         )
+        warn_before_fit(self, handle, recipe.total, self._warnings(recipe, None))
         random = np.random.default_rng(self.random_state)
         before = handle.budget.spent
         grown = []
@@ -127,6 +128,7 @@ class ForestMiner(Fitted, ABC):
             roots = handle.shards(recipe.trees) if recipe.sharded else handle.parts()
             grown += grow(roots, self._rules(recipe, schedule, random))
         trees = [Tree(recipe.schema, target, self._nodes(recipe, sprouts)) for sprouts in grown]
+        remember_fit(self, handle)
         return self._fitted(trees[0] if self._state is Tree else Forest(trees), Fraction(handle.budget.spent - before))
 
     def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
@@ -165,9 +167,7 @@ class ForestMiner(Fitted, ABC):
                 )
             )
         lines.append(PlanLine(recipe.depth, described[1], described[0], described[2], leaf, noise))
-        return Plan(
-            self._title(recipe), tuple(lines), recipe.total, self._notes(recipe), self._warnings(recipe, noise, rows)
-        )
+        return Plan(self._title(recipe), tuple(lines), recipe.total, self._notes(recipe), self._warnings(recipe, rows))
 
     # What subclasses say
 
@@ -258,17 +258,14 @@ class ForestMiner(Fitted, ABC):
             "the nodes of a level are disjoint, so a level costs what one node costs; each way from the root to a leaf costs the total.",
         )
 
-    def _warnings(self, recipe: Recipe, noise: float, rows: int | None) -> tuple[str, ...]:
-        """Whether leaves have more rows than noise."""
+    def _warnings(self, recipe: Recipe, rows: int | None) -> tuple[str, ...]:
+        """Whether the votes of leaves stand out of their noise."""
         known = recipe.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        leaf = known / (recipe.trees if recipe.sharded else 1) / 2**recipe.depth
-        # Answers of many trees are averaged, which takes noise off them as off a leaf so many times
-        # as large.
-        if leaf * recipe.trees**0.5 >= noise or self.stopping is not None:
+        if self.stopping is not None:
             return ()
-        bound = "at most" if rows is None else "about"
-        against = f"against noise of about {rows_text(noise)} rows in each count; take fewer or shallower trees, or a larger `epsilon`."
-        return (f"with {bound} {known:,} rows an even leaf has {rows_text(leaf)} of them, {against}",)
+        leaves = 2**recipe.depth * (recipe.trees if recipe.sharded else 1)
+        noise = noise_of(recipe.schema, recipe.schedules[0].leaf["classes"].epsilon)
+        return lost_votes(known, leaves, noise, known=rows is not None, trees=recipe.trees)
 
 
 def schedules(

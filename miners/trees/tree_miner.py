@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, Self
 
 from miners.budget.noise import count_scale
-from miners.budget.plan import Plan, PlanLine, rows_text
+from miners.budget.plan import Plan, PlanLine, lost_votes, remember_fit, rows_text, warn_before_fit
 from miners.budget.schedule import Schedule
 from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
 from miners.fitted.tree import Node, Tree
@@ -135,8 +135,10 @@ class GreedyTree(TreeClassifier, ABC):
         recipe = self._checked(public_schema(handle), target, need_target=True)
         total = recipe.schedule.total
         require_budget(handle, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit")
+        warn_before_fit(self, handle, total, self._warnings(recipe, None))
         before = handle.budget.spent
         (sprouts,) = grow(handle.parts(), self._rules(recipe))
+        remember_fit(self, handle)
         return self._fitted(
             Tree(recipe.schema, target, self._nodes(recipe, sprouts)), Fraction(handle.budget.spent - before)
         )
@@ -251,11 +253,12 @@ class GreedyTree(TreeClassifier, ABC):
         return column.cells, column.codes
 
     def _warnings(self, recipe: Recipe, rows: int | None) -> tuple[str, ...]:
-        """Whether the budget carries the depth."""
+        """Whether the budget carries the depth, and the votes of its leaves."""
         known = recipe.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         wanted, carried = recipe.schedule.depth, self._carried(recipe, known)
         if carried >= wanted:
-            return ()
+            noise = noise_of(recipe.schema, recipe.schedule.leaf["classes"].epsilon)
+            return lost_votes(known, recipe.typical**wanted, noise, known=rows is not None)
         average = known / recipe.typical ** (wanted - 1)
         choice = self._lines(recipe, wanted - 1, 1)[-1]
         bound = "at most" if rows is None else "about"

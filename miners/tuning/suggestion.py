@@ -9,6 +9,7 @@ Privacy:
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from sklearn.base import clone
 from sklearn.isotonic import isotonic_regression
 
 import pinq
+from miners.budget.plan import FitWarning
 from miners.estimator import whole_number
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
@@ -236,7 +238,9 @@ class _Trial:
         return cls(opened.enter_context(handle), concept.sample(FRESH, seed=[*seed, 2]), target)
 
     def score(self, miner: Any, epsilon: float) -> float:
-        return float(clone(miner).set_params(epsilon=epsilon).fit(self.handle, self.target).score(self.fresh))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # epsilons that are too small are tried on purpose
+            return float(clone(miner).set_params(epsilon=epsilon).fit(self.handle, self.target).score(self.fresh))
 
 
 def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: float) -> tuple[Tried, ...]:

@@ -87,9 +87,15 @@ class _Noisy:
         return _single(self.facts.scales())
 
     def interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """Lower and upper end between which the exact answer lies with probability ``level`` or a little more; free."""
+        """Lower and upper end between which the exact answer lies with probability ``level`` or a little more; free.
+
+        Of counts they are whole numbers, as counts are; of an array an array each.
+        """
         value: Any = self
-        low, high = self.facts.interval(+value, level)  # the sign makes it plain
+        plain = +value  # the sign makes it plain
+        low, high = (np.asarray(end) for end in self.facts.interval(plain, level))
+        if np.asarray(plain).dtype.kind == "i":
+            low, high = (np.rint(end).astype(np.int64) for end in (low, high))
         return _single(low), _single(high)
 
 

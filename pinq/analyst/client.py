@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import ssl
 import time
+from collections.abc import Iterator
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -34,8 +36,12 @@ from pinq.public.wire import (
 
 __all__ = ["RemoteSession", "connect"]
 
+NO_HTTP = (httpx.RemoteProtocolError, httpx.ReadError)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
+OPENING = 5.0  # seconds in which somebody must answer at all when a handle is opened
+# What OpenSSL calls bytes that are not TLS, by version.
+NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -57,7 +63,8 @@ def connect(
             0600.
         verify: True for the system's certificate authorities, or a file of the provider's own. It
             cannot be switched off.
-        timeout: Seconds until an unanswered request is given up, retries included.
+        timeout: Seconds until an unanswered request is given up, retries included. Opening gives up
+            after five where nobody listens at all.
         insecure_http: Allow ``http://`` to a server on this very machine.
 
     Raises:
@@ -89,7 +96,7 @@ class RemoteSession:
             base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None
         )
         try:
-            told = self._get("", Description)
+            told = self._read(self._send("GET", "", opening=True), Description)
             self.name, self.analyst, self.schema = told.dataset, told.analyst, told.columns
             if self.schema.digest != told.digest:
                 raise Unavailable(
@@ -137,23 +144,29 @@ class RemoteSession:
     def _get(self, path: str, kind: type[T]) -> T:
         return self._read(self._send("GET", path), kind)
 
-    def _send(self, method: str, path: str, content: str | None = None) -> httpx.Response:
+    def _send(self, method: str, path: str, content: str | None = None, *, opening: bool = False) -> httpx.Response:
         """Sends until there is an answer, an error that repeating would not change, or no time left."""
-        left, wait = self._timeout, FIRST_WAIT
-        deadline = time.monotonic() + left
+        left, wait, arrived = self._timeout, FIRST_WAIT, False
+        start = time.monotonic()
+        deadline = start + left
         while True:
             try:
                 headers = {"Content-Type": "application/json"} if content else None
+                patience = httpx.Timeout(left, connect=min(left, OPENING)) if opening else left
                 response = self._client.request(
-                    method, self._path + path, content=content, headers=headers, timeout=left
+                    method, self._path + path, content=content, headers=headers, timeout=patience
                 )
                 if response.status_code == 200:
                     return response
+                arrived |= response.status_code != 429
                 error = self._error(response)
                 if response.status_code not in (429, 502, 503, 504):
                     raise error
             except httpx.TransportError as problem:
-                error = self._unreachable(problem)
+                arrived |= not isinstance(problem, (httpx.ConnectError, httpx.ConnectTimeout))
+                if opening and not isinstance(problem, httpx.ReadTimeout):
+                    deadline = min(deadline, start + OPENING)
+                error = self._unreachable(problem, deadline - start, arrived and path == "/query")
             if isinstance(error, TooManyRequests):
                 wait = max(wait, error.retry_after)
             pause = wait * random.uniform(0.5, 1.0) if not isinstance(error, TooManyRequests) else wait
@@ -173,18 +186,41 @@ class RemoteSession:
                 f"{self._client.base_url} answered {response.status_code} and is not a pinq server that this client understands{known}."
             )
 
-    def _unreachable(self, problem: httpx.TransportError) -> PinqError:
-        cause: BaseException | None = problem
-        while cause is not None:
-            if isinstance(cause, ssl.SSLError) and "CERTIFICATE" in str(cause):
-                raise Unavailable(
-                    f"The certificate of {self._client.base_url} is not trusted: {problem}. Ask the provider for it and pass `verify=FILE`."
-                ) from None
-            cause = cause.__cause__ or cause.__context__
-        return Unavailable(
-            f"No answer from {self._client.base_url} within {self._timeout:g} s ({type(problem).__name__}). If it was charged meanwhile, the answer is "
-            "kept: asking the same again with `reuse=True` returns it at no further cost."
-        )
+    def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool) -> PinqError:
+        """What a failed attempt says of itself.
+
+        Args:
+            problem: Why there was no answer.
+            patience: Seconds after which it is given up.
+            charged: Whether this attempt or one before it may have been charged; a refused
+                connection never is.
+        """
+        root, causes = self._client.base_url, list(_causes(problem))
+        reasons = [str(cause) for cause in causes if isinstance(cause, ssl.SSLError)]
+        if any("CERTIFICATE" in reason for reason in reasons):
+            raise Unavailable(
+                f"The certificate of {root} is not trusted: {problem}. Ask the provider for it and pass `verify=FILE`."
+            ) from None
+        if any(name in reason for name in NOT_TLS for reason in reasons):
+            raise Unavailable(
+                f"{root} does not speak TLS. Ask the provider for its https:// address; a server on this very machine "
+                "may be asked over http://, with `insecure_http=True`."
+            ) from None
+        silence = f"No answer from {root} within {patience:g} s ({type(problem).__name__})."
+        if charged:
+            return Unavailable(
+                f"{silence} If it was charged meanwhile, the answer is kept: "
+                "asking the same again with `reuse=True` returns it at no further cost."
+            )
+        if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+            why = f"Nothing listens at {root}: its server is not running, or the port is another one."
+        elif any(isinstance(cause, socket.gaierror) for cause in causes):
+            why = f"The machine of {root} was not found: its name is another one, or there is no network."
+        elif root.scheme == "http" and isinstance(problem, NO_HTTP):
+            why = f"{silence} If it uses TLS, the URL must begin with https://."
+        else:
+            why = silence
+        return Unavailable(f"{why} Nothing was spent.")
 
     def _read(self, response: httpx.Response, kind: type[T]) -> T:
         try:
@@ -193,6 +229,14 @@ class RemoteSession:
             raise Unavailable(
                 f"{self._client.base_url} answered something that is no {kind.__name__}; is it a pinq server of protocol {PROTOCOL}?"
             ) from None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it, the last first."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _split(

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from pinq.analyst.answers import noisy
+from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.errors import QueryError
 from pinq.public.epsilon import Loss, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Budget", "Parts", "PrivateQueryable", "Session"]
+
+# What the verbs answer: of one part a number, of many an array.
+Count = TypeVar("Count", NoisyInt, NoisyArray)
+Number = TypeVar("Number", NoisyFloat, NoisyArray)
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
-class _Verbs:
-    """The five verbs; ``_shape`` says whether answers are arrays or single values."""
+class _Verbs(Generic[Count, Number]):
+    """The five verbs; the parts' shape says whether answers are arrays or single values."""
 
     def __init__(self, session: Session, parts: PartSet) -> None:
         self._session, self._parts = session, parts
@@ -89,7 +93,7 @@ class _Verbs:
         """Splits above these parts; of parts at different depths the least."""
         return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
 
-    def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Any:
+    def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Count:
         """Number of rows of each part, plus discrete Laplace noise of scale 1/epsilon; can be negative.
 
         Args:
@@ -98,7 +102,7 @@ class _Verbs:
 
         Returns:
             An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and
-            ``interval(0.95)``.
+            ``interval(0.95)``, whose ends are whole numbers too.
 
         Raises:
             QueryError: Nothing was spent.
@@ -107,21 +111,31 @@ class _Verbs:
         """
         return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
 
-    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Any:
+    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
         """Sum of a numeric column over each part, values clamped to the declared bounds, missing ones left out.
 
+        Args:
+            column: A numeric column.
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
         Returns:
-            A float, or a float64 array of the parts' shape, in the column's units. Errors as in
-            ``noisy_count``.
+            A float, or a float64 array of the parts' shape, in the column's units; with
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Errors as in ``noisy_count``.
         """
         return self._numbers(self._request("noisy_sum", epsilon, column=column, reuse=reuse), np.float64)
 
-    def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Any:
+    def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
         """Average of a numeric column over each part, within its declared bounds; about their middle where a part is empty.
 
+        Args:
+            column: A numeric column.
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
         Returns:
-            A float, or a float64 array of the parts' shape, in the column's units. Errors as in
-            ``noisy_count``.
+            A float, or a float64 array of the parts' shape, in the column's units; with
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Errors as in ``noisy_count``.
         """
         request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
         numeric = self.schema.numeric(column)
@@ -234,7 +248,7 @@ class _Verbs:
         return noisy(self._session.ask(request), self._parts.shape, kind, bounds)
 
 
-class PrivateQueryable(_Verbs):
+class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
     """One part of a sensitive table: the whole of it, as ``pinq.open`` returns it, or a part of a partition."""
 
     def __init__(self, session: Session, part: Part | None = None) -> None:
@@ -263,14 +277,16 @@ class PrivateQueryable(_Verbs):
         return self.partition(Shards(count, key))
 
     def history(self) -> pd.DataFrame:
-        """What was asked, what it cost, what came back: one row for each charge and refusal, oldest first."""
-        import pandas as pd
+        """What was asked, what it cost, what came back: one row for each charge and refusal, oldest first.
 
-        rows = [
-            (one.at, one.about, one.epsilon, one.spent, one.outcome, self._answered(one))
-            for one in self._session.history()
-        ]
-        return pd.DataFrame(rows, columns=["at", "asked", "epsilon", "spent", "outcome", "answer"])
+        Returns:
+            Columns ``at`` (datetime64, UTC), ``asked``, ``epsilon`` (float64, missing for a
+            refusal), ``spent`` (float64, the total after it), ``outcome`` and ``answer``.
+            ``budget`` has the total as an exact fraction.
+        """
+        from pinq.analyst.history import History
+
+        return History.of((line, self._answered(line)) for line in self._session.history())
 
     def _answered(self, asked: Asked) -> Any:
         if asked.answer is None:
@@ -305,7 +321,7 @@ class PrivateQueryable(_Verbs):
         return f"<p><b>{escape(self._session.name)}</b>, {escape(str(self._parts.at(0)))}</p>{self.budget._repr_html_()}{self.schema._repr_html_()}"
 
 
-class Parts(_Verbs):
+class Parts(_Verbs[NoisyArray, NoisyArray]):
     """An ordered collection of pairwise disjoint parts of one table; answers are arrays of its shape."""
 
     @property
@@ -366,7 +382,10 @@ class Parts(_Verbs):
         return Parts(session, PartSet.union([one._parts for one in collections]))
 
     def frame(self, values: Any) -> pd.DataFrame:
-        """An answer as a labelled table: a row for each part, a column for each spec and ``value``."""
+        """An answer as a labelled table: a row for each part, a column for each spec and ``value``.
+
+        The label of missing values is None.
+        """
         import pandas as pd
 
         block = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
@@ -376,9 +395,12 @@ class Parts(_Verbs):
         if block is None or block.partition is None:
             return pd.DataFrame({"part": self.labels, "value": flat})
         names = [axis.column or "shard" for axis in block.partition.axes]
-        rows = [block.partition.label(i) for i in range(len(block))]
-        table = pd.DataFrame(rows if len(names) > 1 else [[row] for row in rows], columns=names)
-        return table.assign(value=flat)
+        labels = [block.partition.label(i) for i in range(len(block))]
+        rows = labels if len(names) > 1 else [[label] for label in labels]
+        # Of a column that it types by itself pandas makes a missing label nan, and whole numbers
+        # beside it floats.
+        kind = object if any(None in row for row in rows) else None
+        return pd.DataFrame(rows, columns=names, dtype=kind).assign(value=flat)
 
     def _positions(self, item: Any) -> np.ndarray:
         if isinstance(item, slice):

@@ -59,8 +59,12 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
         raise QueryError(
             f"no token for {url}: pass `token=`, set PINQ_TOKEN, or write a line `{url} TOKEN` into {_home()} (mode 0600)."
         )
-    if not found.isascii() or not found.isprintable() or " " in found or len(found) > MAX_TOKEN:
-        raise QueryError(f"`token` is not a token; one looks like {PREFIX}... and is what `pinq grant` printed.")
+    printable = found.isascii() and found.isprintable() and " " not in found
+    if not found.startswith(PREFIX) or not printable or len(found) > MAX_TOKEN:
+        raise QueryError(
+            f"`token` is not a token; one looks like {PREFIX}... and is what `pinq grant` printed. "
+            "A file that holds one is passed as a Path."
+        )
     return found
 
 

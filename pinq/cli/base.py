@@ -50,6 +50,7 @@ OPTIONS = {
     "`url` is": "the URL is",
     "`token` is": "the token is",
     "asking the same again with `reuse=True` returns it": "from Python, asking the same again with `reuse=True` returns it",
+    "A file that holds one is passed as a Path": "A file that holds one is named by PINQ_TOKEN_FILE",
     "pass `data=`, or set": "set",
 }
 

@@ -54,6 +54,7 @@ __all__ = ["Curator"]
 MAX_TABLE_CELLS = 2**26
 MAX_SUM = 2**62
 MAX_LEAVES = 2**19
+EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
 
 _log = logging.getLogger("pinq.curator.monitor")
 
@@ -261,7 +262,7 @@ class Curator:
             return _Released([column.number(last * share) for share in shares], rows=rows)
 
         spread = float(column.width * last) * scale
-        error = f"an average over n rows has a standard error of about {spread:,.4g} / n to {spread * math.sqrt(2):,.4g} / n, {_grid_error(column)}"
+        error = f"{_average_error(spread, self.schema.max_rows)}, {_grid_error(column)}"
         return _Work(
             parts,
             nano,
@@ -362,6 +363,13 @@ def _unit(score: Any) -> int:
     from pinq.public.scores import ENTROPY_BITS, GINI_UNIT
 
     return {"gini": GINI_UNIT, "info_gain": 2**ENTROPY_BITS, "mutual_information": 2**ENTROPY_BITS}.get(score.kind, 1)
+
+
+def _average_error(spread: float, most: int) -> str:
+    """How exact an average is, for two sizes of a part; how large the parts are is not public."""
+    sizes = sorted({min(rows, most) for rows in EXAMPLE_ROWS})
+    errors = [f"{spread / rows:,.4g} to {spread * math.sqrt(2) / rows:,.4g} over {rows:,} rows" for rows in sizes]
+    return f"an average has a standard error of about {' and of '.join(errors)}"
 
 
 def _grid_error(column: Numeric) -> str:

@@ -237,20 +237,7 @@ def _attach(
 def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
     """A frame, a table of a database or Parquet files, as SQL names them."""
     if data is not None:
-        try:
-            table = (
-                data
-                if isinstance(data, pa.Table)
-                else pa.Table.from_pandas(data, preserve_index=False)
-                if hasattr(data, "iloc")
-                else data
-            )
-        except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
-            raise PolicyError(
-                "`data` has a column of mixed types; make each column text, numbers or truth values."
-            ) from None
-        if not isinstance(table, pa.Table):
-            raise PolicyError(f"`data` is a {type(data).__name__}; it must be an Arrow table or a pandas frame.")
+        table = _arrow_table(data)
         connection.register("source", table)
         return "source"
     path = policy.source_path()
@@ -276,6 +263,20 @@ def _files(policy: Policy) -> list[Path]:
     if not files or not all(file.exists() for file in files):
         raise PolicyError(f"There is no source {policy.source_path()}.")
     return files
+
+
+def _arrow_table(data: Any) -> pa.Table:
+    """What the caller passed in place of a source, as Arrow has it."""
+    if not isinstance(data, pa.Table) and not hasattr(data, "iloc") and not hasattr(data, "__arrow_c_stream__"):
+        home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
+        lazy = "; collect() it first" if hasattr(data, "collect") else ""
+        known = "a table of Arrow, pandas, polars or DuckDB, or another that has `__arrow_c_stream__`"
+        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else pa.table(data)
+    except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
+        mixed = "`data` has a column of mixed types; make each column text, numbers or truth values."
+        raise PolicyError(mixed) from None
 
 
 def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:

@@ -71,7 +71,8 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     Args:
         policy: A policy file, or a loaded policy; reviewed.
         analyst: Who asks; needs a grant (``pinq grant``).
-        data: An Arrow table or pandas frame instead of the policy's source.
+        data: A table instead of the policy's source: of Arrow, pandas, polars or DuckDB, or another
+            with ``__arrow_c_stream__``.
 
     Raises:
         PolicyError: Wrong or unreviewed policy, or a source that does not fit it.

@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -32,6 +33,8 @@ REAL_CELLS = 4096
 # can tell apart, where that is more) puts grid points into their own cell.
 CELL_TOLERANCE = 1e-9
 MAX_TOLERANCE = 1e-3
+CLOSE = 0.65  # share of letters that a suggestion has in common with what was written
+MOST_COMPARED = 5000
 
 Value = str | int | bool
 Adjacency = Literal["add-remove", "substitute"]
@@ -394,12 +397,19 @@ def text_of(value: Value) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def closest(name: str, names: Any) -> str:
-    """`` (did you mean 'x'?)`` where one of the names is close, else nothing."""
+def closest(name: str, names: Iterable[Any]) -> str:
+    """`` (did you mean 'x'?)`` where one of the names is close, else nothing.
+
+    Case counts for nothing: ``male`` is ``'Male'`` before it is a misspelt ``'Female'``.
+    """
     import difflib
 
-    found = difflib.get_close_matches(name, list(names), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    folded = {str(known).casefold(): known for known in names}
+    wanted = name.casefold()
+    # Comparing letter by letter is slow, and a domain may have a million values.
+    some = [wanted] if wanted in folded else list(islice(folded, MOST_COMPARED))
+    found = difflib.get_close_matches(wanted, some, n=1, cutoff=CLOSE)
+    return f" (did you mean {folded[found[0]]!r}?)" if found else ""
 
 
 def _text_of_any(value: Any) -> str:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.schema import Numeric, Schema, Value
+from pinq.public.schema import Numeric, Schema, Value, closest
 
 __all__ = [
     "AnyCut",
@@ -271,7 +271,8 @@ class Partition:
                 found = name
             if found is None:
                 listed = ", ".join(repr(known) for known in axis.labels[:12]) + (", ..." if axis.size > 12 else "")
-                raise QueryError(f"there is no part {name!r}; the parts are {listed}. Nothing was spent.")
+                meant = closest(str(name), axis.labels)
+                raise QueryError(f"there is no part {name!r}{meant}; the parts are {listed}. Nothing was spent.")
             places.append(found)
         return int(np.ravel_multi_index(places, self.shape))
 

@@ -351,7 +351,7 @@ class TestQuery:
         answer = self.ask(policy, "avg", "age", "--epsilon", 50)
         assert 40 < answer["value"] < 60
         assert answer["budget"] == {"epsilon": 1000.0, "spent": 120.0, "remaining": 880.0}
-        assert answer["accuracy"].startswith("an average over n rows has a standard error of about")
+        assert answer["accuracy"].startswith("an average has a standard error of about ")
 
     def test_parts(self, policy: Path) -> None:
         answer = self.ask(policy, "count", "--partition", "sex", "--partition", "age:30,45", "--epsilon", 20)

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from pinq.engine import open_engine
@@ -81,6 +84,39 @@ def test_a_missing_column_is_named(tiny_policy: Policy, frame: pd.DataFrame) -> 
         open_engine(tiny_policy, data=frame.rename(columns={"income": "incom"}), salt=b"")
     with pytest.raises(PolicyError, match="`data` is a list"):
         open_engine(tiny_policy, data=[1], salt=b"")
+    with pytest.raises(
+        PolicyError,
+        match=r"`data` is a test_engine\.LazyFrame; collect\(\) it first; it must be a table of Arrow, pandas, polars or DuckDB",
+    ):
+        open_engine(tiny_policy, data=LazyFrame(), salt=b"")
+
+
+class LazyFrame:
+    """A table that is not computed yet."""
+
+    def collect(self) -> None: ...
+
+
+class Stream:
+    """A table of a library that pinq does not know; polars' frames are such."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.table = pa.Table.from_pandas(frame, preserve_index=False)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "table", [pa.Table.from_pandas, Stream, lambda frame: duckdb.from_arrow(pa.Table.from_pandas(frame))]
+)
+def test_tables_of_any_make_are_sources(table: Any, tiny_policy: Policy, frame: pd.DataFrame) -> None:
+    """Whatever speaks Arrow's stream protocol gives the same codes as a pandas frame."""
+    request = TableRequest((bind(Values("sex"), tiny_policy.schema_).axes[0],))
+    counts = [
+        open_engine(tiny_policy, data=data, salt=b"")[0].tabulate(WHOLE, [request]) for data in (frame, table(frame))
+    ]
+    assert np.array_equal(counts[0][0], counts[1][0])
 
 
 def test_nothing_behind_the_engine_reaches_the_source(tiny_policy: Policy, frame: pd.DataFrame, tmp_path: Path) -> None:

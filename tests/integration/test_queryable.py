@@ -116,6 +116,8 @@ def test_answers_become_labelled_tables(in_memory: Callable[..., Any]) -> None:
     table = parts.frame(parts.noisy_count(epsilon=1))
     assert list(table.columns) == ["sex", "job", "value"]
     assert len(table) == 4
+    jobs = handle.partition(Values("job"))
+    assert jobs.frame(np.arange(len(jobs)))["job"].tolist()[-1] is None
     assert list(parts[[0, 1]].frame([1, 2]).columns) == ["part", "value"]
     assert list(handle.shards(2).frame(np.array([1, 2])).columns) == ["shard", "value"]
 
@@ -136,7 +138,11 @@ def test_the_history_shows_what_was_asked_and_answered(
         "exp_mech by gini of income on the whole table",
         "noisy_avg of age on the whole table",
     ]
-    assert history["spent"].tolist() == ["0.5", "0.75", "0.75"]
+    assert history["spent"].tolist() == [0.5, 0.75, 0.75]
+    assert history["epsilon"].sum() == 0.75
+    assert history["epsilon"].isna().tolist() == [False, False, True]
+    assert str(history["at"].dtype) == "datetime64[ms, UTC]"
+    assert history["at"].is_monotonic_increasing
     assert history["outcome"].tolist() == ["answered", "answered", "refused (budget)"]
     assert history["answer"].tolist()[:2] == [count, chosen]
     monkeypatch.setattr("pinq.provider.local.ANSWERS_AT_A_TIME", 2)
@@ -144,6 +150,23 @@ def test_the_history_shows_what_was_asked_and_answered(
     session = handle._session
     for start in range(5):
         assert list(pinq.provider.local.history(session._curator.ledger, "ana", start)) == session.history()[start:]  # type: ignore[attr-defined]
+
+
+def test_a_history_fits_a_terminal(in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No column is left out, whatever was asked; and an empty history has the same columns of the same types."""
+    handle = in_memory(1)
+    empty = handle.history()
+    handle.partition(Values("sex"), Values("job")).partition(Cuts("age", range(18, 90))).noisy_count(epsilon=0.5)
+    history = handle.history()
+    for columns in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = repr(history)
+        assert text.splitlines()[0].split() == ["at", "asked", "epsilon", "spent", "outcome", "answer"]
+        assert max(map(len, text.splitlines())) <= max(columns, 92)
+    assert empty.columns.equals(history.columns)
+    assert (empty.dtypes == history.dtypes).all()
+    assert "answered" in repr(history)
+    assert repr(history[["epsilon"]]) == repr(pd.DataFrame({"epsilon": [0.5]}))
 
 
 def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:

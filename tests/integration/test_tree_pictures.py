@@ -201,6 +201,54 @@ def test_a_very_wide_tree_is_drawn_to_a_depth_that_a_page_can_hold():
     plt.close("all")
 
 
+def test_on_an_axes_of_the_callers_no_more_is_drawn_than_can_be_read():
+    """A default axes holds a few levels, in letters of four points at least; who names a depth gets it, however small."""
+    import matplotlib.pyplot as plt
+
+    nodes = []
+    for depth in range(9):
+        nodes += [
+            Node(Cuts("age", (90 - 5 * depth,)), (2 * depth + 1, 2 * depth + 2)),
+            Node(counts=(1e4, 2e4), counts_scale=9.0),
+        ]
+    tree = Tree(
+        SCHEMA,
+        "y",
+        [
+            nodes[0],
+            *(one for pair in zip(nodes[2::2], nodes[1::2], strict=False) for one in pair),
+            nodes[-1],
+            nodes[-1],
+        ],
+    )
+    _, ax = plt.subplots()
+    tree.plot(ax)
+    assert "drawn to depth" in ax.texts[0].get_text()
+    assert min(text.get_fontsize() for text in ax.texts) >= 7 * 0.6
+    assert sum("age ?" in text.get_text() for text in ax.texts) >= 2
+    _, ax = plt.subplots()
+    tree.plot(ax, max_depth=9)
+    assert sum("age ?" in text.get_text() for text in ax.texts) == 9
+    plt.close("all")
+
+
+@pytest.mark.parametrize("dpi", [72, 100, 150])
+def test_labels_do_not_touch_their_bars(dpi):
+    """Letters that are fitted to a screen's pixels are wider than their outlines."""
+    import matplotlib.pyplot as plt
+
+    values = tuple(range(1, 13))
+    schema = Schema(columns={"size": Categorical(values=values), "y": Categorical(values=("no", "yes"))}, max_rows=9)
+    split = Groups("size", ((3, 4, 5, 6, 7, 9, 10, 11), (1, 2, 8, 12)))
+    figure = Tree(schema, "y", [Node(split, (1, 2)), Node(counts=(1.0, 2.0)), Node(counts=(2.0, 1.0))]).plot().figure
+    figure.set_dpi(dpi)
+    renderer, (ax,) = figure.canvas.get_renderer(), figure.axes
+    bars = [bar.get_window_extent(renderer) for bar in ax.patches if hasattr(bar, "get_width")]
+    labels = [text.get_window_extent(renderer) for text in ax.texts if text.get_text() and text.get_fontsize() < 12]
+    assert not any(label.overlaps(bar) for label in labels for bar in bars)
+    plt.close("all")
+
+
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pinq-miners\[plot\]"):

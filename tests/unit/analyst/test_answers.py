@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from pinq import QueryError, Values
-from pinq.analyst.answers import NoisyArray, NoisyInt, noisy
+from pinq import Parts, PrivateQueryable, QueryError, Values
+from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.public.queries import Answer
 
 
@@ -28,6 +29,7 @@ def test_numbers_act_as_numbers(in_memory: Callable[..., Any]) -> None:
     assert pickle.loads(pickle.dumps(count)) == count
     assert (count.epsilon, count.scale) == (Fraction(1), 1.0)
     assert count.interval(0.95) == (count - 4, count + 4) or count.interval(0.95) == (count - 3, count + 3)
+    assert [type(end) for end in count.interval(0.95)] == [int, int]
     average = handle.noisy_avg("age", epsilon=1)
     assert isinstance(average, float)
     assert average.epsilon == 1
@@ -47,6 +49,7 @@ def test_arrays_act_as_arrays(in_memory: Callable[..., Any]) -> None:
     assert (table.shape, table.epsilon, table.scale) == ((2, 2), 2, 0.5)
     low, high = table.interval(0.9)
     assert (low < table).all()
+    assert low.dtype == high.dtype == np.int64
     assert type(low) is type(table[0]) is type(table + table) is type(table > 3) is np.ndarray
     assert isinstance(table.sum(), np.integer)
     before = table[0, 0]
@@ -54,6 +57,27 @@ def test_arrays_act_as_arrays(in_memory: Callable[..., Any]) -> None:
     assert type(table) is np.ndarray
     assert table[0, 0] == before + 1
     assert pd.Series(high.reshape(-1)).notna().all()
+
+
+def test_verbs_say_what_they_return(in_memory: Callable[..., Any]) -> None:
+    """The types in the signatures are those of the answers, of one part and of many; each verb documents its arguments."""
+    handle = in_memory(100)
+    for face, (count, number) in {PrivateQueryable: (NoisyInt, NoisyFloat), Parts: (NoisyArray, NoisyArray)}.items():
+        assert get_args(face.__orig_bases__[0]) == (count, number)
+        asked = handle if face is PrivateQueryable else handle.parts()
+        assert type(asked.noisy_count(epsilon=1)) is count
+        assert type(asked.noisy_sum("age", epsilon=1)) is type(asked.noisy_avg("age", epsilon=1)) is number
+        for verb in (face.noisy_count, face.noisy_sum, face.noisy_avg, face.exp_mech):
+            said = inspect.getdoc(verb) or ""
+            assert all(f"{name}:" in said for name in inspect.signature(verb).parameters if name != "self")
+            assert "Returns:" in said
+
+
+def test_a_preview_of_an_average_leaves_nothing_to_divide(in_memory: Callable[..., Any]) -> None:
+    """The error is said for parts of two sizes, no larger than a table can be."""
+    error = in_memory(100).preview("noisy_avg", "age", epsilon=1).error
+    assert error.startswith("an average has a standard error of about 0.99 to 1.4 over 100 rows and of ")
+    assert " / n" not in error
 
 
 @pytest.mark.parametrize("level", [0, 1, -1, 2, True, "x", float("nan")])

@@ -13,7 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from pinq.errors import QueryError
-from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, describe, unit_text
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, closest, describe, unit_text
+from pinq.public.specs import Values, bind
 
 SEX = Categorical(values=("f", "m"), nullable=True)
 
@@ -228,3 +229,36 @@ def test_a_default_step_never_makes_too_large_a_grid(upper: int, step: int) -> N
     column = Numeric(lower=0, upper=upper, integer=True)
     assert column.width == step
     assert column.cells <= 2**24
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "suggested"),
+    [
+        ("male", ["Female", "Male"], "Male"),
+        ("INCOME", ["outcome", "income"], "income"),
+        ("Hours_Per_Wek", ["hours_per_week", "age"], "hours_per_week"),
+        ("agee", ["sex", "age"], "age"),
+        ("3", [1, 2, 3], 3),
+        ("marital_status", ["capital_loss", "relationship"], None),
+        ("nope", ["income", "age"], None),
+        ("anything", [], None),
+    ],
+)
+def test_suggestions_look_past_case_and_not_far(name: str, names: list[Any], suggested: Any) -> None:
+    """What differs in case alone goes first; a word that is merely of the same length is no suggestion."""
+    assert closest(name, names) == ("" if suggested is None else f" (did you mean {suggested!r}?)")
+
+
+def test_a_wrong_part_gets_a_suggestion_too() -> None:
+    """A label is looked up as it is written, and the error names the one that was meant."""
+    schema = Schema(
+        columns={"sex": Categorical(values=("Female", "Male")), "n": Numeric(lower=0, upper=9, integer=True)},
+        max_rows=10,
+    )
+    with pytest.raises(
+        QueryError,
+        match=r"^there is no part 'male' \(did you mean 'Male'\?\); the parts are 'Female', 'Male'\. Nothing was spent\.$",
+    ):
+        bind(Values("sex"), schema).find("male")
+    with pytest.raises(QueryError, match=r"there is no part '3' \(did you mean 3\?\)"):
+        bind(Values("n"), schema).find("3")

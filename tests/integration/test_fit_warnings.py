@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What miners say aloud: before a charge that little can be learned or that it costs again, and of rows that nobody declared."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import warnings
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.base import clone, is_regressor
+
+import miners
+import pinq
+from miners import DiffPC45, DPDilca, DPExtraTrees, DPTopDown, Federation, FitWarning, UndeclaredValueWarning
+from miners.estimator import Fitted
+from pinq.public.schema import Categorical, Numeric, Schema
+
+pytestmark = [
+    pytest.mark.filterwarnings("error::miners.budget.plan.FitWarning"),
+    pytest.mark.filterwarnings("error::miners.fitted.route.UndeclaredValueWarning"),
+]
+
+COLUMNS = {
+    "age": Numeric(lower=0, upper=99, integer=True, cuts=(30, 60)),
+    "job": Categorical(values=("clerk", "nurse", "smith")),
+    "ill": Categorical(values=("yes", "no")),
+}
+KINDS = sorted(
+    name
+    for name in miners.__all__
+    if inspect.isclass(getattr(miners, name)) and issubclass(getattr(miners, name), Fitted)
+)
+
+
+def built(name: str, **more: Any) -> Any:
+    return getattr(miners, name)(**more)
+
+
+def target_of(miner: Any) -> str:
+    return "age" if is_regressor(miner) else "ill"
+
+
+def handle(rows: int, epsilon: float = 100) -> pinq.PrivateQueryable:
+    return pinq.simulate(Schema(columns=COLUMNS, max_rows=rows), rows=min(rows, 1000), epsilon=epsilon)
+
+
+def test_all_miners_are_here() -> None:
+    """Those that learn from a handle and leave a tree or a forest."""
+    assert len(KINDS) == 11
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_hopeless_fit_warns_once_in_the_plans_words(name: str) -> None:
+    """On 100 rows at epsilon 0.1 noise beats the majority; the warning names the caller's line, and comes before any charge."""
+    h, miner = handle(100), built(name, epsilon=0.1)
+    with pytest.warns(FitWarning) as caught:
+        miner.fit(h, target_of(miner))
+    assert [str(one.message) for one in caught] == [" ".join(miner.plan(h.schema, target_of(miner)).warnings)]
+    assert caught[0].filename == __file__
+    assert "100 rows" in str(caught[0].message)
+    spent = h.budget.spent
+    with pytest.raises(FitWarning):
+        built(name, epsilon=0.1).fit(h, target_of(miner))
+    assert h.budget.spent == spent
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_fit_that_can_work_is_silent(name: str) -> None:
+    """Many rows and a fair epsilon: no word, of a clone neither."""
+    h, miner = handle(50_000), built(name, epsilon=1)
+    miner.fit(h, target_of(miner))
+    clone(miner).fit(h, target_of(miner))
+
+
+@pytest.mark.parametrize("name", [*KINDS, "DPDilca"])
+def test_fitting_again_says_what_it_costs_before_it_does(name: str) -> None:
+    """On the same handle only; whoever makes warnings errors has spent nothing; copies are miners of their own."""
+    h, miner = handle(50_000), built(name, epsilon=1.5)
+    target = target_of(miner)
+    miner.fit(h, target)
+    with pytest.raises(
+        FitWarning,
+        match=rf"^this {name} is fitted on this handle already, and fitting it again costs an epsilon of 1\.5 again\.$",
+    ):
+        miner.fit(h, target)
+    assert h.budget.spent == 1.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        miner.fit(h, target)
+    assert h.budget.spent == 3
+    pickle.loads(pickle.dumps(miner)).fit(h, target)
+    miner.fit(handle(50_000), target)
+
+
+def test_a_fit_that_was_refused_is_not_one() -> None:
+    """What was never fitted is not fitted again."""
+    h, miner = handle(50_000, epsilon=1), DiffPC45(epsilon=2)
+    with pytest.raises(pinq.BudgetExceeded):
+        miner.fit(h, "ill")
+    miner.set_params(epsilon=1).fit(h, "ill")
+    few = handle(100)
+    for _ in range(2):  # an error in place of the warning, before anything is charged
+        with pytest.raises(FitWarning, match=r"^at epsilon 0\.01 "):
+            miner.set_params(epsilon=0.01).fit(few, "ill")
+
+
+def test_a_federation_is_a_handle_too() -> None:
+    """Fitted again it costs again, unless a fit that was broken off is resumed."""
+    both = Federation([handle(50_000), handle(50_000)])
+    miner = DPTopDown(epsilon=1, max_depth=2).fit(both, "ill")
+    with pytest.raises(FitWarning, match="costs an epsilon of 1 again"):
+        miner.fit(both, "ill")
+    assert miner.set_params(resume=True).fit(both, "ill").cost_ < 1
+
+
+def test_distances_that_say_little_warn() -> None:
+    """As their plan does."""
+    with pytest.raises(FitWarning, match="say little"):
+        DPDilca(epsilon="0.01").fit(handle(1000), "job")
+
+
+def test_votes_of_no_rows_warn_without_splits() -> None:
+    """A tree of one leaf is a vote of all rows."""
+    with pytest.raises(FitWarning, match="an even leaf has 100 of them"):
+        DiffPC45(epsilon=0.01, max_depth=0).fit(handle(100), "ill")
+    DiffPC45(epsilon=1, max_depth=0).fit(handle(100), "ill")
+
+
+def test_a_search_for_an_epsilon_tries_small_ones_in_silence() -> None:
+    """They are meant to fail."""
+    schema = Schema(columns=COLUMNS, max_rows=1000)
+    miners.suggest(DiffPC45(), schema, "ill", rows=500, accuracy=0.6, runs=2, limits=(0.001, 1), progress=False)
+
+
+@pytest.mark.parametrize("miner", [DiffPC45(epsilon=50, max_depth=3), DPExtraTrees(epsilon=50, random_state=1)])
+@pytest.mark.parametrize("table", [pd.DataFrame, lambda rows: pa.table(rows)])
+def test_rows_of_undeclared_categories_are_counted(miner: Any, table: Any) -> None:
+    """A missing category is none, and a column by which nothing is split does not matter."""
+    schema = Schema(columns={"job": COLUMNS["job"], "ill": COLUMNS["ill"]}, max_rows=50_000)
+    rows = pd.DataFrame({"job": ["clerk", "nurse", "smith"] * 500, "ill": ["yes", "no", "no"] * 500})
+    with pinq.simulate(schema, data=rows, epsilon=100) as h:
+        miner.fit(h, "ill")
+    with pytest.warns(
+        UndeclaredValueWarning, match=r"^2 of 4 rows have a value of `job` that the schema does not declare\. "
+    ) as caught:
+        miner.predict(table({"job": ["clerk", "pilot", "Nurse", None]}))
+    assert len(caught) == 1
+    miner.predict(table({"job": ["clerk", None, "nurse"]}))
+
+
+def test_what_was_spent_stays_what_it_was() -> None:
+    """Parameters are for the next fit; scikit-learn's names of features are the schema's."""
+    h = handle(50_000)
+    miner = DiffPC45(epsilon=1, max_depth=2).fit(h, "ill").set_params(epsilon=0.25)
+    assert (miner.cost_, miner.unspent_) == (1, 0)
+    assert miner.feature_names_in_.tolist() == ["age", "job"]
+    assert miner.n_features_in_ == 2
+    again = DiffPC45.from_json(miner.to_json())
+    assert again.feature_names_in_.tolist() == ["age", "job"]
