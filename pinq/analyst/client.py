@@ -220,7 +220,7 @@ class RemoteSession:
             why = f"{silence} If it uses TLS, the URL must begin with https://."
         else:
             why = silence
-        return Unavailable(f"{why} Nothing was spent.")
+        return Unavailable(f"{why}")
 
     def _read(self, response: httpx.Response, kind: type[T]) -> T:
         try:
