@@ -222,7 +222,7 @@ def public_schema(handle: Any) -> Schema:
     if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
         raise QueryError(
             f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
-            "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody may see. Nothing was spent."
+            "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody may see."
         )
     return schema
 
@@ -234,7 +234,7 @@ def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> 
     remaining = handle.preview("noisy_count", epsilon=needed).remaining + needed if needed else Fraction(0)
     if needed > remaining:
         raise BudgetExceeded(
-            f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. Ask for less. Nothing was spent.",
+            f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. Ask for less.",
             asked=needed,
             remaining=Fraction(remaining),
             scope="analyst",
@@ -259,7 +259,7 @@ def read_stored(kind: Any, text: str | bytes, version: int) -> tuple[dict[str, A
 def whole_number(name: str, value: object, low: int, high: int) -> int:
     """A parameter that must be a whole number in a range, else ``QueryError``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise QueryError(f"`{name}` is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
+        raise QueryError(f"`{name}` is {value!r}; it must be a whole number from {low} to {high}.")
     return int(value)
 
 

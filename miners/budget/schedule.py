@@ -37,14 +37,14 @@ def spread(nano: int, weights: Sequence[int]) -> tuple[int, ...]:
         QueryError: A share would be zero.
     """
     if not weights or min(weights) < 1:
-        raise QueryError(f"the weights {list(weights)} must be whole numbers of at least 1. Nothing was spent.")
+        raise QueryError(f"the weights {list(weights)} must be whole numbers of at least 1.")
     whole = sum(weights)
     shares = [nano * weight // whole for weight in weights[:-1]]
     shares.append(nano - sum(shares))
     if min(shares) < 1:
         raise QueryError(
             f"an epsilon of {show(nano)} is too small to be spread over {whole:,} shares of at least {show(1)} each; "
-            "use a larger `epsilon` or ask for less. Nothing was spent."
+            "use a larger `epsilon` or ask for less."
         )
     return tuple(shares)
 
@@ -89,11 +89,9 @@ class Schedule:
         object.__setattr__(self, "leaf", MappingProxyType(dict(self.leaf)))
         asks = [ask for level in (*self.levels, self.leaf) for ask in level.values()]
         if any(ask.epsilon <= 0 or ask.times < 1 for ask in asks):
-            raise QueryError("every share of a schedule must be greater than 0. Nothing was spent.")
+            raise QueryError("every share of a schedule must be greater than 0.")
         if sum((ask.cost for ask in asks), Fraction(0)) != self.total:
-            raise QueryError(
-                f"the shares of a schedule must add up to its total, {show(int(self.total * NANO))}. Nothing was spent."
-            )
+            raise QueryError(f"the shares of a schedule must add up to its total, {show(int(self.total * NANO))}.")
 
     @classmethod
     def by_weights(

@@ -344,20 +344,18 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         if not isinstance(self.method, str) or self.method not in METHODS:
             known = ", ".join(repr(name) for name in METHODS)
             raise QueryError(
-                f"`method` is {self.method!r}{closest(str(self.method), METHODS)}; it must be one of {known}. Nothing was spent."
+                f"`method` is {self.method!r}{closest(str(self.method), METHODS)}; it must be one of {known}."
             )
         share = exact(to_nano(self.h, name="h"))
         if share >= 1:
-            raise QueryError(
-                f"`h` is {self.h!r}; it must be a share of the budget, greater than 0 and less than 1. Nothing was spent."
-            )
+            raise QueryError(f"`h` is {self.h!r}; it must be a share of the budget, greater than 0 and less than 1.")
         splits = {
             split.column: split
             for split in multiway_splits(schema, None, attributes=self.attributes, cuts=self._cuts(schema))
         }
         if not 2 <= len(splits) <= MAX_ATTRIBUTES:
             raise QueryError(
-                f"there are {len(splits)} attributes with at least two values; 2 to {MAX_ATTRIBUTES} are needed. Name some in `attributes`. Nothing was spent."
+                f"there are {len(splits)} attributes with at least two values; 2 to {MAX_ATTRIBUTES} are needed. Name some in `attributes`."
             )
         targets = (
             tuple(splits)
@@ -370,16 +368,16 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             schema.column(name)
             if name not in splits:
                 raise QueryError(
-                    f"the target `{name}` is not among the attributes that have at least two values: {', '.join(splits)}. Nothing was spent."
+                    f"the target `{name}` is not among the attributes that have at least two values: {', '.join(splits)}."
                 )
         if not targets or len(set(targets)) != len(targets):
             raise QueryError(
-                f"`target` is {target!r}; it must name an attribute, or a list of different ones, or be None for all. Nothing was spent."
+                f"`target` is {target!r}; it must name an attribute, or a list of different ones, or be None for all."
             )
         widest = sorted(bind(split, schema).size for split in splits.values())[-2:]
         if widest[0] * widest[1] > MAX_PARTS:
             raise QueryError(
-                f"the two widest attributes have {widest[0] * widest[1]:,} pairs of values; at most {MAX_PARTS:,} are possible. Nothing was spent."
+                f"the two widest attributes have {widest[0] * widest[1]:,} pairs of values; at most {MAX_PARTS:,} are possible."
             )
         size = min(self.k, len(splits) - 1)
         nothing_to_choose = len(splits) == 2 if self.method == "mean_su" else size == len(splits) - 1

@@ -156,15 +156,13 @@ class Federation:
     ) -> None:
         if on_failure not in get_args(Rule):
             raise QueryError(
-                f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'. Nothing was spent."
+                f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'."
             )
         if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
-            raise QueryError(
-                f"`patience` is {patience!r}; it must be a number of seconds of at least 0. Nothing was spent."
-            )
+            raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0.")
         if say is not None and not callable(say):
             raise QueryError(
-                f"`say` is {say!r}; it must be a function of one line of text, print for example, or None. Nothing was spent."
+                f"`say` is {say!r}; it must be a function of one line of text, print for example, or None."
             )
         self._handles = _named(handles)
         self.schema = agreed_schema({name: handle.schema for name, handle in self._handles.items()})
@@ -186,16 +184,14 @@ class Federation:
         if holder not in self._handles:
             names = list(self._handles)
             raise QueryError(
-                f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}. Nothing was spent."
+                f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}."
             )
         return self._handles[holder]
 
     def parts(self) -> FederatedParts:
         """The whole of each table, as a collection of one part. ``QueryError`` where all holders were dropped."""
         if not self.holders:
-            raise QueryError(
-                "all holders of this federation were dropped; make a new one with handles that answer. Nothing was spent."
-            )
+            raise QueryError("all holders of this federation were dropped; make a new one with handles that answer.")
         return FederatedParts(self, {name: self._handles[name].parts() for name in self.holders})
 
     def budgets(self) -> dict[str, Budget | None]:
@@ -428,7 +424,7 @@ def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
     differences = [difference for name, other in others for difference in _differences(first, schema, name, other)]
     if differences:
         raise QueryError(
-            f"the holders' public schemas differ: {'; '.join(differences)}. Their policies must declare the same columns alike. Nothing was spent."
+            f"the holders' public schemas differ: {'; '.join(differences)}. Their policies must declare the same columns alike."
         )
     return schema.model_copy(update={"max_rows": min(MOST_ROWS, sum(one.max_rows for one in schemas.values()))})
 
@@ -470,19 +466,19 @@ def _named(handles: Any) -> dict[str, PrivateQueryable]:
         named = {f"holder {number}": handle for number, handle in enumerate(handles, start=1)}
     else:
         raise QueryError(
-            f"a federation is made of handles, in a list or by the names of their holders, not of {type(handles).__name__}. Nothing was spent."
+            f"a federation is made of handles, in a list or by the names of their holders, not of {type(handles).__name__}."
         )
     if not named:
-        raise QueryError("a federation needs at least one handle. Nothing was spent.")
+        raise QueryError("a federation needs at least one handle.")
     for name, handle in named.items():
         if not isinstance(name, str) or not name:
-            raise QueryError(f"the holder {name!r} must have a text for a name. Nothing was spent.")
+            raise QueryError(f"the holder {name!r} must have a text for a name.")
         if not isinstance(getattr(handle, "schema", None), Schema) or not callable(getattr(handle, "parts", None)):
             raise QueryError(
-                f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open or pinq.connect. Nothing was spent."
+                f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open or pinq.connect."
             )
     if len({id(handle) for handle in named.values()}) < len(named):
-        raise QueryError("the same handle stands for two holders; their people must be disjoint. Nothing was spent.")
+        raise QueryError("the same handle stands for two holders; their people must be disjoint.")
     return named
 
 

@@ -76,16 +76,14 @@ def splitting_functions(
             too many values to put each against the rest.
     """
     if splits is not None and not isinstance(splits, Mapping):
-        raise QueryError(
-            f"`splits` is {splits!r}; it must map names of columns to thresholds or groups of values. Nothing was spent."
-        )
+        raise QueryError(f"`splits` is {splits!r}; it must map names of columns to thresholds or groups of values.")
     wanted = dict(splits or {})
     for name in wanted:
         schema.column(name)
     names = attribute_names(schema, target, attributes)
     if unused := [name for name in wanted if name not in names]:
         raise QueryError(
-            f"`splits` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent."
+            f"`splits` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}."
         )
     sets = []
     for name in names:
@@ -98,7 +96,7 @@ def splitting_functions(
         if made is not None:
             sets.append(made)
     if not sets:
-        raise QueryError("there is no splitting function. Nothing was spent.")
+        raise QueryError("there is no splitting function.")
     return tuple(sets)
 
 
@@ -107,16 +105,12 @@ def _of_numbers(schema: Schema, name: str, wanted: Any) -> SplitSet | None:
     given = THRESHOLDS if wanted is None else wanted
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         if not 1 <= given <= MOST_THRESHOLDS:
-            raise QueryError(
-                f"`splits` asks for {given} thresholds of `{name}`; it must be 1 to {MOST_THRESHOLDS:,}. Nothing was spent."
-            )
+            raise QueryError(f"`splits` asks for {given} thresholds of `{name}`; it must be 1 to {MOST_THRESHOLDS:,}.")
         points = _evenly_spaced(schema, name, int(given))
         if not points:
             return None
     elif isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise QueryError(
-            f"`splits` of `{name}` is {given!r}; it must be a list of thresholds, or how many. Nothing was spent."
-        )
+        raise QueryError(f"`splits` of `{name}` is {given!r}; it must be a list of thresholds, or how many.")
     else:
         points = tuple(given)
     base = Cuts(name, points)
@@ -138,13 +132,11 @@ def _of_values(schema: Schema, name: str, column: Categorical, wanted: Any) -> S
     """Groups of values, each against the rest, each pair once."""
     labels = column.labels
     if wanted is not None and (isinstance(wanted, (str, bytes)) or not isinstance(wanted, Iterable)):
-        raise QueryError(
-            f"`splits` of `{name}` is {wanted!r}; it must be a list of values, or of lists of values. Nothing was spent."
-        )
+        raise QueryError(f"`splits` of `{name}` is {wanted!r}; it must be a list of values, or of lists of values.")
     if wanted is None and len(labels) > MOST_VALUES:
         raise QueryError(
             f"`{name}` has {len(labels):,} values; at most {MOST_VALUES:,} are each put against the rest. Say in `splits` which groups of them to try, "
-            "leave the column out of `attributes`, or use strategy 'turns'. Nothing was spent."
+            "leave the column out of `attributes`, or use strategy 'turns'."
         )
     groups = [
         tuple(one) if isinstance(one, (list, tuple)) else (one,) for one in (labels if wanted is None else wanted)
@@ -155,14 +147,12 @@ def _of_values(schema: Schema, name: str, column: Categorical, wanted: Any) -> S
         rest = frozenset(range(column.codes)) - codes
         if not codes or not rest:
             raise QueryError(
-                f"`splits` of `{name}` has the group {list(group)!r}, which leaves one side without a value. Nothing was spent."
+                f"`splits` of `{name}` has the group {list(group)!r}, which leaves one side without a value."
             )
         made.setdefault(
             frozenset((codes, rest)),
             Groups(name, tuple(tuple(labels[code] for code in sorted(side)) for side in (codes, rest))),
         )
     if not made:
-        raise QueryError(
-            f"`splits` of `{name}` is empty; leave the column out of `attributes` instead. Nothing was spent."
-        )
+        raise QueryError(f"`splits` of `{name}` is empty; leave the column out of `attributes` instead.")
     return SplitSet(Values(name), tuple(made.values()), schema)

@@ -393,45 +393,41 @@ class DPTopDown(TreeClassifier):
         if self.strategy not in STRATEGIES:
             listed = ", ".join(map(repr, STRATEGIES))
             raise QueryError(
-                f"`strategy` is {self.strategy!r}{closest(str(self.strategy), STRATEGIES)}; it must be one of {listed}. Nothing was spent."
+                f"`strategy` is {self.strategy!r}{closest(str(self.strategy), STRATEGIES)}; it must be one of {listed}."
             )
         if self.strategy == "secure" and self.resume:
             raise QueryError(
-                "`resume` goes with holders that keep their answers; parties of a secure session keep none. Nothing was spent."
+                "`resume` goes with holders that keep their answers; parties of a secure session keep none."
             )
         if self.strategy == "single" and holders > 1:
             raise QueryError(
-                f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' or 'noisy_counts'. Nothing was spent."
+                f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' or 'noisy_counts'."
             )
         if self.budget not in (None, "decay", "uniform"):
             raise QueryError(
-                f"`budget` is {self.budget!r}{closest(str(self.budget), ('decay', 'uniform'))}; it must be 'decay', 'uniform' or None. Nothing was spent."
+                f"`budget` is {self.budget!r}{closest(str(self.budget), ('decay', 'uniform'))}; it must be 'decay', 'uniform' or None."
             )
         fraction = self.leaf_fraction
         if fraction is not None and (isinstance(fraction, (bool, str)) or not 0 < fraction < 1):
-            raise QueryError(
-                f"`leaf_fraction` is {fraction!r}; it must be above 0 and below 1, or None. Nothing was spent."
-            )
+            raise QueryError(f"`leaf_fraction` is {fraction!r}; it must be above 0 and below 1, or None.")
         require_criterion(self.criterion, CRITERION)
         whole_number("max_nodes", self.max_nodes, 1, MOST_NODES)
         whole_number("at_once", self.at_once, 1, MOST_NODES)
         if self.max_depth is not None:
             whole_number("max_depth", self.max_depth, 0, MOST_DEPTH)
         if schema.categorical(target).cells < 2:
-            raise QueryError(
-                f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent."
-            )
+            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
 
     def _check_holders(self, federation: Federation) -> None:
         """Whether those who are asked can do what the strategy asks of them."""
         if self.strategy == "secure" and not federation.adds_up:
             raise QueryError(
                 "strategy 'secure' needs parties that add up their counts under secret sharing, and handles answer each for itself, with noise of its own. Between machines use "
-                "`pinq secure join` with `protocol: topdown`, to try it miners.secure.SecureFederation.simulated; 'turns' is for handles. Nothing was spent."
+                "`pinq secure join` with `protocol: topdown`, to try it miners.secure.SecureFederation.simulated; 'turns' is for handles."
             )
         if self.strategy not in ("secure", "noisy_counts") and federation.adds_up:
             raise QueryError(
-                f"strategy {self.strategy!r} asks holders to choose, and parties that add up their counts do nothing else; use 'secure'. Nothing was spent."
+                f"strategy {self.strategy!r} asks holders to choose, and parties that add up their counts do nothing else; use 'secure'."
             )
 
     def _score(self, target: str) -> Score:
@@ -502,7 +498,7 @@ def _one_handle(handle: Any) -> Any:
     """What was passed in place of a federation, unless it is several handles."""
     if isinstance(handle, (Mapping, list, tuple)):
         raise QueryError(
-            f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several handles: Federation([...]). Nothing was spent."
+            f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several handles: Federation([...])."
         )
     public_schema(handle)
     return handle

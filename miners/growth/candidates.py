@@ -81,14 +81,14 @@ def multiway_splits(
         QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
     """
     if cuts is not None and not isinstance(cuts, Mapping):
-        raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points. Nothing was spent.")
+        raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points.")
     wanted = dict(cuts or {})
     for name in wanted:
         schema.numeric(name)
     names = attribute_names(schema, target, attributes)
     if unused := [name for name in wanted if name not in names]:
         raise QueryError(
-            f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent."
+            f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}."
         )
     return tuple(_split(schema, name, wanted) for name in names)
 
@@ -100,26 +100,20 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
         QueryError: An unknown, repeated or unusable column.
     """
     if attributes is not None and (isinstance(attributes, (str, bytes)) or not isinstance(attributes, Iterable)):
-        raise QueryError(
-            f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all. Nothing was spent."
-        )
+        raise QueryError(f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all.")
     names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
     for name in names:
         schema.column(name)
     if target in names:
-        raise QueryError(f"the target `{target}` is among `attributes`. Nothing was spent.")
+        raise QueryError(f"the target `{target}` is among `attributes`.")
     if len(set(names)) != len(names):
-        raise QueryError(
-            f"`attributes` names {next(n for n in names if names.count(n) > 1)!r} twice. Nothing was spent."
-        )
+        raise QueryError(f"`attributes` names {next(n for n in names if names.count(n) > 1)!r} twice.")
     usable = [name for name in names if schema.columns[name].codes > 1]
     if attributes is not None and len(usable) < len(names):
         left_out = next(name for name in names if name not in usable)
-        raise QueryError(
-            f"the attribute `{left_out}` has a single value, so nothing can be split by it. Nothing was spent."
-        )
+        raise QueryError(f"the attribute `{left_out}` has a single value, so nothing can be split by it.")
     if not usable:
-        raise QueryError("there is no attribute to split by. Nothing was spent.")
+        raise QueryError("there is no attribute to split by.")
     return usable
 
 
@@ -227,16 +221,12 @@ def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cut
         given = tuple(float(cut) for cut in column.cuts) or BINS
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         if not 2 <= given <= MAX_BINS:
-            raise QueryError(
-                f"`cuts` asks for {given} intervals of `{name}`; it must be 2 to {MAX_BINS:,}. Nothing was spent."
-            )
+            raise QueryError(f"`cuts` asks for {given} intervals of `{name}`; it must be 2 to {MAX_BINS:,}.")
         points = equal_width(schema, name, int(given))
         # A nullable column of a single cell has no cut, but missing and present are two parts.
         return Cuts(name, points) if points else Values(name)
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise QueryError(
-            f"`cuts` of `{name}` is {given!r}; it must be a list of cut points or a number of intervals. Nothing was spent."
-        )
+        raise QueryError(f"`cuts` of `{name}` is {given!r}; it must be a list of cut points or a number of intervals.")
     return Cuts(name, tuple(given))
 
 

@@ -68,9 +68,7 @@ def require_criterion(criterion: object, known: Iterable[str] = CRITERIA) -> str
             "hides everything (privacy.md 2.5). SuLQID3 computes it from counts that are noisy already."
         )
     listed = ", ".join(repr(name) for name in names)
-    raise QueryError(
-        f"`criterion` is {criterion!r}{closest(str(criterion), names)}; it must be one of {listed}.{why} Nothing was spent."
-    )
+    raise QueryError(f"`criterion` is {criterion!r}{closest(str(criterion), names)}; it must be one of {listed}.{why}")
 
 
 def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> float:

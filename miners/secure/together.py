@@ -125,7 +125,7 @@ class _Account:
 
     def ask(self, request: Request) -> NoReturn:
         raise QueryError(
-            f"{request.verb} was asked of one handle on all parties; ask their federation for counts, `together.parts().noisy_count(...)`. Nothing was spent."
+            f"{request.verb} was asked of one handle on all parties; ask their federation for counts, `together.parts().noisy_count(...)`."
         )
 
     def preview(self, request: Request) -> Preview:
@@ -247,7 +247,7 @@ class SecureFederation(Federation):
         began = time.monotonic()
         if other := next((one.verb for one in questions if one.verb != "noisy_count"), None):
             raise QueryError(
-                f"parties that add up their counts cannot answer {other}; use strategy='secure' or 'noisy_counts'. Nothing was spent."
+                f"parties that add up their counts cannot answer {other}; use strategy='secure' or 'noisy_counts'."
             )
         asked = [(question.parts.of(ALL).part_set, question.epsilon[ALL]) for question in questions]
         for parts, epsilon in asked:

@@ -106,7 +106,7 @@ class DiffPC45(GreedyTree):
             or not 0 < self.certainty <= 0.5
         ):
             raise QueryError(
-                f"`certainty` is {self.certainty!r}; it must be above 0 and at most 0.5, or None to prune nothing. Nothing was spent."
+                f"`certainty` is {self.certainty!r}; it must be above 0 and at most 0.5, or None to prune nothing."
             )
         return float(self.certainty)
 

@@ -214,11 +214,9 @@ class ForestMiner(Fitted, ABC):
                 if isinstance(column, Numeric)
                 else f"categorical; {name} predicts the mean of a numeric"
             )
-            raise QueryError(f"the target `{target}` is {said} column. Nothing was spent.")
+            raise QueryError(f"the target `{target}` is {said} column.")
         if column.cells < 2:
-            raise QueryError(
-                f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent."
-            )
+            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
         return (column.codes, column.cells) if isinstance(column, Categorical) else (ENDS, ENDS)
 
     def _rules(self, recipe: Recipe, schedule: Schedule, random: np.random.Generator) -> Rules:
@@ -300,9 +298,7 @@ def schedules(
 def share(name: str, value: object) -> Fraction:
     """A parameter that says which share of a budget goes somewhere, else ``QueryError``; exact to a thousandth at least."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= 0.999:
-        raise QueryError(
-            f"`{name}` is {value!r}; it must be a number between 0 and 1, from 0.001 to 0.999. Nothing was spent."
-        )
+        raise QueryError(f"`{name}` is {value!r}; it must be a number between 0 and 1, from 0.001 to 0.999.")
     return Fraction(value).limit_denominator(1000)
 
 
@@ -315,5 +311,5 @@ def require_word(name: str, value: object, known: Sequence[str]) -> None:
     """``QueryError`` unless a parameter is one of some words."""
     if value not in known:
         raise QueryError(
-            f"`{name}` is {value!r}{closest(str(value), known)}; it must be {' or '.join(map(repr, known))}. Nothing was spent."
+            f"`{name}` is {value!r}{closest(str(value), known)}; it must be {' or '.join(map(repr, known))}."
         )

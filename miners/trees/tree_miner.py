@@ -219,7 +219,7 @@ class GreedyTree(TreeClassifier, ABC):
             whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
         if self.variant not in ("best", "paper"):
             raise QueryError(
-                f"`variant` is {self.variant!r}{closest(str(self.variant), ('best', 'paper'))}; it must be 'best' or 'paper'. Nothing was spent."
+                f"`variant` is {self.variant!r}{closest(str(self.variant), ('best', 'paper'))}; it must be 'best' or 'paper'."
             )
         require_criterion(self.criterion, self.criteria)
         splits = self._splits(schema, target)
@@ -242,12 +242,10 @@ class GreedyTree(TreeClassifier, ABC):
         column = schema.column(target)
         if column.type != "categorical":
             raise QueryError(
-                f"the target `{target}` is numeric; {type(self).__name__} predicts the values of a categorical column. Nothing was spent."
+                f"the target `{target}` is numeric; {type(self).__name__} predicts the values of a categorical column."
             )
         if column.cells < 2:
-            raise QueryError(
-                f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent."
-            )
+            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
         return column.cells, column.codes
 
     def _warnings(self, recipe: Recipe, rows: int | None) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ class _Verbs:
             "exp_mech": ("candidates", "epsilon", "score", "textbook", "each"),
         }
         if verb not in build:
-            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}. Nothing was spent.")
+            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}.")
         if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
             raise TypeError(f"preview({verb!r}) takes {build[verb][0]} and keywords")
         named = dict(zip(build[verb][:1], args, strict=False)) | kwargs
@@ -347,7 +347,7 @@ class Parts(_Verbs):
         if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
             own = list(specs[0])
             if len(own) != len(self):
-                raise QueryError(f"{len(own)} specs were given for {len(self)} parts. Nothing was spent.")
+                raise QueryError(f"{len(own)} specs were given for {len(self)} parts.")
             blocks = [
                 Block(part, None if spec is None else bind(_joined((spec,)), self.schema))
                 for part, spec in zip(self._parts, own, strict=True)
@@ -409,20 +409,18 @@ def _joined(specs: Sequence[Any]) -> Spec:
     """One spec of several; a tuple counts as its members."""
     flat = [one for spec in specs for one in (spec if isinstance(spec, tuple) else (spec,))]
     if not flat:
-        raise QueryError("partition needs at least one spec. Nothing was spent.")
+        raise QueryError("partition needs at least one spec.")
     if len(flat) == 1:
         if isinstance(flat[0], str):
             raise QueryError(
-                f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])? Nothing was spent."
+                f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])?"
             )
         if isinstance(flat[0], list):
             raise QueryError(
-                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part. Nothing was spent."
+                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part."
             )
         found = candidate(flat[0])
         if not isinstance(found, Spec):
-            raise QueryError(
-                f"{found!r} is a family of candidates; let exp_mech choose a member first. Nothing was spent."
-            )
+            raise QueryError(f"{found!r} is a family of candidates; let exp_mech choose a member first.")
         return found
     return Cross(tuple(inner for one in flat for inner in (one.specs if isinstance(one, Cross) else (one,))))

@@ -383,7 +383,7 @@ def _spec(text: str, schema: Schema) -> Any:
         if not column.cuts:
             middle = f"{name}:{float(column.lower + column.upper) / 2:g}"
             raise QueryError(
-                f"`{name}` is numeric and the policy declares no cuts of it; say where to cut, for example {middle}. Nothing was spent."
+                f"`{name}` is numeric and the policy declares no cuts of it; say where to cut, for example {middle}."
             )
         return Cuts(name, tuple(float(cut) for cut in column.cuts))
     return Values(name)
@@ -404,9 +404,7 @@ def _point(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise QueryError(
-            f"the cut {text!r} of `{name}` is not a number; write {name}:30,45. Nothing was spent."
-        ) from None
+        raise QueryError(f"the cut {text!r} of `{name}` is not a number; write {name}:30,45.") from None
 
 
 def _score(score: ScoreName | None, target: str | None) -> Any:

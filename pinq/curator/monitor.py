@@ -131,7 +131,7 @@ class Curator:
             analyst, request.id, work.demand, work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
         )
         if charge is not None and charge.body.get("question") != body["question"]:
-            raise QueryError(f"the request id {request.id!r} was used for another question. Nothing was spent.")
+            raise QueryError(f"the request id {request.id!r} was used for another question.")
         if given is None:
             if charge is not None:  # paid for, perhaps under an earlier id, and never answered
                 request = request.model_copy(update={"id": charge.request})
@@ -180,11 +180,9 @@ class Curator:
         nano = to_nano(request.epsilon)
         parts = request.parts.bind(self.schema)
         if len(parts) == 0:
-            raise QueryError("there are no parts to ask. Nothing was spent.")
+            raise QueryError("there are no parts to ask.")
         if len(request.which) > len(parts):
-            raise QueryError(
-                f"`which` names {len(request.which):,} lists of candidates for {len(parts):,} parts. Nothing was spent."
-            )
+            raise QueryError(f"`which` names {len(request.which):,} lists of candidates for {len(parts):,} parts.")
         work = {"noisy_count": self._count, "noisy_sum": self._sum, "noisy_avg": self._avg, "exp_mech": self._exp_mech}[
             request.verb
         ](request, parts, nano)
@@ -224,7 +222,7 @@ class Curator:
         largest = max(abs(offset), abs(factor * (column.cells - 1) + offset))
         if largest * self.schema.max_rows >= MAX_SUM:
             raise QueryError(
-                f"sums of `{name}` could pass 2^62 units of {float(unit):g}; the provider must declare rounder bounds or a larger step. Nothing was spent."
+                f"sums of `{name}` could pass 2^62 units of {float(unit):g}; the provider must declare rounder bounds or a larger step."
             )
         scale = float(largest / self._epsilon(nano))
 
@@ -279,7 +277,7 @@ class Curator:
         if isinstance(score, EnoughRows):
             return self._stop(request, score, parts, nano)
         if sum(len(candidates) for candidates in request.candidates) > MAX_CANDIDATES:
-            raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible. Nothing was spent.")
+            raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible.")
         lists = () if isinstance(score, ClassCount) and not any(request.candidates) else request.candidates
         selection = Selection(
             self.schema, parts, score, lists, request.which, textbook=request.textbook, each=bool(request.each)
@@ -314,16 +312,12 @@ class Curator:
     def _stop(self, request: Request, score: EnoughRows, parts: PartSet, nano: int) -> _Work:
         """How far down each way of a tree goes on; charged where the trees begin, for it depends on all of their rows (pinq/curator/stopping.py)."""
         if any(request.candidates) or request.each or request.textbook:
-            raise QueryError(
-                "EnoughRows takes the leaves of trees; no candidates, and neither `each` nor `textbook`. Nothing was spent."
-            )
+            raise QueryError("EnoughRows takes the leaves of trees; no candidates, and neither `each` nor `textbook`.")
         if len(parts) > MAX_LEAVES:
-            raise QueryError(
-                f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible. Nothing was spent."
-            )
+            raise QueryError(f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible.")
         if any(block.part.depth + (block.partition is not None) < score.above for block in parts.blocks):
             raise QueryError(
-                f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that. Nothing was spent."
+                f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that."
             )
 
         def release(tables: list[Any], epsilon: Fraction) -> _Released:
@@ -354,7 +348,7 @@ class Curator:
 def _require_room(cells: int) -> None:
     if cells > MAX_TABLE_CELLS:
         raise QueryError(
-            f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones. Nothing was spent."
+            f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones."
         )
 
 

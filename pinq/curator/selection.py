@@ -87,7 +87,7 @@ class Selection:
         self.lists = [tuple(candidates) for candidates in lists]
         self.which = list(which) * len(parts) if len(which) == 1 else list(which)
         if len(self.which) != len(parts) or any(not 0 <= number < max(1, len(self.lists)) for number in self.which):
-            raise QueryError("the request's lists of candidates do not fit its parts. Nothing was spent.")
+            raise QueryError("the request's lists of candidates do not fit its parts.")
         self.moments: Moments | None = None
         self._last: tuple[Axis, ...] = ()
         if isinstance(score, SquaredError):
@@ -96,23 +96,15 @@ class Selection:
             self._last = bind(score.classes(schema), schema).axes
         if isinstance(score, ClassCount):
             if each:
-                raise QueryError(
-                    "ClassCount takes no candidates, so there is nothing to choose from each. Nothing was spent."
-                )
+                raise QueryError("ClassCount takes no candidates, so there is nothing to choose from each.")
             if any(self.lists):
-                raise QueryError(
-                    "ClassCount chooses among the values of its own column; it takes no candidates. Nothing was spent."
-                )
+                raise QueryError("ClassCount chooses among the values of its own column; it takes no candidates.")
             self.tables: list[TableRequest | ListRequest] = [TableRequest(self._last)]
             return
         if not self.lists or not all(self.lists):
-            raise QueryError(
-                "`candidates` is empty; name at least one spec or family for each part. Nothing was spent."
-            )
+            raise QueryError("`candidates` is empty; name at least one spec or family for each part.")
         if len(parts) * self.choices > MAX_PARTS:
-            raise QueryError(
-                f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible. Nothing was spent."
-            )
+            raise QueryError(f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible.")
         # By their text: Python takes the value 1 for True, and a column can have both.
         distinct = {repr(one): one for candidates in self.lists for one in candidates}
         splits = Counter(one.column for one in distinct.values() if isinstance(one, (Cuts, Groups)))
@@ -226,9 +218,7 @@ class Selection:
         bound: Any
         if isinstance(one, AnyCross):
             if not self._last:
-                raise QueryError(
-                    f"{one!r} goes with scores of a table of classes, and {score.kind} is not one. Nothing was spent."
-                )
+                raise QueryError(f"{one!r} goes with scores of a table of classes, and {score.kind} is not one.")
             axes, bound = tuple(bind(spec, schema).axes[0] for spec in one.specs), one
             one.require_room([axis.size for axis in axes], self._last[0].size)
         elif isinstance(one, AnyCut):
@@ -237,16 +227,16 @@ class Selection:
         elif isinstance(one, AnyGrouping):
             axes, bound = (_codes_axis(schema, one.column),), schema.categorical(one.column)
             if bound.codes < 2:
-                raise QueryError(f"`{one.column}` has a single value, so it cannot be grouped. Nothing was spent.")
+                raise QueryError(f"`{one.column}` has a single value, so it cannot be grouped.")
         else:
             bound = bind(one, schema)
             axes = bound.axes
             if isinstance(score, Balance) and (
                 len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2
             ):
-                raise QueryError(f"Balance compares two parts, and {one!r} does not have two. Nothing was spent.")
+                raise QueryError(f"Balance compares two parts, and {one!r} does not have two.")
         if target is not None and any(axis.column == target for axis in axes):
-            raise QueryError(f"{one!r} splits by the target `{target}` itself. Nothing was spent.")
+            raise QueryError(f"{one!r} splits by the target `{target}` itself.")
         by_codes = isinstance(one, (AnyCut, AnyGrouping)) or getattr(one, "column", None) in self._crowded
         if by_codes and one.column in self._shared:
             return self._shared[one.column], bound

@@ -86,7 +86,7 @@ class Terms:
             )
 
 
-_ASK = "Nothing was spent. The data provider can change it (pinq terms)."
+_ASK = "The data provider can change it (pinq terms)."
 
 
 FREE = Terms()
@@ -134,7 +134,7 @@ class Grant:
         wait = (self.recent[-most] + MINUTE - now()).total_seconds()
         if wait > 0:
             raise TooManyRequests(
-                f"this grant allows {most} queries a minute, and the last minute had as many. Nothing was spent. Try again in {max(1, round(wait))} s.",
+                f"this grant allows {most} queries a minute, and the last minute had as many. Try again in {max(1, round(wait))} s.",
                 wait,
             )
 
@@ -170,7 +170,7 @@ class Book:
             if price > left:
                 whose = f"for {grant.analyst!r}" if scope == "analyst" else "under the cap over all analysts"
                 raise BudgetExceeded(
-                    f"This would cost epsilon {show(price)}; {show(left)} of {show(limit)} remains {whose}. Nothing was spent. "
+                    f"This would cost epsilon {show(price)}; {show(left)} of {show(limit)} remains {whose}. "
                     "Ask for less, or ask the data provider to extend the grant.",
                     asked=exact(price),
                     remaining=exact(left),

@@ -48,22 +48,22 @@ class AnyCross:
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(self.specs))
         if not all(isinstance(spec, (Values, Cuts)) for spec in self.specs):
-            raise QueryError("AnyCross takes Values and Cuts. Nothing was spent.")
+            raise QueryError("AnyCross takes Values and Cuts.")
         columns = [spec.column for spec in self.specs]
         if len(set(columns)) != len(columns):
-            raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}. Nothing was spent.")
+            raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}.")
         if (
             isinstance(self.size, bool)
             or not isinstance(self.size, (int, np.integer))
             or not 1 <= self.size <= len(columns)
         ):
             raise QueryError(
-                f"`size` of AnyCross is {self.size!r}; it must be a whole number from 1 to {len(columns)}, its specs. Nothing was spent."
+                f"`size` of AnyCross is {self.size!r}; it must be a whole number from 1 to {len(columns)}, its specs."
             )
         object.__setattr__(self, "size", int(self.size))
         if len(self) > MAX_MEMBERS:
             raise QueryError(
-                f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; at most {MAX_MEMBERS:,} are possible. Nothing was spent."
+                f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; at most {MAX_MEMBERS:,} are possible."
             )
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class AnyCross:
         cells = math.prod(sorted(sizes)[-self.size :]) * classes
         if cells * len(sizes) > MAX_CELLS:
             raise QueryError(
-                f"the largest {self.size} of {len(sizes)} specs have {cells:,} joint cells, more than can be numbered. Take a smaller `size`. Nothing was spent."
+                f"the largest {self.size} of {len(sizes)} specs have {cells:,} joint cells, more than can be numbered. Take a smaller `size`."
             )
 
 

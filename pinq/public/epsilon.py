@@ -43,9 +43,7 @@ def to_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
     if value is None or not 0 < value <= MAX_EPSILON:
         shown = repr(epsilon)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise QueryError(
-            f"`{name}` is {shown}; it must be a finite number greater than 0 and at most {MAX_EPSILON}. Nothing was spent."
-        )
+        raise QueryError(f"`{name}` is {shown}; it must be a finite number greater than 0 and at most {MAX_EPSILON}.")
     return math.ceil(value * NANO)
 
 

@@ -124,11 +124,9 @@ class PartSet:
         self.size = int(self._starts[-1])
         self.shape = (self.size,) if shape is None else shape
         if len(self.shape) > MAX_AXES:
-            raise QueryError(
-                f"this makes answers of {len(self.shape)} axes; at most {MAX_AXES} are possible. Nothing was spent."
-            )
+            raise QueryError(f"this makes answers of {len(self.shape)} axes; at most {MAX_AXES} are possible.")
         if self.size > MAX_PARTS:
-            raise QueryError(f"this makes {self.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+            raise QueryError(f"this makes {self.size:,} parts; at most {MAX_PARTS:,} are possible.")
 
     def __len__(self) -> int:
         return self.size
@@ -158,7 +156,7 @@ class PartSet:
         """The parts at the flat positions ``chosen``; a block that is taken whole and in order stays whole."""
         chosen = np.asarray(chosen, dtype=np.int64)
         if len(np.unique(chosen)) != len(chosen):
-            raise QueryError("the same part is chosen twice. Nothing was spent.")
+            raise QueryError("the same part is chosen twice.")
         owner = np.searchsorted(self._starts, chosen, side="right") - 1
         blocks: list[Block] = []
         cursor = 0
@@ -184,7 +182,7 @@ class PartSet:
             return PartSet([Block(part, partitions) for part in self], self.shape + partitions.shape)
         if len(partitions) != self.size:
             raise QueryError(
-                f"{len(partitions)} specs were given for {self.size} parts; one for all or one for each is needed. Nothing was spent."
+                f"{len(partitions)} specs were given for {self.size} parts; one for all or one for each is needed."
             )
         return PartSet([Block(part, partition) for part, partition in zip(self, partitions, strict=True)])
 
@@ -232,5 +230,5 @@ class PartSet:
 def _overlap(part: Part) -> None:
     raise QueryError(
         f"the parts are not disjoint at {part}: a row could be in two of them. Parts must come from one partition "
-        "of each part that is split. Nothing was spent."
+        "of each part that is split."
     )

@@ -105,13 +105,13 @@ class WireParts(_Frozen):
         ways = parts.ways()
         if max(len(ways), len(parts.blocks)) > MAX_NODES:
             raise QueryError(
-                f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or ask fewer parts. Nothing was spent."
+                f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or ask fewer parts."
             )
         splits = [part.partition for part in ways.values()] + [block.partition for block in parts.blocks]
         specs = {split.key: split.spec for split in splits if split is not None}
         if len(specs) > MAX_SPECS:
             raise QueryError(
-                f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request. Nothing was spent."
+                f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request."
             )
         number = {key: place for place, key in enumerate(specs)}
         place = {b"": 0} | {key: position for position, key in enumerate(ways, start=1)}
@@ -128,18 +128,18 @@ class WireParts(_Frozen):
         parts = [Part()]
         for parent, spec, index in self.nodes:
             if not (0 <= parent < len(parts) and 0 <= spec < len(partitions) and 0 <= index < partitions[spec].size):
-                raise QueryError("the request's parts are malformed. Nothing was spent.")
+                raise QueryError("the request's parts are malformed.")
             part = Part(parts[parent], partitions[spec], index)
             if part.depth > MAX_DEPTH:
-                raise QueryError(f"the parts are nested more than {MAX_DEPTH} deep. Nothing was spent.")
+                raise QueryError(f"the parts are nested more than {MAX_DEPTH} deep.")
             parts.append(part)
         if any(not (0 <= node < len(parts) and -1 <= spec < len(partitions)) for node, spec in self.asked):
-            raise QueryError("the request's parts are malformed. Nothing was spent.")
+            raise QueryError("the request's parts are malformed.")
         collection = PartSet(
             [Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape
         )
         if int(np.prod(self.shape, dtype=object)) != len(collection) or any(length < 0 for length in self.shape):
-            raise QueryError("the request's shape does not fit its parts. Nothing was spent.")
+            raise QueryError("the request's shape does not fit its parts.")
         collection.check_disjoint()
         return collection
 
@@ -290,20 +290,18 @@ def candidate(item: Any) -> Candidate:
     if isinstance(item, tuple) and item:
         return item[0] if len(item) == 1 else Cross(item)
     raise QueryError(
-        f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping, AnyCross or a tuple of specs. Nothing was spent."
+        f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping, AnyCross or a tuple of specs."
     )
 
 
 def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
     """Reads ``candidates`` as one list for all parts or a list for each; returns the distinct lists and which part uses which."""
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
-        raise QueryError(
-            "`candidates` must be a list of specs and families, or one such list for each part. Nothing was spent."
-        )
+        raise QueryError("`candidates` must be a list of specs and families, or one such list for each part.")
     items: Sequence[Any] = list(candidates)
     if items and all(isinstance(item, list) for item in items):
         if len(items) != parts:
-            raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts. Nothing was spent.")
+            raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts.")
         lists = [tuple(candidate(one) for one in item) for item in items]
         distinct = {repr(one): one for one in lists}
         place = {text: number for number, text in enumerate(distinct)}

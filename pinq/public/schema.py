@@ -140,7 +140,7 @@ class Categorical(_Column):
             listed = ", ".join(repr(v) for v in self.labels[:12]) + (", ..." if self.codes > 12 else "")
             raise QueryError(
                 f"`{name}` has no value {value!r}{closest(str(value), [text_of(v) for v in self.values])}; "
-                f"it has {listed}. Nothing was spent."
+                f"it has {listed}."
             )
         return code
 
@@ -232,13 +232,13 @@ class Numeric(_Column):
         try:
             point = Fraction(Decimal(repr(float(cut)))) if not isinstance(cut, (Decimal, int)) else Fraction(cut)
         except (ValueError, TypeError, OverflowError, ArithmeticError):
-            raise QueryError(f"the cut {cut!r} of `{name}` is not a number. Nothing was spent.") from None
+            raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
         if not Fraction(self.lower) < point <= Fraction(self.upper):
             raise QueryError(
-                f"the cut {cut} of `{name}` is out of bounds; it must be above {self.lower} and at most {self.upper}. Nothing was spent."
+                f"the cut {cut} of `{name}` is out of bounds; it must be above {self.lower} and at most {self.upper}."
             )
         if self.cells < 2:
-            raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut. Nothing was spent.")
+            raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut.")
         # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just
         # below it as well.
         return min(
@@ -306,7 +306,7 @@ class Schema(_Declared):
         if found is None:
             raise QueryError(
                 f"there is no column {name!r}{closest(str(name), self.columns)}; the columns are "
-                f"{', '.join(self.columns)}. Nothing was spent."
+                f"{', '.join(self.columns)}."
             )
         return found
 
@@ -315,7 +315,7 @@ class Schema(_Declared):
         column = self.column(name)
         if not isinstance(column, Categorical):
             raise QueryError(
-                f"`{name}` is numeric; a categorical column is needed here, or cut it with Cuts({name!r}, [...]). Nothing was spent."
+                f"`{name}` is numeric; a categorical column is needed here, or cut it with Cuts({name!r}, [...])."
             )
         return column
 
@@ -323,7 +323,7 @@ class Schema(_Declared):
         """A declared numeric column, else ``QueryError``."""
         column = self.column(name)
         if not isinstance(column, Numeric):
-            raise QueryError(f"`{name}` is categorical; a numeric column is needed here. Nothing was spent.")
+            raise QueryError(f"`{name}` is categorical; a numeric column is needed here.")
         return column
 
     @cached_property

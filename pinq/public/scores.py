@@ -190,9 +190,7 @@ class EnoughRows:
         for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-                raise QueryError(
-                    f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}. Nothing was spent."
-                )
+                raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}.")
 
 
 @dataclass(frozen=True)
@@ -358,13 +356,13 @@ def require_score(score: Any, schema: Schema) -> Score | EnoughRows:
         ClassCount,
         SquaredError,
     ):
-        raise QueryError(f"{score.__name__} needs its target: {score.__name__}('column'). Nothing was spent.")
+        raise QueryError(f"{score.__name__} needs its target: {score.__name__}('column').")
     if score is EnoughRows:
-        raise QueryError("EnoughRows needs the rows that are enough: EnoughRows(30). Nothing was spent.")
+        raise QueryError("EnoughRows needs the rows that are enough: EnoughRows(30).")
     if not isinstance(score, (AbsoluteError, EnoughRows, InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError)):
         raise QueryError(
             f"{score!r} is not a score; use InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError, AbsoluteError, MutualInformation or EnoughRows. "
-            "Gain ratio is not among them: its sensitivity is its whole range at every table size. Nothing was spent."
+            "Gain ratio is not among them: its sensitivity is its whole range at every table size."
         )
     score.check(schema)
     return score

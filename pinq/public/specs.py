@@ -71,9 +71,7 @@ class Cuts:
         try:
             object.__setattr__(self, "points", tuple(_number(point) for point in points))
         except TypeError:
-            raise QueryError(
-                f"the cuts of `{self.column}` must be a list of numbers, not {points!r}. Nothing was spent."
-            ) from None
+            raise QueryError(f"the cuts of `{self.column}` must be a list of numbers, not {points!r}.") from None
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,7 @@ class Groups:
         try:
             groups = tuple((group,) if isinstance(group, (str, int)) else tuple(group) for group in self.groups)
         except TypeError:
-            raise QueryError(
-                f"the groups of `{self.column}` must be a list of lists of values. Nothing was spent."
-            ) from None
+            raise QueryError(f"the groups of `{self.column}` must be a list of lists of values.") from None
         object.__setattr__(self, "groups", groups)
 
 
@@ -107,9 +103,7 @@ class Shards:
         for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-                raise QueryError(
-                    f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent."
-                )
+                raise QueryError(f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}.")
             object.__setattr__(self, name, int(value))
 
 
@@ -123,7 +117,7 @@ class Cross:
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(self.specs))
         if not self.specs or not all(isinstance(spec, (Values, Cuts, Groups, Shards)) for spec in self.specs):
-            raise QueryError("Cross takes Values, Cuts, Groups or Shards. Nothing was spent.")
+            raise QueryError("Cross takes Values, Cuts, Groups or Shards.")
 
 
 @dataclass(frozen=True)
@@ -271,7 +265,7 @@ class Partition:
                 found = name
             if found is None:
                 listed = ", ".join(repr(known) for known in axis.labels[:12]) + (", ..." if axis.size > 12 else "")
-                raise QueryError(f"there is no part {name!r}; the parts are {listed}. Nothing was spent.")
+                raise QueryError(f"there is no part {name!r}; the parts are {listed}.")
             places.append(found)
         return int(np.ravel_multi_index(places, self.shape))
 
@@ -287,7 +281,7 @@ def bind(spec: Spec, schema: Schema) -> Partition:
     try:
         hash(spec)
     except TypeError:
-        raise QueryError(f"{spec!r} holds something that is not a plain value. Nothing was spent.") from None
+        raise QueryError(f"{spec!r} holds something that is not a plain value.") from None
     known = (
         spec if isinstance(spec, (Values, Cuts, Shards)) else repr(spec)
     )  # Python's 1 == True, and the value "1" is not "true"
@@ -305,7 +299,7 @@ def _bind(spec: Spec, schema: Schema) -> Partition:
     bound = [_axis(one, schema) for one in specs]
     columns = [axis.column for axis, _ in bound if axis.column is not None]
     if len(set(columns)) != len(columns):
-        raise QueryError(f"a column stands twice in {spec!r}. Nothing was spent.")
+        raise QueryError(f"a column stands twice in {spec!r}.")
     identity: list[Any] = [key for _, key in bound]
     if len(columns) < len(bound) or schema.privacy_unit != "row":
         # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under
@@ -315,9 +309,7 @@ def _bind(spec: Spec, schema: Schema) -> Partition:
         spec, tuple(axis for axis, _ in bound), hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
     )
     if partition.size > MAX_PARTS:
-        raise QueryError(
-            f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent."
-        )
+        raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
     return partition
 
 
@@ -326,9 +318,7 @@ def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
     if isinstance(spec, Shards):
         return Axis(None, spec.count, tuple(range(spec.count)), shard_key=spec.key), ["shards", spec.count, spec.key]
     if not isinstance(spec, (Values, Cuts, Groups)):
-        raise QueryError(
-            f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them. Nothing was spent."
-        )
+        raise QueryError(f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.")
     column = schema.column(spec.column)
     identity = [spec.kind, spec.column, column.digest]
     if isinstance(spec, Values):
@@ -342,7 +332,7 @@ def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
         thresholds = tuple(numeric.threshold(point, spec.column) for point in spec.points)
         if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
             cells = f"must increase and lie in different grid cells (width {float(numeric.width):g})"
-            raise QueryError(f"the cuts of `{spec.column}` {cells}; they are {list(spec.points)}. Nothing was spent.")
+            raise QueryError(f"the cuts of `{spec.column}` {cells}; they are {list(spec.points)}.")
         edges = [f"{numeric.edge(t):.10g}" for t in thresholds]
         intervals: tuple[str | None, ...] = (
             f"< {edges[0]}",
@@ -356,26 +346,26 @@ def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
     lookup = np.full(categorical.codes, -1, dtype=np.int64)
     for number, group in enumerate(spec.groups):
         if not group:
-            raise QueryError(f"group {number} of `{spec.column}` is empty. Nothing was spent.")
+            raise QueryError(f"group {number} of `{spec.column}` is empty.")
         for value in group:
             code = categorical.code_of(value, spec.column)
             if lookup[code] >= 0:
-                raise QueryError(f"the value {value!r} of `{spec.column}` stands in two groups. Nothing was spent.")
+                raise QueryError(f"the value {value!r} of `{spec.column}` stands in two groups.")
             lookup[code] = number
     if not spec.groups:
-        raise QueryError(f"Groups of `{spec.column}` has no group. Nothing was spent.")
+        raise QueryError(f"Groups of `{spec.column}` has no group.")
     return Axis(spec.column, len(spec.groups), spec.groups, lookup=lookup), [*identity, lookup.tolist()]
 
 
 def _text(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise QueryError(f"`{name}` is {value!r}; it must be the name of a column. Nothing was spent.")
+        raise QueryError(f"`{name}` is {value!r}; it must be the name of a column.")
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or (not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple")):
-        raise QueryError(f"the cut {value!r} is not a number. Nothing was spent.")
+        raise QueryError(f"the cut {value!r} is not a number.")
     number = float(value)  # type: ignore[arg-type]
     if number != number or number in (float("inf"), float("-inf")):
-        raise QueryError(f"the cut {value!r} is not finite. Nothing was spent.")
+        raise QueryError(f"the cut {value!r} is not finite.")
     return number

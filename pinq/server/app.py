@@ -85,7 +85,7 @@ def create_app(
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, __: RequestValidationError) -> Response:
-        return failure(QueryError("the request's address is malformed. Nothing was spent."))
+        return failure(QueryError("the request's address is malformed."))
 
     @app.exception_handler(PinqError)
     async def refused(_: Request, error: PinqError) -> Response:

@@ -95,7 +95,7 @@ class Gate:
         except PinqError as raised:
             error = raised
         except ClientDisconnect:
-            error = QueryError("the request was cut off. Nothing was spent.")
+            error = QueryError("the request was cut off.")
         except Exception:
             _log.exception("a request failed")
             error = InternalError("Something unexpected went wrong in the server. Please tell the data provider.")
@@ -114,7 +114,7 @@ class Gate:
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
             raise QueryError(
-                f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides. Nothing was spent."
+                f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides."
             )
         token = _token(http)
         hashed = digest(token)
@@ -196,12 +196,10 @@ async def read_body(http: Request, most: int, seconds: float) -> bytes:
             async for chunk in http.stream():
                 size += len(chunk)
                 if size > most:
-                    raise QueryError(
-                        f"the request is larger than {most:,} bytes. Ask about fewer parts at a time. Nothing was spent."
-                    )
+                    raise QueryError(f"the request is larger than {most:,} bytes. Ask about fewer parts at a time.")
                 chunks.append(chunk)
     except TimeoutError:
-        raise QueryError(f"the request did not arrive within {seconds:g} s. Nothing was spent.") from None
+        raise QueryError(f"the request did not arrive within {seconds:g} s.") from None
     return b"".join(chunks)
 
 

@@ -71,12 +71,12 @@ class Lanes:
         lane, rate = self._lane(token), self._settings.rate
         if lane.allowance < 1:
             raise TooManyRequests(
-                f"this server takes {rate:g} requests a second from one token. Nothing was spent. Try again in a moment.",
+                f"this server takes {rate:g} requests a second from one token. Try again in a moment.",
                 (1 - lane.allowance) / rate,
             )
         if lane.inside >= self._settings.lane + self._settings.queue:
             raise TooManyRequests(
-                f"{lane.inside} requests of this token wait already. Nothing was spent. Try again when they are answered.",
+                f"{lane.inside} requests of this token wait already. Try again when they are answered.",
                 1.0,
             )
         lane.allowance -= 1
@@ -118,9 +118,7 @@ class Guesses:
         if hashed not in self._right and (
             self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all
         ):
-            raise TooManyRequests(
-                "too many wrong tokens. Nothing was spent. Try again in a minute.", self._since + MINUTE - self.clock()
-            )
+            raise TooManyRequests("too many wrong tokens. Try again in a minute.", self._since + MINUTE - self.clock())
 
     def right(self, hashed: str, dataset: str) -> None:
         """A token that opened a dataset; perhaps revoked since: it is looked at again each time. The last few thousand are remembered."""

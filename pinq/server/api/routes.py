@@ -133,9 +133,7 @@ def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
 def _request(visit: Visit, body: bytes, schema: str | None) -> Request:
     dataset, _ = visit.opened
     if schema is not None and schema != dataset.curator.schema.digest:
-        raise QueryError(
-            "the data provider changed the policy since this handle was opened; connect again. Nothing was spent."
-        )
+        raise QueryError("the data provider changed the policy since this handle was opened; connect again.")
     try:
         request = Request.from_json(body)
     except ValidationError as error:
@@ -148,10 +146,8 @@ def _malformed(error: ValidationError) -> QueryError:
     """A request that is none, with the first places that are wrong. Quotes the request alone."""
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
-        return QueryError(
-            f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}. Nothing was spent.'
-        )
+        return QueryError(f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.')
     said = "; ".join(
         f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in problems[:3]
     )
-    return QueryError(f"the request is malformed: {said[:500]}. Nothing was spent.")
+    return QueryError(f"the request is malformed: {said[:500]}.")

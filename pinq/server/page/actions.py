@@ -62,7 +62,7 @@ class Typed:
         try:
             return how()
         except QueryError as error:
-            self.problems.setdefault(name, str(error).removesuffix(" Nothing was spent."))
+            self.problems.setdefault(name, str(error).removesuffix(""))
             return None
 
     def require_right(self) -> None:
