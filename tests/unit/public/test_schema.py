@@ -77,9 +77,7 @@ def test_lists_of_values_that_cannot_be(values: tuple[Any, ...], text: str) -> N
 
 def test_an_unknown_value_is_named_with_its_neighbours() -> None:
     """The error lists the values and the closest one."""
-    with pytest.raises(
-        QueryError, match=r"^`s` has no value 'ff' \(did you mean 'f'\?\); it has 'f', 'm', None\. Nothing was spent\.$"
-    ):
+    with pytest.raises(QueryError, match=r"^`s` has no value 'ff' \(did you mean 'f'\?\); it has 'f', 'm', None\.$"):
         SEX.code_of("ff", "s")
     assert SEX.code_of(None, "s") == 2
 
