@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -34,6 +35,7 @@ from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
 
+ROOT = Path(__file__).parents[2]
 KINDS = [getattr(errors, name) for name in errors.__all__]
 
 
@@ -296,3 +298,20 @@ def test_what_was_lost_once_may_have_been_charged(granted: Callable[..., Any], m
             handle._session.ask(request.model_copy(update=changes))
         assert UNSPENT not in str(refused.value)
     assert np.isclose(float(handle.budget.spent), 0.1)
+
+
+def test_nobody_types_the_sentence() -> None:
+    """It stands in one place of both packages, and in docstrings."""
+    typed = []
+    for file in (file for package in ("pinq", "miners") for file in (ROOT / package).rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        typed += [
+            file.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and UNSPENT in node.value
+            and id(node) not in told
+        ]
+    assert typed == ["errors.py"]
