@@ -175,14 +175,12 @@ class _Verbs:
         return chosen[0] if self._parts.shape == () else chosen
 
     def _chosen(self, answer: Answer, score: Any) -> list[Any]:
-        """What was chosen, each spec as this side's schema has it."""
+        """What was chosen for each part."""
         if isinstance(score, ClassCount):
             labels = self.schema.categorical(score.target).labels
             return [labels[int(place)] for place in answer.values]
         if isinstance(score, EnoughRows):
             return [int(kept) for kept in answer.values]
-        for spec in answer.chosen:
-            bind(spec, self.schema)
         return [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
 
     @unspent()

@@ -265,10 +265,6 @@ def test_a_fit_that_breaks_off_says_what_it_cost(granted: Callable[..., Any], mo
             lambda h: h.exp_mech([Values("sex")], score=Gini("income"), epsilon=0.1),
             {"verb": "exp_mech", "values": (4,)},
         ),
-        (
-            lambda h: h.exp_mech([Values("sex")], score=Gini("income"), epsilon=0.1),
-            {"verb": "exp_mech", "values": (0,), "chosen": (Values("nobody"),)},
-        ),
     ],
 )
 def test_an_answer_that_cannot_be_read_was_charged(
