@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
+.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -23,6 +23,18 @@ demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, au
 
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+tests/oldest.txt: pyproject.toml tests/oldest.py
+	$(PYTHON) tests/oldest.py > $@
+
+.venv-oldest/.ready: tests/oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt --editable '.[test]'
+	@touch $@
+
+# Old releases use what newer ones of their own dependencies deprecate: that is not ours to mend.
+test-oldest: .venv-oldest/.ready ## all tests but e2e, with the oldest version of each dependency that pyproject.toml admits (needs Python 3.11)
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -W ignore::DeprecationWarning tests/unit tests/property tests/docs
 
 test-unit: $(READY) ## unit and property tests only
 	$(BIN)/python -m pytest tests/unit tests/integration tests/property
@@ -86,4 +98,4 @@ wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean: ## removes what make made
-	rm -rf $(VENV) .venv-peers build dist *.egg-info
+	rm -rf $(VENV) .venv-peers .venv-oldest build dist *.egg-info

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,7 @@ from miners.fitted.forest import Forest
 from miners.fitted.json_form import read_json
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
-from pinq.errors import BudgetExceeded, QueryError
+from pinq.errors import BudgetExceeded, PinqError, QueryError, Refusal
 from pinq.public.epsilon import NANO, exact, show, to_nano
 from pinq.public.schema import Schema, Value
 
@@ -235,6 +236,34 @@ def public_schema(handle: Any) -> Schema:
             "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody may see."
         )
     return schema
+
+
+class Bill:
+    """What the questions inside a ``with`` block cost, by the ledger; a refusal that ends it says so.
+
+    Attributes:
+        total: Once it ended without an error: what was spent, exact.
+    """
+
+    total: Fraction
+
+    def __init__(self, handle: PrivateQueryable) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> Self:
+        self._before = self._handle.budget.spent
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self.total = self._spent()
+        elif isinstance(error, Refusal):
+            error.charged = None
+            with suppress(PinqError):  # whoever cannot look cannot say
+                error.charged = self._spent()
+
+    def _spent(self) -> Fraction:
+        return Fraction(self._handle.budget.spent - self._before)
 
 
 def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> None:

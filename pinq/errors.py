@@ -5,11 +5,12 @@
 
     PinqError
     ├── PolicyError        the provider's declaration is wrong, unreviewed or does not fit its source
-    ├── QueryError         a request is malformed; nothing was spent (also a ValueError)
-    ├── BudgetExceeded     a request would pass the limit; nothing was spent
+    ├── Refusal            something is not done; by itself it costs nothing
+    │   ├── QueryError         a request or an argument is malformed (also a ValueError)
+    │   ├── BudgetExceeded     a request would pass the limit
+    │   ├── NotAllowed         the grant's terms forbid the request
+    │   └── TooManyRequests    asked too fast; try again later
     ├── NotAuthorised      no such grant or token, or it has expired or was revoked
-    ├── NotAllowed         the grant's terms forbid the request; nothing was spent
-    ├── TooManyRequests    asked too fast; nothing was spent, try again later
     ├── Unavailable        the server cannot be reached, is not one, or is busy; safe to try again
     ├── LedgerError        the durable record is damaged, cut, rolled back or out of reach
     ├── SessionError       a computation among several parties could not start, or broke off
@@ -18,10 +19,17 @@
 
 Type, text and attributes of an error depend on the policy, the request and the ledger, never on
 rows. Each class has a stable ``code`` that programs may compare.
+
+"Nothing was spent." is no text that anybody types: it is what an error says whose ``charged`` is 0,
+and only who knows sets that, the curator by its ledger, a handle before it sends anything, a fit by
+the budget. Whoever does not know leaves it None.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from fractions import Fraction
 
 __all__ = [
@@ -40,10 +48,23 @@ __all__ = [
 ]
 
 
+UNSPENT = "Nothing was spent."
+
+
 class PinqError(Exception):
-    """The root of the package's errors; ``code`` is stable across releases."""
+    """The root of the package's errors; ``code`` is stable across releases.
+
+    Attributes:
+        charged: What the failed call has cost, exact; None where that is not known. The text ends
+            with it.
+    """
 
     code = "pinq"
+    charged: Fraction | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__().replace(f" {UNSPENT}", "")  # what a text claims by itself nobody checked
+        return text if self.charged is None else f"{text} {_bill(self.charged)}"
 
 
 class PolicyError(PinqError):
@@ -52,14 +73,18 @@ class PolicyError(PinqError):
     code = "policy"
 
 
-class QueryError(PinqError, ValueError):
-    """The request names something that does not exist or is not allowed. Nothing was spent."""
+class Refusal(PinqError):
+    """What was asked for is not done."""
+
+
+class QueryError(Refusal, ValueError):
+    """The request names something that does not exist or is not allowed."""
 
     code = "query"
 
 
-class BudgetExceeded(PinqError):
-    """The request costs more than what remains. Nothing was spent; the refusal is in the log.
+class BudgetExceeded(Refusal):
+    """The request costs more than what remains; the refusal is in the log.
 
     Attributes:
         asked: What the request would have cost, exact.
@@ -84,14 +109,14 @@ class NotAuthorised(PinqError):
         super().__init__("No valid grant under this name for this dataset. Ask the data provider for one (pinq grant).")
 
 
-class NotAllowed(PinqError):
-    """The grant's terms forbid the request: its verb, a column, or its size. Nothing was spent; the refusal is in the log."""
+class NotAllowed(Refusal):
+    """The grant's terms forbid the request: its verb, a column, or its size; the refusal is in the log."""
 
     code = "not-allowed"
 
 
-class TooManyRequests(PinqError):
-    """Asked faster than allowed. Nothing was spent.
+class TooManyRequests(Refusal):
+    """Asked faster than allowed.
 
     Attributes:
         retry_after: Seconds after which it is worth trying again.
@@ -138,3 +163,21 @@ class InternalError(PinqError):
     """A state that should not be reachable. Please report it."""
 
     code = "internal"
+
+
+@contextmanager
+def unspent() -> Iterator[None]:
+    """Nothing is charged inside: a refusal that leaves it says so. A decorator too."""
+    try:
+        yield
+    except Refusal as error:
+        error.charged = Fraction(0)
+        raise
+
+
+def _bill(charged: Fraction) -> str:
+    return (
+        f"Epsilon {Decimal(charged.numerator) / Decimal(charged.denominator):f} was spent until then."
+        if charged
+        else UNSPENT
+    )

@@ -19,10 +19,10 @@ from miners.budget.plan import Plan, PlanLine, remember_fit, rows_text, warn_bef
 from miners.budget.schedule import spread
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
 from miners.distances.context import METHODS, ContextTask, ask_tables, select
-from miners.estimator import plain, public_schema, read_stored, require_budget, whole_number
+from miners.estimator import Bill, plain, public_schema, read_stored, require_budget, whole_number
 from miners.fitted.route import encode
 from miners.growth.candidates import multiway_splits
-from pinq.errors import QueryError
+from pinq.errors import QueryError, unspent
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.public.schema import Numeric, Schema, closest, text_of
@@ -135,16 +135,17 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                 attributes that were targets.
 
         Raises:
-            QueryError: A parameter or the target is wrong; nothing was spent.
-            BudgetExceeded: Less than ``epsilon`` remains; nothing was spent.
+            QueryError: A parameter or the target is wrong.
+            BudgetExceeded: Less than ``epsilon`` remains.
         """
-        task = self._task(public_schema(handle), target)
-        require_budget(handle, task.total, name=f"DPDilca(epsilon={show(int(task.total * NANO))}).fit")
-        warn_before_fit(self, handle, task.total, self.plan(task.schema, target).warnings)
-        before = handle.budget.spent
-        contexts, tables = select(handle, task)
+        with unspent():
+            task = self._task(public_schema(handle), target)
+            require_budget(handle, task.total, name=f"DPDilca(epsilon={show(int(task.total * NANO))}).fit")
+            warn_before_fit(self, handle, task.total, self.plan(task.schema, target).warnings)
+        with Bill(handle) as bill:
+            contexts, tables = select(handle, task)
+            asked = ask_tables(handle, task, task.pairs(contexts), task.telling) if task.telling else {}
         if task.telling:
-            asked = ask_tables(handle, task, task.pairs(contexts), task.telling)
             tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
         distances = {}
         for name, context in contexts.items():
@@ -155,7 +156,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             ]
             distances[name] = value_distances(conditionals(counts, [table.scale for table in mine]))
         remember_fit(self, handle)
-        return self._fitted(task.schema, dict(task.splits), contexts, distances, Fraction(handle.budget.spent - before))
+        return self._fitted(task.schema, dict(task.splits), contexts, distances, bill.total)
 
     def plan(self, schema: Schema, target: str | Sequence[str] | None = None, *, rows: int | None = None) -> Plan:
         """What ``fit`` is going to ask and what it costs. Free: it looks at the schema only.

@@ -333,6 +333,8 @@ class Federation:
 
     def _give_up(self, causes: Mapping[str, PinqError]) -> None:
         """Drops the holders that failed, or raises."""
+        for cause in causes.values():
+            cause.charged = None  # other questions of the same round may have been charged
         if len(self._handles) == 1:
             raise next(iter(causes.values()))
         if self.on_failure == "drop":

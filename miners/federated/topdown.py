@@ -22,7 +22,7 @@ from miners.growth.criteria import CRITERIA, blur, require_criterion
 from miners.growth.harvest import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import many, noise_of
-from pinq.errors import PinqError, QueryError
+from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.public.schema import Numeric, Schema, closest
 from pinq.public.scores import Score
@@ -202,21 +202,22 @@ class DPTopDown(TreeClassifier):
             target: The categorical column to predict.
 
         Raises:
-            QueryError: A parameter or the target is wrong; nothing was spent.
+            QueryError: A parameter or the target is wrong.
             HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
                 does not go on without it; says what was spent where.
         """
-        federation = handle if isinstance(handle, Federation) else Federation({"holder 1": _one_handle(handle)})
-        schema = federation.schema
-        self._check_holders(federation)
-        grow = self._grower(schema, target, len(federation.holders))
-        total = exact(to_nano(self.epsilon))
-        if not self.resume:  # of a fit that was broken off a part has been paid for
-            federation.each(
-                lambda one: require_budget(
-                    one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"
+        with unspent():
+            federation = handle if isinstance(handle, Federation) else Federation({"holder 1": _one_handle(handle)})
+            schema = federation.schema
+            self._check_holders(federation)
+            grow = self._grower(schema, target, len(federation.holders))
+            total = exact(to_nano(self.epsilon))
+            if not self.resume:  # of a fit that was broken off a part has been paid for
+                federation.each(
+                    lambda one: require_budget(
+                        one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"
+                    )
                 )
-            )
             # Repeating a fit that was broken off is what `resume` is for.
             warn_before_fit(self, handle, total, self.plan(schema, target, holders=len(federation.holders)).warnings)
         before, rounds, requests = federation.spent(), federation.rounds, dict(federation.requests)
@@ -225,6 +226,7 @@ class DPTopDown(TreeClassifier):
             nodes = estimated_nodes(sprouts_of(task, grow(task)), task.cells, task.classes, CERTAINTY)
         except PinqError as error:
             if not isinstance(error, HolderFailed):  # which says so itself
+                error.charged = None  # of one holder's request; the note is about all
                 error.add_note(f"Spent by the whole fit until then: {spent_text(_since(before, federation))}.")
             raise
         spent = _since(before, federation)

@@ -9,11 +9,10 @@ import ssl
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from miners.secure.bounds import require_bits
 from miners.secure.joint import Joint
@@ -24,7 +23,7 @@ from miners.secure.sources import require_records
 from miners.secure.task import Task
 from pinq.errors import QueryError, SessionError
 from pinq.public.epsilon import exact, to_nano
-from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
+from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared, derived
 
 __all__ = ["MOST_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
 
@@ -33,11 +32,7 @@ PUBLIC = ("sid3", "sid3p", "topdown")  # the tree is opened to all
 MOST_ROWS = 2**33
 
 
-class _Agreed(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
-
-
-class Member(_Agreed):
+class Member(_Declared):
     """One party."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="what the others call it")
@@ -49,13 +44,13 @@ class Member(_Agreed):
         default=None, description="its certificate, PEM, or a file with it beside the session"
     )
 
-    @cached_property
+    @derived
     def certificate_der(self) -> bytes | None:
         """The certificate itself."""
         return None if self.certificate is None else ssl.PEM_cert_to_DER_cert(self.certificate)
 
 
-class Session(_Agreed):
+class Session(_Declared):
     """What several parties compute together, from which columns, by which rules, and what will be opened to whom."""
 
     version: Literal[1] = 1
@@ -183,7 +178,7 @@ class Session(_Agreed):
             if member.lookups
         )
 
-    @cached_property
+    @derived
     def schema_(self) -> Schema:
         """The public columns, with room for all parties' rows together."""
         rows = min(MOST_ROWS, sum(member.rows for member in self.parties))
@@ -196,7 +191,7 @@ class Session(_Agreed):
             }
         )
 
-    @cached_property
+    @derived
     def task(self) -> Task:
         """The columns as attributes and classes."""
         make = Task.of_functions if self.protocol == "topdown" else Task.of
@@ -230,12 +225,12 @@ class Session(_Agreed):
             self.task, Fraction(self.stop_share), self.alpha, self.nano, self.depth or 0, self.trusted_noise
         )
 
-    @cached_property
+    @derived
     def text(self) -> str:
         """All of it in one form: two files that mean the same have the same text."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
-    @cached_property
+    @derived
     def digest(self) -> str:
         """SHA-256 of the text, hexadecimal: what the parties agree to."""
         return hashlib.sha256(self.text.encode()).hexdigest()

@@ -25,7 +25,7 @@ import numpy as np
 from miners.budget.noise import count_scale
 from miners.budget.plan import Plan, PlanLine, lost_votes, remember_fit, warn_before_fit
 from miners.budget.schedule import Schedule, spread
-from miners.estimator import Fitted, public_schema, require_budget, whole_number
+from miners.estimator import Bill, Fitted, public_schema, require_budget, whole_number
 from miners.fitted.forest import Forest
 from miners.fitted.node import Node
 from miners.fitted.tree import ENDS, Split, Tree
@@ -33,7 +33,7 @@ from miners.growth.candidates import attribute_names
 from miners.growth.frontier import Level, Rules, Sprout, ask_classes, ask_ends, grow
 from miners.growth.harvest import estimated_nodes
 from miners.trees.tree_miner import many, noise_of
-from pinq.errors import QueryError
+from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.public.schema import Categorical, Numeric, Schema, closest
 from pinq.public.scores import WAY
@@ -113,23 +113,24 @@ class ForestMiner(Fitted, ABC):
             target: The column to predict.
 
         Raises:
-            QueryError: A parameter or the target is wrong; nothing was spent.
-            BudgetExceeded: Less than ``epsilon`` remains; nothing was spent.
+            QueryError: A parameter or the target is wrong.
+            BudgetExceeded: Less than ``epsilon`` remains.
         """
-        recipe = self._checked(public_schema(handle), target)
-        require_budget(
-            handle, recipe.total, name=f"{type(self).__name__}(epsilon={show(int(recipe.total * NANO))}).fit"
-        )
-        warn_before_fit(self, handle, recipe.total, self._warnings(recipe, None))
+        with unspent():
+            recipe = self._checked(public_schema(handle), target)
+            require_budget(
+                handle, recipe.total, name=f"{type(self).__name__}(epsilon={show(int(recipe.total * NANO))}).fit"
+            )
+            warn_before_fit(self, handle, recipe.total, self._warnings(recipe, None))
         random = np.random.default_rng(self.random_state)
-        before = handle.budget.spent
         grown = []
-        for schedule in recipe.schedules:
-            roots = handle.shards(recipe.trees) if recipe.sharded else handle.parts()
-            grown += grow(roots, self._rules(recipe, schedule, random))
+        with Bill(handle) as bill:
+            for schedule in recipe.schedules:
+                roots = handle.shards(recipe.trees) if recipe.sharded else handle.parts()
+                grown += grow(roots, self._rules(recipe, schedule, random))
         trees = [Tree(recipe.schema, target, self._nodes(recipe, sprouts)) for sprouts in grown]
         remember_fit(self, handle)
-        return self._fitted(trees[0] if self._state is Tree else Forest(trees), Fraction(handle.budget.spent - before))
+        return self._fitted(trees[0] if self._state is Tree else Forest(trees), bill.total)
 
     def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
         """What ``fit`` is going to ask and what it costs. Free: it looks at the schema only.

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Literal, Self
 from miners.budget.noise import count_scale
 from miners.budget.plan import Plan, PlanLine, lost_votes, remember_fit, rows_text, warn_before_fit
 from miners.budget.schedule import Schedule
-from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
+from miners.estimator import Bill, TreeClassifier, public_schema, require_budget, whole_number
 from miners.fitted.tree import Node, Tree
 from miners.growth.candidates import MOST_LEVELS
 from miners.growth.criteria import CRITERIA, require_criterion
 from miners.growth.frontier import Rules, Sprout, ask_classes, grow
 from miners.growth.harvest import calibrated_nodes, estimated_nodes, released_nodes
-from pinq.errors import QueryError
+from pinq.errors import QueryError, unspent
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import NANO, Loss, show, to_nano
 from pinq.public.schema import Schema, closest
@@ -129,19 +129,18 @@ class GreedyTree(TreeClassifier, ABC):
             target: The categorical column to predict.
 
         Raises:
-            QueryError: A parameter or the target is wrong; nothing was spent.
-            BudgetExceeded: Less than ``epsilon`` remains; nothing was spent.
+            QueryError: A parameter or the target is wrong.
+            BudgetExceeded: Less than ``epsilon`` remains.
         """
-        recipe = self._checked(public_schema(handle), target, need_target=True)
-        total = recipe.schedule.total
-        require_budget(handle, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit")
-        warn_before_fit(self, handle, total, self._warnings(recipe, None))
-        before = handle.budget.spent
-        (sprouts,) = grow(handle.parts(), self._rules(recipe))
+        with unspent():
+            recipe = self._checked(public_schema(handle), target, need_target=True)
+            total = recipe.schedule.total
+            require_budget(handle, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit")
+            warn_before_fit(self, handle, total, self._warnings(recipe, None))
+        with Bill(handle) as bill:
+            (sprouts,) = grow(handle.parts(), self._rules(recipe))
         remember_fit(self, handle)
-        return self._fitted(
-            Tree(recipe.schema, target, self._nodes(recipe, sprouts)), Fraction(handle.budget.spent - before)
-        )
+        return self._fitted(Tree(recipe.schema, target, self._nodes(recipe, sprouts)), bill.total)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """What ``fit`` is going to ask and what it costs. Free: it looks at the schema only.

@@ -18,10 +18,11 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from pinq.analyst.queryable import Budget, PrivateQueryable
 from pinq.analyst.tokens import find_token
-from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
+from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable, unspent
 from pinq.public.queries import Answer, Asked, Preview, Request
 from pinq.public.wire import (
     PROTOCOL,
@@ -109,11 +110,11 @@ class RemoteSession:
 
     def ask(self, request: Request) -> Answer:
         """The server's answer, once: retries carry the same request id."""
-        return self._read(self._send("POST", "/query", request.to_json()), Answer)
+        return self._read(self._send("POST", "/query", _text(request)), Answer)
 
     def preview(self, request: Request) -> Preview:
         """What it would cost."""
-        return self._read(self._send("POST", "/preview", request.to_json()), WirePreview).preview()
+        return self._read(self._send("POST", "/preview", _text(request)), WirePreview).preview()
 
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""
@@ -145,8 +146,12 @@ class RemoteSession:
         return self._read(self._send("GET", path), kind)
 
     def _send(self, method: str, path: str, content: str | None = None, *, opening: bool = False) -> httpx.Response:
-        """Sends until there is an answer, an error that repeating would not change, or no time left."""
-        left, wait, arrived = self._timeout, FIRST_WAIT, False
+        """Sends until there is an answer, an error that repeating would not change, or no time left.
+
+        Once an attempt was lost it may have been charged, so no later error of the same request can
+        say that nothing was spent.
+        """
+        left, wait, arrived, lost = self._timeout, FIRST_WAIT, False, False
         start = time.monotonic()
         deadline = start + left
         while True:
@@ -160,6 +165,8 @@ class RemoteSession:
                     return response
                 arrived |= response.status_code != 429
                 error = self._error(response)
+                if lost:
+                    error.charged = None
                 if response.status_code not in (429, 502, 503, 504):
                     raise error
             except httpx.TransportError as problem:
@@ -167,6 +174,7 @@ class RemoteSession:
                 if opening and not isinstance(problem, httpx.ReadTimeout):
                     deadline = min(deadline, start + OPENING)
                 error = self._unreachable(problem, deadline - start, arrived and path == "/query")
+            lost = lost or not isinstance(error, TooManyRequests)
             if isinstance(error, TooManyRequests):
                 wait = max(wait, error.retry_after)
             pause = wait * random.uniform(0.5, 1.0) if not isinstance(error, TooManyRequests) else wait
@@ -237,6 +245,17 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+@unspent()
+def _text(request: Request) -> str:
+    """A request as it is sent. ``QueryError`` where it names something that no schema can hold."""
+    try:
+        return request.to_json()
+    except PydanticSerializationError:
+        raise QueryError(
+            "the request holds text with half a character (a lone surrogate), which cannot be sent."
+        ) from None
 
 
 def _split(

@@ -7,6 +7,7 @@ Every call of a verb is one request, one pass and one charge, over however many 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
-from pinq.errors import QueryError
+from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.epsilon import Loss, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
@@ -105,8 +106,8 @@ class _Verbs(Generic[Count, Number]):
             ``interval(0.95)``, whose ends are whole numbers too.
 
         Raises:
-            QueryError: Nothing was spent.
-            BudgetExceeded: Nothing was spent.
+            QueryError: Malformed.
+            BudgetExceeded: More than what remains.
             EngineError: The charge stands.
         """
         return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
@@ -180,18 +181,23 @@ class _Verbs(Generic[Count, Number]):
         if not len(self._parts):
             return []
         answer = self._session.ask(request)
-        if isinstance(request.score, ClassCount):
-            labels = self.schema.categorical(request.score.target).labels
-            chosen: list[Any] = [labels[int(place)] for place in answer.values]
-        elif isinstance(request.score, EnoughRows):
-            chosen = [int(kept) for kept in answer.values]
-        else:
-            chosen = [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
+        with _reading():
+            chosen = self._chosen(answer, request.score)
         if each:
             choices = len(chosen) // len(self._parts)
             chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
         return chosen[0] if self._parts.shape == () else chosen
 
+    def _chosen(self, answer: Answer, score: Any) -> list[Any]:
+        """What was chosen for each part."""
+        if isinstance(score, ClassCount):
+            labels = self.schema.categorical(score.target).labels
+            return [labels[int(place)] for place in answer.values]
+        if isinstance(score, EnoughRows):
+            return [int(kept) for kept in answer.values]
+        return [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
+
+    @unspent()
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
         """What a call would cost and how exact it would be: ``h.preview("noisy_sum", "age", epsilon=0.1)``. Costs nothing."""
         build = {
@@ -210,6 +216,7 @@ class _Verbs(Generic[Count, Number]):
             raise TypeError(f"preview({verb!r}) takes {', '.join(build[verb])}")
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
+    @unspent()
     def _request(
         self,
         verb: str,
@@ -245,7 +252,9 @@ class _Verbs(Generic[Count, Number]):
     def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:
         if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
             return np.zeros(self._parts.shape, dtype=kind)
-        return noisy(self._session.ask(request), self._parts.shape, kind, bounds)
+        answer = self._session.ask(request)
+        with _reading():
+            return noisy(answer, self._parts.shape, kind, bounds)
 
 
 class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
@@ -268,6 +277,7 @@ class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
         """This part as a collection of one: where a frontier starts."""
         return Parts(self._session, PartSet(self._parts.blocks))
 
+    @unspent()
     def partition(self, *specs: Spec | tuple[Spec, ...]) -> Parts:
         """Cuts this part by one spec, or by every combination of several; answers get one axis for each."""
         return Parts(self._session, self._parts.split(bind(_joined(specs), self.schema)))
@@ -345,6 +355,7 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
     def __iter__(self) -> Iterator[PrivateQueryable]:
         return (PrivateQueryable(self._session, part) for part in self._parts)
 
+    @unspent()
     def __getitem__(self, item: Any) -> Any:
         """One part by its label (a value; a tuple for several specs), or by position where no label is a number; or a collection by a mask, list or slice."""
         single = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
@@ -358,6 +369,7 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
             f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to {len(self) - 1}."
         )
 
+    @unspent()
     def partition(self, *specs: Any) -> Parts:
         """Cuts each part: all by the same spec(s), or, given one list, each by its own (None leaves a part as it is)."""
         if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
@@ -372,6 +384,7 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         return Parts(self._session, self._parts.split(bind(_joined(specs), self.schema)))
 
     @staticmethod
+    @unspent()
     def union(*collections: Parts) -> Parts:
         """All parts of several collections, in order, flat. ``QueryError`` where a row could be in two of them."""
         if not collections:
@@ -425,6 +438,16 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         shown = [str(part) for part, _ in zip(self._parts, range(20), strict=False)]
         more = f"<li>... and {len(self) - 20} more</li>" if len(self) > 20 else ""
         return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{''.join(f'<li>{escape(text)}</li>' for text in shown)}{more}</ol>"
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Reads an answer that was charged: whatever goes wrong inside, it was spent."""
+    try:
+        yield
+    except (QueryError, ValueError, LookupError, ArithmeticError) as error:
+        said = "The answer came, was charged, and cannot be read here: both sides understand the schema differently. The ledger keeps it. Please report this"
+        raise InternalError(f"{said}: {error}") from error
 
 
 def _joined(specs: Sequence[Any]) -> Spec:

@@ -26,7 +26,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from pinq.curator.mechanisms import laplace
 from pinq.curator.selection import Selection
 from pinq.curator.stopping import beginnings, penalty, splits_kept
 from pinq.engine import DuckDBEngine, ListRequest, Moments, TableRequest
-from pinq.errors import EngineError, QueryError
+from pinq.errors import EngineError, QueryError, Refusal, unspent
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.accuracy import laplace_interval
@@ -108,23 +109,34 @@ class Curator:
         both may compute one; the ledger keeps the first.)
 
         Raises:
-            QueryError: Malformed; nothing was spent.
-            NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged; nothing was
-                spent.
+            QueryError: Malformed.
+            NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged.
             EngineError: The charge stands.
         """
-        work = self._validate(request)
-        # The schema belongs to the question: a charge for one meaning of "part 1" must not pay for
-        # another.
-        text = (
-            self.schema.digest
-            + request.model_copy(update={"id": "-", "epsilon": show(work.nano), "reuse": None}).to_json()
-        )
-        body = {"verb": request.verb, "about": work.about, "question": hashlib.sha256(text.encode()).hexdigest()[:32]}
-        if isinstance(request.score, ClassCount):
-            body["classes"] = request.score.target
-        with self._working.take((analyst, request.id)):
-            return self._once(analyst, request, work, body)
+        with self.refusing(analyst, request.id):
+            work = self._validate(request)
+            body = {"verb": request.verb, "about": work.about, "question": _question(request, self.schema.digest)}
+            if isinstance(request.score, ClassCount):
+                body["classes"] = request.score.target
+            with self._working.take((analyst, request.id)):
+                return self._once(analyst, request, work, body)
+
+    def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
+        """The answer that this very request was given while the schema had the digest ``schema``; None where there is none."""
+        charge, payload = self.ledger.answer_of(analyst, request.id)
+        if charge is None or payload is None or charge.body.get("question") != _question(request, schema):
+            return None
+        return Answer.from_json(payload)
+
+    @contextmanager
+    def refusing(self, analyst: str, request: str) -> Iterator[None]:
+        """Refusals inside say that nothing was spent, unless the ledger has a charge of this request id."""
+        try:
+            yield
+        except Refusal as error:
+            charge, _ = self.ledger.answer_of(analyst, request)
+            error.charged = Fraction(0) if charge is None else None
+            raise
 
     def _once(self, analyst: str, request: Request, work: _Work, body: dict[str, Any]) -> Answer:
         """Charges and answers, or finds the answer that was given."""
@@ -132,7 +144,7 @@ class Curator:
             analyst, request.id, work.demand, work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
         )
         if charge is not None and charge.body.get("question") != body["question"]:
-            raise QueryError(f"the request id {request.id!r} was used for another question.")
+            raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
         if given is None:
             if charge is not None:  # paid for, perhaps under an earlier id, and never answered
                 request = request.model_copy(update={"id": charge.request})
@@ -143,6 +155,7 @@ class Curator:
                 return answer
         return Answer.from_json(given)  # another asker of the same request was first: there is one answer
 
+    @unspent()
     def preview(self, analyst: str, request: Request) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request)
@@ -344,6 +357,15 @@ class Curator:
 
     def _numeric(self, request: Request) -> tuple[str, Numeric]:
         return str(request.column), self.schema.numeric(request.column)
+
+
+def _question(request: Request, schema: str) -> str:
+    """Identifies a question. The schema belongs to it: a charge for one meaning of "part 1" must not pay for another."""
+    text = (
+        schema
+        + request.model_copy(update={"id": "-", "epsilon": show(to_nano(request.epsilon)), "reuse": None}).to_json()
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _require_room(cells: int) -> None:

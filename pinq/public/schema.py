@@ -12,15 +12,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
 from itertools import islice
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, overload
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
 from pinq.errors import QueryError
 
@@ -53,11 +53,50 @@ def _canonical(number: Decimal) -> Decimal:
 FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_canonical)]
 
 
+T = TypeVar("T")
+
+
+class derived(Generic[T]):
+    """A property that follows from the fields of a declaration, computed once.
+
+    What was computed is kept beside the fields, not among them as ``functools.cached_property``
+    would keep it: no dump, comparison or copy of a declaration depends on what somebody looked at
+    before.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    @overload
+    def __get__(self, declared: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, declared: _Declared, owner: type) -> T: ...
+    def __get__(self, declared: _Declared | None, owner: type) -> Self | T:
+        if declared is None:
+            return self
+        kept = declared.kept()
+        if self._name not in kept:
+            kept[self._name] = self._compute(declared)
+        return kept[self._name]
+
+
 class _Declared(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+    """A declaration: frozen, without unknown keys, and with a place for what follows from it (``derived``)."""
+
+    __slots__ = ("_kept",)  # pydantic dumps, compares and copies what is in __dict__
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(derived,))
+
+    def kept(self) -> dict[Any, Any]:
+        """What was computed from the fields so far, by name. Starts empty, also in a copy."""
+        try:
+            found: dict[Any, Any] = object.__getattribute__(self, "_kept")
+        except AttributeError:
+            found = {}
+            object.__setattr__(self, "_kept", found)
+        return found
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A checked copy. Pydantic's own would keep what was derived from the old fields, a domain's identity among it."""
+        """A checked copy; pydantic's own takes any fields."""
         fields = {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
         named = {
             (type(self).model_fields[name].alias if name in type(self).model_fields else None) or name: value
@@ -86,7 +125,7 @@ class _Column(_Declared):
     def cells(self) -> int:
         raise NotImplementedError
 
-    @cached_property
+    @derived
     def digest(self) -> str:
         """Identifies the domain: two columns with equal digests give every value the same code."""
         text = self.model_dump_json(exclude={"unreviewed", "cuts"})
@@ -97,7 +136,9 @@ class Categorical(_Column):
     """A column with a declared list of values."""
 
     type: Literal["categorical"] = "categorical"
-    values: tuple[Value, ...] = Field(
+    # Dumped as they are: asked to choose among text, number and truth value once more, pydantic may
+    # take True for 1.
+    values: Annotated[tuple[Value, ...], PlainSerializer(lambda values: values)] = Field(
         min_length=1, max_length=MAX_VALUES, description="every value that the column can have"
     )
 
@@ -116,15 +157,15 @@ class Categorical(_Column):
         if len(set(texts)) != len(texts):
             twice = next(text for text in texts if texts.count(text) > 1)
             raise ValueError(f"the value {twice!r} is listed twice")
-        if any("\x00" in text for text in texts):
-            raise ValueError("a value contains a NUL character")
+        for text in texts:
+            _require_text(text, "a value")
         return self
 
     @property
     def cells(self) -> int:
         return len(self.values)
 
-    @cached_property
+    @derived
     def texts(self) -> dict[str, int]:
         """Each value's text form and its code."""
         return {text_of(value): code for code, value in enumerate(self.values)}
@@ -196,7 +237,7 @@ class Numeric(_Column):
                 raise ValueError(f"the cut {cut} must be above lower ({self.lower}) and at most upper ({self.upper})")
         return self
 
-    @cached_property
+    @derived
     def width(self) -> Fraction:
         """Width of a grid cell, exact. A default gives no more cells than a grid can have."""
         if self.step is not None:
@@ -206,17 +247,17 @@ class Numeric(_Column):
             return span / REAL_CELLS
         return Fraction(round_up(Decimal(math.ceil((span + 1) / MAX_CELLS))))
 
-    @cached_property
+    @derived
     def cells(self) -> int:
         span = (Fraction(self.upper) - Fraction(self.lower)) / self.width
         return math.floor(span) + 1 if self.integer else max(1, math.ceil(span))
 
-    @cached_property
+    @derived
     def tolerance(self) -> float:
         """By how much of a cell a number may lie below an edge and still count as on it."""
         return max(CELL_TOLERANCE, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
 
-    @cached_property
+    @derived
     def origin(self) -> Fraction:
         """The number that cell 0 stands for: its only whole number or, where it has several values, its middle."""
         return Fraction(self.lower) + (self.width - 1 if self.integer else self.width) / 2
@@ -273,6 +314,12 @@ class PrivacyUnit(_Declared):
     column: str
     max_rows: int = Field(ge=1, le=10**6)
 
+    @field_validator("column")
+    @classmethod
+    def _text(cls, column: str) -> str:
+        _require_text(column, "the privacy unit's column")
+        return column
+
 
 class Schema(_Declared):
     """The public facts of a dataset. Needs no data and no secrets."""
@@ -287,8 +334,9 @@ class Schema(_Declared):
     def _names(cls, columns: dict[str, Column]) -> dict[str, Column]:
         folded: dict[str, str] = {}
         for name in columns:
-            if not name or "\x00" in name:
-                raise ValueError("a column's name is empty or contains a NUL character")
+            if not name:
+                raise ValueError("a column's name is empty")
+            _require_text(name, "a column's name")
             other = folded.setdefault(name.casefold(), name)
             if other != name:
                 raise ValueError(
@@ -332,7 +380,7 @@ class Schema(_Declared):
             raise QueryError(f"`{name}` is categorical; a numeric column is needed here.")
         return column
 
-    @cached_property
+    @derived
     def row_digest(self) -> str:
         """Identifies how a row is encoded and kept: the columns in order, their domains, the privacy unit."""
         unit = (
@@ -343,7 +391,7 @@ class Schema(_Declared):
         text = json.dumps([[[name, column.digest] for name, column in self.columns.items()], unit])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    @cached_property
+    @derived
     def digest(self) -> str:
         """Identifies all that is public."""
         return hashlib.blake2b(
@@ -395,6 +443,17 @@ def unit_text(unit: Literal["row"] | PrivacyUnit) -> str:
 def text_of(value: Value) -> str:
     """The text by which a category is compared with the source: SQL's text form of the value."""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _require_text(text: str, what: str) -> None:
+    """``ValueError`` for text that SQL cannot hold, or that has no UTF-8 and so cannot be stored or sent."""
+    if "\x00" in text:
+        raise ValueError(f"{what} contains a NUL character")
+    if _HALF.search(text):
+        raise ValueError(f"{what} contains half a character (a lone surrogate)")
 
 
 def closest(name: str, names: Iterable[Any]) -> str:

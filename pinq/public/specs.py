@@ -278,7 +278,7 @@ def bind(spec: Spec, schema: Schema) -> Partition:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, too many
             parts.
     """
-    cache = schema.__dict__.setdefault("_bound", {})
+    cache = schema.kept().setdefault("bind", {})
     try:
         hash(spec)
     except TypeError:

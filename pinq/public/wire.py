@@ -100,7 +100,12 @@ class Failure(_Wire):
 
     def error(self) -> PinqError:
         """The error again: same class, text and attributes."""
-        kind = _CODES.get(self.code, PinqError)
+        error = self._error(_CODES.get(self.code, PinqError))
+        if self.message.endswith(errors.UNSPENT):
+            error.charged = Fraction(0)
+        return error
+
+    def _error(self, kind: type[PinqError]) -> PinqError:
         if kind is BudgetExceeded:
             return BudgetExceeded(
                 self.message,

@@ -116,8 +116,8 @@ def test_from_a_table_to_an_audit(data: Path) -> None:
     refusal = process("query", path, "--analyst", "ana", "count", "--epsilon", "0.2")
     assert (refusal.returncode, refusal.stdout) == (1, "")
     assert refusal.stderr == (
-        "Error: This would cost epsilon 0.2; 0.1 of 1 remains for 'ana'. Nothing was spent. Ask for less, or ask the data provider to extend "
-        "the grant.\n"
+        "Error: This would cost epsilon 0.2; 0.1 of 1 remains for 'ana'. Ask for less, or ask the data provider to extend the grant. "
+        "Nothing was spent.\n"
     )
 
     data.unlink()  # an audit needs the log alone
@@ -412,7 +412,7 @@ class TestQuery:
             (["count", "--epsilon", "nan"], "`epsilon` is 'nan'", 1),
             (
                 ["count", "--epsilon", "2000"],
-                "This would cost epsilon 2000; 1000 of 1000 remains for 'ana'. Nothing was spent.",
+                "This would cost epsilon 2000; 1000 of 1000 remains for 'ana'. Ask for less, or ask the data provider to extend the grant. Nothing was spent.",
                 1,
             ),
             (["avg", "agee", "--epsilon", "1"], "there is no column 'agee' (did you mean 'age'?)", 1),

@@ -109,6 +109,19 @@ def test_what_repeating_would_not_change_is_raised_at_once(error: PinqError, con
     assert vars(raised.value) == vars(error)
 
 
+@pytest.mark.parametrize("first", [lost, refusal(errors.Unavailable("restarting"))])
+def test_after_a_lost_attempt_nobody_says_that_nothing_was_spent(
+    first: Callable[[httpx.Request], httpx.Response], connect: Callable[..., Any]
+) -> None:
+    """The first attempt may have been charged; without one the server's word stands."""
+    error = errors.QueryError("no.")
+    error.charged = Fraction(0)
+    for script, claims in (([refusal(error)], 1), ([first, refusal(error)], 0)):
+        with pytest.raises(errors.QueryError) as raised:
+            connect(script)[0].noisy_count(epsilon=0.1)
+        assert str(raised.value).count(errors.UNSPENT) == claims
+
+
 def test_patience_ends(connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """After ``timeout`` the last error is raised, and it says how to get an answer that was paid for."""
     clock = iter(range(0, 10**6, 7))

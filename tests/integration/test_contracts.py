@@ -7,9 +7,11 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 import miners
 import pinq
@@ -53,6 +55,20 @@ def test_all_is_what_is_defined(name: str) -> None:
     module = importlib.import_module(name)
     for exported in getattr(module, "__all__", ()):
         assert hasattr(module, exported), f"{name}.{exported}"
+
+
+def kinds(root: type) -> set[type]:
+    """A class's subclasses, and theirs, of all modules that are imported."""
+    return {kind for child in root.__subclasses__() for kind in {child, *kinds(child)}}
+
+
+def test_no_pydantic_model_keeps_what_it_computed_among_its_fields() -> None:
+    """Pydantic dumps, compares and copies ``__dict__``: what somebody looked at must not change what another side reads."""
+    for name in MODULES:
+        importlib.import_module(name)
+    ours = [kind for kind in kinds(BaseModel) if kind.__module__.split(".")[0] in ("pinq", "miners")]
+    assert len(ours) > 15
+    assert [kind.__name__ for kind in ours for value in vars(kind).values() if isinstance(value, cached_property)] == []
 
 
 def test_open_is_public_but_not_starred() -> None:

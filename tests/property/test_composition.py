@@ -265,8 +265,7 @@ def test_floats_are_read_as_they_are_written(epsilon: float) -> None:
 def test_what_is_not_a_loss_is_refused(epsilon: object) -> None:
     """NaN, infinities, zero, negative numbers, truth values and things that are no numbers never become a charge."""
     with pytest.raises(
-        QueryError,
-        match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\. Nothing was spent\.$",
+        QueryError, match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\.$"
     ):
         to_nano(epsilon)  # type: ignore[arg-type]
 

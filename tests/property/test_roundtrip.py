@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinq.public.crosses import AnyCross
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plain_yaml import read_yaml
 from pinq.public.policy import Policy, load_policy
-from pinq.public.queries import Answer, Request, WireParts
-from pinq.public.schema import Numeric
+from pinq.public.queries import Answer, Asked, Request, WireParts
+from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import (
     AbsoluteError,
     Balance,
@@ -29,12 +31,18 @@ from pinq.public.scores import (
     MutualInformation,
     SquaredError,
 )
-from pinq.public.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
+from pinq.public.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
+from pinq.public.wire import Description, History
+from pinq.server.api.routes import page
+
+# `make explore` crosses the wire with ten thousand schemas and requests.
+CROSSINGS = settings(max_examples=10_000 if os.environ.get("PINQ_EXPLORE") else 150)
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 NAMES = TEXT.filter(bool)
 TEXTS = st.one_of(
     TEXT,
+    st.sampled_from(["", "k" * 10_000, "\U0001f60a\u0301", "None", "1e5"]),
     st.sampled_from(
         [
             "yes",
@@ -159,6 +167,54 @@ def policies(draw: Any) -> Policy:
     return Policy(**fields)
 
 
+LOOKS = ("cells", "codes", "digest", "labels", "texts", "width", "tolerance", "origin", "row_digest")
+
+
+@st.composite
+def specs_of(draw: Any, name: str, column: Categorical | Numeric) -> Spec:
+    """A spec that cuts this very column."""
+    if isinstance(column, Numeric):
+        edges = draw(st.sets(st.integers(1, column.cells - 1), min_size=1, max_size=3)) if column.cells > 1 else set()
+        return (
+            Cuts(name, tuple(column.edge(edge) for edge in sorted(edges))) if edges else Shards(draw(st.integers(1, 9)))
+        )
+    labels = draw(st.permutations(column.labels))
+    first = draw(st.integers(1, len(labels)))
+    groups = tuple(group for group in (tuple(labels[:first]), tuple(labels[first:])) if group)
+    return draw(st.sampled_from([Values(name), Groups(name, groups)]))
+
+
+@given(policies().map(lambda policy: policy.schema_), st.data())
+@CROSSINGS
+def test_schemas_and_what_is_asked_of_them_survive_the_wire(schema: Schema, data: Any) -> None:
+    """What the other side reads is equal, types included, whatever was looked at before; a spec cuts it into the same parts of the same names."""
+    before = schema.digest
+    for place in (schema, *schema.columns.values()):
+        for name in data.draw(st.sets(st.sampled_from(LOOKS))):
+            getattr(place, name, None)
+    named = data.draw(st.sampled_from(list(schema.columns.items())))
+    spec = data.draw(specs_of(*named))
+    partition = bind(spec, schema)
+    sent = Description(dataset="d", analyst="a", schema=schema, digest=schema.digest, terms="").model_dump_json(
+        by_alias=True
+    )
+    there = Description.model_validate_json(sent)
+    assert there.columns == schema
+    assert repr(list(there.columns.columns.items())) == repr(list(schema.columns.items()))
+    assert {before} == {schema.digest, there.digest, there.columns.digest}
+    asked = Request(id="i", verb="noisy_count", epsilon="1", parts=WireParts.of(PartSet([Block(Part(), partition)])))
+    (block,) = Request.from_json(asked.to_json()).parts.bind(there.columns).blocks
+    assert block.partition is not None
+    assert block.partition.key == partition.key
+    assert repr([axis.labels for axis in block.partition.axes]) == repr([axis.labels for axis in partition.axes])
+    answer = Answer(id="i", verb="exp_mech", epsilon="1", values=(0, -1), chosen=(spec,))
+    asked_once = Asked(
+        at="2026-01-01T00:00:00+00:00", about=str(named[0]), spent="1", outcome="answered", answer=answer
+    )
+    (line,) = History.model_validate_json(page([asked_once]).model_dump_json(exclude_none=True)).lines
+    assert repr(line) == repr(asked_once)
+
+
 def test_policies_survive_yaml(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever can be declared reads back equal from its YAML, schema digest included."""
     folder = tmp_path_factory.mktemp("yaml")
@@ -220,7 +276,7 @@ SCORES = st.one_of(
         candidates=st.lists(st.lists(CANDIDATES, max_size=3).map(tuple), max_size=2).map(tuple),
     )
 )
-@settings(max_examples=150)
+@CROSSINGS
 def test_requests_survive_the_wire(request: Request) -> None:
     """A request reads back equal, types of its values included, and its text is canonical."""
     again = Request.from_json(request.to_json())
@@ -244,11 +300,12 @@ def test_requests_survive_the_wire(request: Request) -> None:
         grid=st.none() | st.floats(0, 1e300),
     )
 )
+@CROSSINGS
 def test_answers_survive_the_ledger(answer: Answer) -> None:
-    """An answer reads back with every digit: 64-bit counts, floats, and the chosen specs."""
+    """An answer reads back with every digit: 64-bit counts, floats, and the chosen specs, types of their values included."""
     again = Answer.from_json(answer.to_json())
     assert again == answer
-    assert again.values == answer.values
+    assert repr(again) == repr(answer)
 
 
 @given(

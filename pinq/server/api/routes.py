@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -12,7 +14,7 @@ from pydantic import ValidationError
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
-from pinq.errors import QueryError
+from pinq.errors import QueryError, unspent
 from pinq.provider.local import budget, history
 from pinq.public.epsilon import MAX_EPSILON
 from pinq.public.queries import Answer, Asked, Request
@@ -24,11 +26,11 @@ __all__ = ["router"]
 PAGE_LINES, PAGE_VALUES = 5_000, 200_000
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Failure, "description": "Malformed; nothing was spent."},
+    400: {"model": Failure, "description": "Malformed."},
     401: {"model": Failure, "description": "No valid token for this dataset."},
-    402: {"model": Failure, "description": "More than what remains; nothing was spent."},
-    403: {"model": Failure, "description": "The grant's terms forbid it; nothing was spent."},
-    429: {"model": Failure, "description": "Too fast; nothing was spent."},
+    402: {"model": Failure, "description": "More than what remains."},
+    403: {"model": Failure, "description": "The grant's terms forbid it."},
+    429: {"model": Failure, "description": "Too fast."},
     500: {"model": Failure, "description": "The data could not be read; the charge stands."},
     503: {"model": Failure, "description": "Not now; the same request may be sent again."},
 }
@@ -122,24 +124,59 @@ def coarse(at: str, bucket: float) -> str:
 
 def _query(visit: Visit, body: bytes, schema: str | None) -> str:
     dataset, grant = visit.opened
-    return dataset.curator.ask(grant.analyst, _request(visit, body, schema)).to_json()
+    try:
+        request = _request(visit, body)
+    except QueryError as error:
+        with dataset.curator.refusing(grant.analyst, _id(body)):
+            raise error from None
+    with dataset.curator.refusing(grant.analyst, request.id):
+        if (
+            _changed(visit, schema)
+            and (given := dataset.curator.given(grant.analyst, request, str(schema))) is not None
+        ):
+            return given.to_json()  # it was lost on its way; what was paid for outlives the policy
+        _require_schema(visit, schema)
+        return dataset.curator.ask(grant.analyst, request).to_json()
 
 
+@unspent()
 def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
     dataset, grant = visit.opened
-    return WirePreview.of(dataset.curator.preview(grant.analyst, _request(visit, body, schema))).model_dump_json()
+    request = _request(visit, body)
+    _require_schema(visit, schema)
+    return WirePreview.of(dataset.curator.preview(grant.analyst, request)).model_dump_json()
 
 
-def _request(visit: Visit, body: bytes, schema: str | None) -> Request:
-    dataset, _ = visit.opened
-    if schema is not None and schema != dataset.curator.schema.digest:
-        raise QueryError("the data provider changed the policy since this handle was opened; connect again.")
+def _request(visit: Visit, body: bytes) -> Request:
     try:
         request = Request.from_json(body)
     except ValidationError as error:
         raise _malformed(error) from None
     visit.request = request.id
     return request
+
+
+_ID = re.compile("[!-~]{1,64}")
+
+
+def _id(body: bytes) -> str:
+    """The id in a body, which need not be a request; empty where there is none."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    name = found.get("id") if isinstance(found, dict) else None
+    return name if isinstance(name, str) and _ID.fullmatch(name) else ""
+
+
+def _changed(visit: Visit, schema: str | None) -> bool:
+    """Whether the client knows another schema than the one that holds now."""
+    return schema is not None and schema != visit.opened[0].curator.schema.digest
+
+
+def _require_schema(visit: Visit, schema: str | None) -> None:
+    if _changed(visit, schema):
+        raise QueryError("the data provider changed the policy since this handle was opened; connect again.")
 
 
 def _malformed(error: ValidationError) -> QueryError:

@@ -63,7 +63,7 @@ class Typed:
         try:
             return how()
         except QueryError as error:
-            self.problems.setdefault(name, str(error).removesuffix(""))
+            self.problems.setdefault(name, str(error))
             return None
 
     def require_right(self) -> None:

