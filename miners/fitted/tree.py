@@ -21,7 +21,7 @@ import numpy as np
 
 from miners.fitted.arrays import TreeArrays, to_arrays
 from miners.fitted.dot import dot
-from miners.fitted.estimates import class_shares
+from miners.fitted.estimates import class_shares, drowned
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split
 from miners.fitted.plot import MOST_LINES, plot
@@ -107,18 +107,31 @@ class Tree:
     def probabilities(self) -> np.ndarray:
         """Each node's class probabilities, shape (nodes, classes); rows add up to 1. For a numeric target the weights of its two ends, which ``values`` averages.
 
-        Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root
-        like that uniformly; one whose noise is known leans on its parent's the more, the more noise
-        there is for each of its rows (``miners.fitted.estimates.class_shares``).
+        A node that is ``drowned`` answers like its parent, and any other whose noise is known leans
+        on its parent's answer as far as that noise demands
+        (``miners.fitted.estimates.class_shares``). A root has nothing above it: one that has no
+        count above 0 answers uniformly.
         """
+        result = class_shares(*self._counted)
+        result.flags.writeable = False
+        return result
+
+    @cached_property
+    def drowned(self) -> np.ndarray:
+        """Which nodes' rows cannot be told from zero, shape (nodes,): each predicts what its parent predicts, and pictures say "as above"."""
+        result = drowned(*self._counted)
+        result.flags.writeable = False
+        return result
+
+    @property
+    def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
+        """Children, counts and the deviation of their noise, 0 where counts are taken as they are."""
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
-        result = class_shares(
+        return (
             [node.children for node in self.nodes],
             counts,
             np.array([node.counts_deviation or 0.0 for node in self.nodes]),
         )
-        result.flags.writeable = False
-        return result
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -274,12 +287,14 @@ class Tree:
         return html(self._sketch(None, most=MOST_LINES_OF_HTML), repr(self))
 
     def _sketch(self, max_depth: int | None, *, most: int | None = None) -> Sketch:
+        means = None if self.classes else self.intervals()
         return sketch(
             self.schema,
             self.target,
             self.nodes,
             self.probabilities,
-            None if self.classes else self.intervals(),
+            means,
+            drowned=self.drowned,
             max_depth=max_depth,
             most=most,
         )

@@ -31,7 +31,8 @@ class DiffPC45(GreedyTree):
     A numeric attribute is split in two at a point of its public grid; a categorical one into two
     groups of its values ("best") or into all of its values ("paper"). Attribute and point are
     chosen together, by one noisy selection for each node; all nodes of a level are asked together,
-    as one request and one charge. Splits that do not pay are pruned.
+    as one request and one charge. Splits that pay neither for the class nor for the shares are
+    pruned.
 
     Args:
         epsilon: What ``fit`` costs in all.
@@ -39,8 +40,9 @@ class DiffPC45(GreedyTree):
             ``max_rows``, the attributes) let expect to be of use; for ``variant="paper"`` 5.
         criterion: ``"gini"``, ``"max"`` (rows that a vote gets right) or ``"info_gain"``.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
-        certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
-            None prunes nothing.
+        certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned
+            of what pays for the class alone. None prunes nothing. "best" keeps a split also where
+            it tells class shares apart; "paper" prunes by errors alone.
         attributes: Columns to split by; None for all but the target.
 
     Attributes:

@@ -255,3 +255,29 @@ def test_released_counts_have_an_interval_of_their_own():
     released = Node(counts=(30.0, 20.0), counts_scale=scale)
     assert released.interval() == Node(counts=(30.0, 20.0), counts_deviation=deviation).interval()
     assert released.interval()[1] > 50
+
+
+def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
+    """A shifted population: all its rows have a value that no row had which the tree was grown from. In 300 draws of that leaf's noise no row is predicted otherwise than above it."""
+    random = np.random.default_rng(4)
+    shifted = pd.DataFrame({"sex": ["M"] * 100})
+    for noise in random.normal(0, 92, (300, 2)):
+        counts = [np.array([16_150.0, 1031.0]), np.array([16_150.0, 1031.0]) - noise, noise]
+        tree = Tree(
+            SCHEMA,
+            "y",
+            [
+                Node(
+                    Values("sex") if place == 0 else None,
+                    (1, 2) if place == 0 else (),
+                    counts=tuple(c),
+                    counts_deviation=92.0,
+                )
+                for place, c in enumerate(counts)
+            ],
+        )
+        assert (tree.predict(shifted) == "no").all()
+        again = Tree.from_json(tree.to_json())
+        assert again.drowned.tolist() == tree.drowned.tolist()
+        assert (", as above  (" in tree.export_text().splitlines()[3]) == bool(tree.drowned[2])
+        assert not tree.drowned[2] or tree.probabilities[2].tolist() == tree.probabilities[0].tolist()
