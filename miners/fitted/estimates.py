@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["class_shares", "drowned", "least_squares"]
+__all__ = ["class_shares", "drowned", "least_squares", "moment_shares"]
 
 Children = Sequence[Sequence[int]]
 GRID_ROWS, GRID_APART = 64, 8  # points of the grid over which an expectation is taken
@@ -178,3 +178,42 @@ def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The inner product of each pair of rows, shape (nodes, 1, 1)."""
     result: np.ndarray = (left * right).sum(axis=1)[:, None, None]
     return result
+
+
+def moment_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Class shares as trees have them that were stored before ``class_shares`` gave posterior means: what is archived predicts as it always did.
+
+    If a node of k classes had the shares of its parent, noise alone would put its own at a squared
+    distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for pure
+    ones). What is seen beyond that is taken for real: own shares weigh 1 - expected / seen, and
+    nothing where that is below 0 (by the method of moments, in the manner of James & Stein).
+
+    Args:
+        children: Of each node, the root first, parents before their children.
+        counts: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
+        deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
+            where the counts are taken as they are.
+    """
+    known = np.maximum(counts, 0.0)
+    # Scaled first: a sum of huge counts would overflow.
+    largest = known.max(axis=1, keepdims=True)
+    shares = known / np.where(largest > 0, largest, 1)
+    totals = shares.sum(axis=1, keepdims=True)
+    shares = shares / np.where(totals > 0, totals, 1)
+    rows = totals[:, 0] * largest[:, 0]
+    expected = (counts.shape[1] - 1) * np.square(np.asarray(deviations) / np.maximum(rows, 1.0))
+    before = np.full(counts.shape[1], 1 / counts.shape[1])
+    shares[0] = _drawn(shares[0], before, expected[0], rows[0])
+    for place, below in enumerate(children):
+        for child in below:
+            shares[child] = _drawn(shares[child], shares[place], expected[child], rows[child])
+    return shares
+
+
+def _drawn(own: np.ndarray, parent: np.ndarray, expected: float, rows: float) -> np.ndarray:
+    """Own shares, drawn towards the parent's as far as noise explains their distance."""
+    if rows <= 0:
+        return parent
+    seen = float(np.square(own - parent).sum())
+    weight = 1.0 if expected == 0 else max(0.0, 1 - expected / seen) if seen > 0 else 0.0
+    return weight * own + (1 - weight) * parent
