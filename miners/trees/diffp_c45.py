@@ -11,7 +11,7 @@ from typing import Any
 from miners.budget.plan import PlanLine
 from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
-from miners.growth.candidates import attribute_names, choose_in_pieces, families, levels_carried
+from miners.growth.candidates import attribute_names, choose_in_pieces, default_levels, families, levels_carried
 from miners.growth.criteria import CRITERIA, blur
 from miners.growth.frontier import Level, Rules
 from miners.trees.tree_miner import GreedyTree, Recipe, Variant, many
@@ -134,6 +134,11 @@ class DiffPC45(GreedyTree):
         schedule = Schedule.even(self.epsilon, levels, node=node, leaf={"size": 1, "classes": 1})
         widest = facts.widest()
         return replace(facts, schedule=schedule, fan_out=(widest,) * levels, factor=1.0)
+
+    def _default_depth(self, recipe: Recipe) -> int:
+        return default_levels(
+            recipe.schema, [split.column for split in recipe.splits], recipe.schema.max_rows, self.epsilon
+        )
 
     def _carried(self, recipe: Recipe, rows: int) -> int:
         """How many levels the budget carries."""

@@ -236,7 +236,7 @@ class GreedyTree(TreeClassifier, ABC):
             schema, target, classes, cells, splits, usable, Schedule.even(self.epsilon, 0, node={}, leaf={"classes": 1})
         )
         depth = PAPER_DEPTH if self.max_depth is None and self.variant == "paper" else self.max_depth
-        return self._recipe(facts, max(1, self._carried(facts, schema.max_rows)) if depth is None else depth)
+        return self._recipe(facts, self._default_depth(facts) if depth is None else depth)
 
     def _classes(self, schema: Schema, target: str | None) -> tuple[int, int]:
         column = schema.column(target)
@@ -264,6 +264,10 @@ class GreedyTree(TreeClassifier, ABC):
             f"at epsilon {show(to_nano(self.epsilon))} and {bound} {known:,} rows a depth-{wanted} tree over {many(recipe.attributes, 'attribute')} "
             f"expects {rows_text(average)} rows in a node that is split last, where noise of about {rows_text(choice.noise or 0.0)} {choice.unit} decides; {advice}.",
         )
+
+    def _default_depth(self, recipe: Recipe) -> int:
+        """Levels to ask for where nobody says; none where a table of ``max_rows`` rows would not be split."""
+        return self._carried(recipe, recipe.schema.max_rows)
 
     def _carried(self, recipe: Recipe, rows: int) -> int:
         """How many levels the budget carries, at most as many as attributes can be used for."""

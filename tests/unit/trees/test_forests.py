@@ -539,3 +539,23 @@ def test_regressors_learn_from_public_rows_too():
     assert one.predict(rows).shape == (len(rows),)
     assert one.score(rows.drop(columns="wage"), rows["wage"]) == one.estimator_.score(rows)
     assert is_classifier(PublicRows(DiPriMeTreeClassifier(), SCHEMA, "income"))
+
+
+def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
+    """256 rows at epsilon 0.1: a split would leave its sides a fifth of the budget, and their means would be noise."""
+    schema = Schema(columns={"x": Numeric(lower=0, upper=1), "y": Numeric(lower=0, upper=1)}, max_rows=300)
+    for miner in (DiPriMeTreeRegressor, DiPriMeForestRegressor, DiPriMeTreeClassifier):
+        target, columns = (
+            ("y", schema)
+            if miner is not DiPriMeTreeClassifier
+            else (
+                "c",
+                schema.model_copy(
+                    update={"columns": {**schema.columns, "c": Categorical(values=(0, 1))}, "max_rows": 30}
+                ),
+            )
+        )
+        plan = miner(epsilon=0.1).plan(columns, target)
+        assert [(line.verb, line.epsilon) for line in plan.lines] == [
+            ("noisy_count" if target == "c" else "noisy_avg", Fraction(1, 10))
+        ]
