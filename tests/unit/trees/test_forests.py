@@ -559,3 +559,12 @@ def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
         assert [(line.verb, line.epsilon) for line in plan.lines] == [
             ("noisy_count" if target == "c" else "noisy_avg", Fraction(1, 10))
         ]
+
+
+def test_the_plan_of_random_splits_says_what_they_miss():
+    schema = Schema(
+        columns={"x": Numeric(lower=0, upper=1), "y": Numeric(lower=0, upper=1), "c": Categorical(values=(0, 1))},
+        max_rows=3000,
+    )
+    assert any("drawn blindly" in note for note in DPExtraTrees().plan(schema, "c").notes)
+    assert not any("drawn blindly" in note for note in DPExtraTreesRegressor().plan(schema, "y").notes)
