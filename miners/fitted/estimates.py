@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From noisy answers that contradict each other to one estimate for every node: consistent least squares, and class shares as they are to be expected.
+"""From noisy answers that contradict each other to one estimate for every node: counts and shares.
 
 The answers about a tree overlap: the class counts of a node and those of its children. Rows do not,
 so the true numbers add up; the estimates here do too, and among all unbiased linear ones they have
@@ -71,8 +71,9 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
 
 
 def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Which nodes' rows cannot be told from zero, shape (nodes,); with a node all that is below it, and never the root.
+    """Which nodes' rows cannot be told from zero, shape (nodes,); never the root's.
 
+    With a node all that is below it is drowned.
     A node is drowned where its counts add up to no more than the standard deviation of the noise in
     that sum; of counts that are taken as they are, where none is above 0. What its counts say of
     its classes then says nothing about rows that will be met there.
@@ -91,7 +92,7 @@ def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> n
 
 
 def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Each node's class shares, shape (nodes, classes), as they are to be expected given all noise; rows add up to 1.
+    """Each node's expected class shares, shape (nodes, classes); rows add up to 1.
 
     A drowned node has its parent's shares. Any other has their posterior mean, its parent's shares
     p taken as given, the root's parent taken as uniform:
@@ -135,7 +136,7 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
 
 
 def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """The shares to be expected of nodes with these counts and parents' shares, shape (nodes, classes)."""
+    """The expected shares of nodes with these counts and parents' shares."""
     # In units of the largest number of a node: squares of huge counts would overflow.
     unit = np.maximum(np.abs(counts).max(axis=1), deviations)[:, None]
     unit = np.where(unit > 0, unit, 1.0)
@@ -147,7 +148,7 @@ def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) ->
 
 
 def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """What ``class_shares`` derives, for some nodes at once; names with two more axes have the grid's N and u on them."""
+    """What ``class_shares`` derives, for some nodes at once; the grid's N and u are two more axes."""
     classes = counts.shape[1]
     total, wide = counts.sum(axis=1, keepdims=True), noise * np.sqrt(classes)
     low, high = np.maximum(total - WINDOW * wide, 0), np.maximum(total, 0) + WINDOW * wide
@@ -181,7 +182,7 @@ def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def moment_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Class shares as trees have them that were stored before ``class_shares`` gave posterior means: what is archived predicts as it always did.
+    """Class shares of trees that were stored before: what is archived predicts as it always did.
 
     If a node of k classes had the shares of its parent, noise alone would put its own at a squared
     distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for pure

@@ -129,14 +129,17 @@ class Tree:
 
     @cached_property
     def drowned(self) -> np.ndarray:
-        """Which nodes' rows cannot be told from zero, shape (nodes,): each predicts what its parent predicts, and pictures say "as above"."""
+        """Which nodes predict what their parent predicts, shape (nodes,); pictures say "as above".
+
+        Their rows cannot be told from zero.
+        """
         result = drowned(*self._counted) & (self.shares == "posterior")
         result.flags.writeable = False
         return result
 
     @property
     def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
-        """Children, counts and the deviation of their noise, 0 where counts are taken as they are."""
+        """Children, counts and the deviation of their noise."""
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
         return (
             [node.children for node in self.nodes],

@@ -135,7 +135,7 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: L
 
 
 def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) -> int:
-    """How many levels a tree of classes has where nobody says: those that the budget carries, and one where it is near that.
+    """How many levels a tree of classes has where nobody says: what is carried, or one if nearly.
 
     A very clear split is found with less than the rule demands. Where the rule is further off, the
     majority vote needs all of the budget to stand out of the noise itself.

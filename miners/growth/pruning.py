@@ -80,7 +80,7 @@ def _extra(rows: float, errors: float, certainty: float) -> float:
 def worth_keeping(
     children: Children, cells: np.ndarray, certainty: float, *, shares: np.ndarray | None = None
 ) -> np.ndarray:
-    """Which nodes keep their split, shape (nodes,): those that are expected to err less with what is below them than as a leaf, or whose shares it tells apart.
+    """Which nodes keep their split, shape (nodes,): those that err less with it, or tell more apart.
 
     C4.5 asks for errors alone, and so cuts away what separates an uncertain leaf from a certain one
     of the same class. Where ``shares`` are given, a split is also kept if the leaves below it lie
@@ -117,7 +117,7 @@ def worth_keeping(
 
 
 def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray) -> bool:
-    """Whether leaves of so many rows have shares further from their node's than chance would put them."""
+    """Whether leaves have shares further from their node's than chance would put them."""
     distance = float(rows @ np.square(leaves - node).sum(axis=1))
     return distance > (len(rows) - 1) * max(0.0, 1 - float(node @ node))
 

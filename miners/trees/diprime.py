@@ -74,7 +74,7 @@ class DiPriMe(ForestMiner):
         )
 
     def _carried(self, facts: Recipe) -> int:
-        """How many levels the budget carries: as for ``DiffPC45``, whose splits are chosen alike; some fewer for regression (docs/defaults.md)."""
+        """How many levels: as for ``DiffPC45``, some fewer for regression (docs/defaults.md)."""
         rows = facts.schema.max_rows / (facts.trees if self.rows == "shards" else 1)
         epsilon = exact(to_nano(self.epsilon) // (facts.trees if self.rows == "all" else 1))
         names = facts.names[: facts.features]

@@ -252,6 +252,11 @@ class GreedyTree(TreeClassifier, ABC):
         """Whether the budget carries the depth."""
         known = recipe.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         wanted, carried = recipe.schedule.depth, self._carried(recipe, known)
+        if wanted == 0 and self.max_depth is None:
+            return (
+                f"at epsilon {show(to_nano(self.epsilon))} and at most {recipe.schema.max_rows:,} rows the budget carries no split, so every row is "
+                "predicted the most frequent class; a larger `epsilon` is needed for any split.",
+            )
         if carried >= wanted:
             return ()
         average = known / recipe.typical ** (wanted - 1)
@@ -266,7 +271,7 @@ class GreedyTree(TreeClassifier, ABC):
         )
 
     def _default_depth(self, recipe: Recipe) -> int:
-        """Levels to ask for where nobody says; none where a table of ``max_rows`` rows would not be split."""
+        """Levels to ask for where nobody says; none where ``max_rows`` rows would not be split."""
         return self._carried(recipe, recipe.schema.max_rows)
 
     def _carried(self, recipe: Recipe, rows: int) -> int:

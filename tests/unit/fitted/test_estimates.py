@@ -91,7 +91,9 @@ def leaf_below(parent, counts, deviation):
 
 
 def test_in_law_an_empty_leaf_predicts_what_its_parent_predicts():
-    """2,000 draws of the noise alone, where the parent has 17,181 rows, 94 % of them of one class: no draw turns the vote, and most leave the share as it is."""
+    """2,000 draws of the noise alone, where the parent has 17,181 rows, 94 % of them of one class:
+    no draw turns the vote, and most leave the share as it is.
+    """
     random = np.random.default_rng(11)
     drawn = [leaf_below([16_150.0, 1031.0], random.normal(0, 92, 2), 92.0) for _ in range(2000)]
     leaves, parents = np.array([leaf[1] for _, leaf in drawn]), np.array([parent[1] for parent, _ in drawn])
@@ -130,7 +132,9 @@ def test_a_root_votes_for_its_largest_count_however_noisy(seed, classes):
     [([40.0, 25.0, -5.0], [0.5, 0.3, 0.2], 20.0), ([10.0, 90.0, 30.0], [0.7, 0.2, 0.1], 30.0)],
 )
 def test_shares_are_the_posterior_mean(counts, parent, deviation):
-    """The oracle draws rows, distance and direction from the prior and weighs them by the likelihood of the counts: 400,000 draws, so within .02."""
+    """The oracle draws rows, distance and direction from the prior and weighs them by the
+    likelihood of the counts: 400,000 draws, so within .02.
+    """
     random, counts, parent = np.random.default_rng(5), np.array(counts), np.array(parent)
     draws, classes = 400_000, len(counts)
     rows = random.uniform(0, counts.sum() + 6 * deviation * classes**0.5, draws)

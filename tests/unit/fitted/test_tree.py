@@ -258,7 +258,9 @@ def test_released_counts_have_an_interval_of_their_own():
 
 
 def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
-    """A shifted population: all its rows have a value that no row had which the tree was grown from. In 300 draws of that leaf's noise no row is predicted otherwise than above it."""
+    """A shifted population: all its rows have a value that no row had which the tree was grown
+    from. In 300 draws of that leaf's noise no row is predicted otherwise than above it.
+    """
     random = np.random.default_rng(4)
     shifted = pd.DataFrame({"sex": ["M"] * 100})
     for noise in random.normal(0, 92, (300, 2)):
@@ -284,7 +286,9 @@ def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
 
 
 def test_a_tree_that_was_stored_before_predicts_as_it_did():
-    """Without a word on how shares follow from counts, they are those of the older rule, and the tree is the same text again; a word that nobody knows is refused."""
+    """Without a word on how shares follow from counts, they are those of the older rule, and the
+    tree is the same text again; a word that nobody knows is refused.
+    """
     noisy = [
         Node(Values("sex"), (1, 2), counts=(60.0, 40.0), counts_deviation=9.0),
         Node(counts=(55.0, 12.0), counts_deviation=9.0),

@@ -75,7 +75,9 @@ def test_a_split_that_tells_shares_apart_is_kept_although_both_sides_vote_alike(
 
 
 def test_chance_puts_leaves_as_far_apart_as_it_says():
-    """20,000 deals of rows with the same shares among three leaves: their distance from the whole is (3 - 1)(1 - |p|^2) on average, to a thirtieth."""
+    """20,000 deals of rows with the same shares among three leaves: their distance from the whole
+    is (3 - 1)(1 - |p|^2) on average, to a thirtieth.
+    """
     random, shares = np.random.default_rng(3), np.array([0.7, 0.2, 0.1])
     counts = random.multinomial([50, 100, 350], shares, (20_000, 3))
     rows = counts.sum(axis=2, keepdims=True)

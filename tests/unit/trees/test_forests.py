@@ -542,7 +542,9 @@ def test_regressors_learn_from_public_rows_too():
 
 
 def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
-    """256 rows at epsilon 0.1: a split would leave its sides a fifth of the budget, and their means would be noise."""
+    """256 rows at epsilon 0.1: a split would leave its sides a fifth of the budget, and their means
+    would be noise.
+    """
     schema = Schema(columns={"x": Numeric(lower=0, upper=1), "y": Numeric(lower=0, upper=1)}, max_rows=300)
     for miner in (DiPriMeTreeRegressor, DiPriMeForestRegressor, DiPriMeTreeClassifier):
         target, columns = (

@@ -115,7 +115,9 @@ def test_json_round_trip_is_exact():
 
 
 def test_an_empty_leaf_predicts_its_parents_mean_and_says_so():
-    """500 draws of noise alone below a node of 9,000 rows near the lower bound: the mean stays near the parent's, mostly it is the parent's, and pictures say so."""
+    """500 draws of noise alone below a node of 9,000 rows near the lower bound: the mean stays near
+    the parent's, mostly it is the parent's, and pictures say so.
+    """
     random = np.random.default_rng(2)
     means, said = [], 0
     for empty in random.normal(0, 90, (500, 2)):

@@ -342,6 +342,8 @@ def test_the_default_depth_follows_public_facts(miner):
     assert depths[1] >= 1
     # Far below what any split needs, the whole budget goes into one histogram: a majority vote that can be told from noise.
     assert depth(100, 0.01) == 0
+    plan = miner(epsilon=0.01).plan(Schema(columns=SCHEMA.columns, max_rows=100), "income")
+    assert "carries no split" in plan.warnings[0]
 
 
 # DiffPID3
@@ -511,7 +513,9 @@ def test_pruning_makes_no_tree_larger():
 
 
 def test_pruning_spares_shares():
-    """Nine rows in ten and six in ten of one class: both sides vote alike, and a tree that is pruned for the class alone would not tell them apart."""
+    """Nine rows in ten and six in ten of one class: both sides vote alike, and a tree that is
+    pruned for the class alone would not tell them apart.
+    """
     random = np.random.default_rng(8)
     risk = random.random(4000)
     rows = pd.DataFrame(
