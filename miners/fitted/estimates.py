@@ -73,10 +73,9 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
 def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """Which nodes' rows cannot be told from zero, shape (nodes,); never the root's.
 
-    With a node all that is below it is drowned.
     A node is drowned where its counts add up to no more than the standard deviation of the noise in
-    that sum; of counts that are taken as they are, where none is above 0. What its counts say of
-    its classes then says nothing about rows that will be met there.
+    that sum; of counts that are taken as they are, where none is above 0; and wherever its parent
+    is. What its counts say of its classes then says nothing about rows that will be met there.
 
     Args:
         children: As for ``class_shares``.

@@ -2,6 +2,7 @@
 import itertools
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -265,19 +266,8 @@ def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
     shifted = pd.DataFrame({"sex": ["M"] * 100})
     for noise in random.normal(0, 92, (300, 2)):
         counts = [np.array([16_150.0, 1031.0]), np.array([16_150.0, 1031.0]) - noise, noise]
-        tree = Tree(
-            SCHEMA,
-            "y",
-            [
-                Node(
-                    Values("sex") if place == 0 else None,
-                    (1, 2) if place == 0 else (),
-                    counts=tuple(c),
-                    counts_deviation=92.0,
-                )
-                for place, c in enumerate(counts)
-            ],
-        )
+        root, *leaves = [Node(counts=tuple(cells), counts_deviation=92.0) for cells in counts]
+        tree = Tree(SCHEMA, "y", [replace(root, split=Values("sex"), children=(1, 2)), *leaves])
         assert (tree.predict(shifted) == "no").all()
         again = Tree.from_json(tree.to_json())
         assert again.drowned.tolist() == tree.drowned.tolist()
