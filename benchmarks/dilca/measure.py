@@ -257,8 +257,13 @@ def _fold_handle(
 def _all_distances(
     name: str, place: str | None, method: str, who: str, epsilon: float, repeat: int, fold: int | None
 ) -> list[np.ndarray]:
-    """The distances of all attributes: for ``epsilon`` together, or without privacy (who is "exact")."""
+    """The distances of all attributes: for ``epsilon`` together.
+
+    Without privacy where who is "exact"; 1 between any two values where it is "hamming".
+    """
     data = dataset(name, place)
+    if who == "hamming":
+        return [1 - np.eye(size) for size in data.sizes]
     if fold is None:
         truth = oracle(name, place)
     else:

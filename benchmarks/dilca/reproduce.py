@@ -57,6 +57,7 @@ def jobs(repeats: int) -> Iterator[Job]:
                     yield from (
                         (figure, name, method, "exact", 0.0, 3, 0.0, repeat) for method in METHODS if repeat < 4
                     )
+                    yield from ((figure, name, "none", "hamming", 0.0, 3, 0.0, repeat) for _ in range(repeat < 4))
 
 
 def measure(job: Job, place: str | None) -> dict[str, float]:

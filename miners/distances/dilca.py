@@ -70,6 +70,8 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             sides; a missing value is a value of its own.
         context_: For each target the names of its context.
         splits_: How each attribute was cut into values.
+        left_out_: Columns that nobody named and that have a single declared value, so there is no
+            distance to learn.
         schema_: The public schema.
         cost_: What ``fit`` really spent, exact.
 
@@ -106,6 +108,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     distances_: dict[str, pd.DataFrame]
     context_: dict[str, tuple[str, ...]]
     splits_: dict[str, Any]
+    left_out_: tuple[str, ...]
     schema_: Schema
     cost_: Fraction
 
@@ -204,11 +207,15 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         counted = f"{len(task.targets):,} {'attribute' if len(task.targets) == 1 else 'attributes'}"
         title = f"DPDilca: distances between the values of {counted}, contexts by {task.method} among {len(task.splits):,} attributes"
         notes = (
-            "a table of two attributes is asked once where each is in the other's context; then the others get more of the budget.",
+            [
+                "a table of two attributes is asked once where each is in the other's context; then the others get more of the budget."
+            ]
+            if task.telling
+            else []
         )
-        return Plan(
-            title, tuple(lines), task.total, notes if task.telling else (), self._warnings(task, lines[-1], known)
-        )
+        if constant := self._constant(schema, task.splits):
+            notes.append(f"left out, for they have a single declared value: {', '.join(constant)}.")
+        return Plan(title, tuple(lines), task.total, tuple(notes), self._warnings(task, lines[-1], known))
 
     def pairwise(self, X: Any, Y: Any = None) -> np.ndarray:
         """Distances between the records of two tables, for ``metric="precomputed"``.
@@ -334,6 +341,11 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             for name, context in self.context_.items()
         )
         head = f"<p>{escape(repr(self))}, cost {show(int(self.cost_ * NANO))}</p><table><thead><tr><th>attribute</th><th>context</th></tr></thead><tbody>{rows}</tbody></table>"
+        head += (
+            f"<p>Left out, for they have a single declared value: {escape(', '.join(self.left_out_))}</p>"
+            if self.left_out_
+            else ""
+        )
         shown = [(name, frame) for name, frame in self.distances_.items() if len(frame) <= 20][:3]
         return head + "".join(
             f"<p>Distances between values of <b>{escape(name)}</b></p>{frame.round(3).to_html()}"
@@ -403,6 +415,10 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         }
         return silent | dict(self.cuts or {})
 
+    def _constant(self, schema: Schema, splits: Mapping[str, Any]) -> tuple[str, ...]:
+        """Columns that nobody chose to leave out and that have nothing to tell apart."""
+        return () if self.attributes is not None else tuple(name for name in schema.columns if name not in splits)
+
     def _warnings(self, task: ContextTask, line: PlanLine, rows: int) -> tuple[str, ...]:
         """Whether counts stand out of the noise, on a table whose values are evenly spread."""
         widest = max(task.parts(name) for name in task.targets)
@@ -449,6 +465,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         cost: Fraction,
     ) -> Self:
         self.schema_, self.splits_, self.context_, self.cost_ = schema, splits, contexts, cost
+        self.left_out_ = self._constant(schema, splits)
         self.distances_ = {}
         for name, matrix in distances.items():
             known = bind(splits[name], schema).axes[0].labels

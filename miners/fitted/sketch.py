@@ -21,6 +21,7 @@ COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#e
 MIXED = 3  # classes that are named where there are more than two
 NAME = 24  # characters of a class's name in a vote
 LIST = 32  # characters of a list of values that is not called the others
+AS_ABOVE = ", as above"  # said of a node that answers like its parent
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Card:
         shares: Class probabilities; of a numeric target how far its mean is from the lower bound on
             the way to the upper one.
         best: The likeliest class.
-        vote: That class and its share, a long name cut short: ``>50K 74%``; or the mean.
+        vote: That class and its share, a long name cut short: ``>50K 74%``; or the mean. ``>50K
+            74%, as above`` where noise has eaten the node's own rows.
         mix: The same in full; the three likeliest where there are more than two classes; or the
             mean with its 95 % interval.
         rows: Estimated number of rows.
@@ -92,6 +94,7 @@ def sketch(
     shares: np.ndarray,
     means: np.ndarray | None = None,
     *,
+    drowned: np.ndarray | None = None,
     max_depth: int | None = None,
     most: int | None = None,
 ) -> Sketch:
@@ -104,6 +107,8 @@ def sketch(
         shares: Class probabilities of each, or the weights of the two ends of a numeric target,
             shape (nodes, classes).
         means: Of a numeric target: where each node's mean lies, shape (nodes, 2).
+        drowned: Which nodes answer like their parent because noise has eaten their own rows; none
+            by default.
         max_depth: Levels of splits to show; what lies below is folded into its node.
         most: Where ``max_depth`` is None: as many levels as have at most so many ends, at least
             one.
@@ -136,6 +141,8 @@ def sketch(
             if means is None
             else _mean(schema.numeric(target), shares[place, 1], means[place])
         )
+        if drowned is not None and drowned[place]:
+            vote, mix = f"{vote}{AS_ABOVE}", f"{mix}{AS_ABOVE}"
         cards[place] = Card(
             parent=int(parents[place]) if place else None,
             depth=depth,

@@ -21,7 +21,7 @@ import numpy as np
 
 from miners.fitted.arrays import TreeArrays, to_arrays
 from miners.fitted.dot import dot
-from miners.fitted.estimates import class_shares
+from miners.fitted.estimates import class_shares, drowned, moment_shares
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split
 from miners.fitted.plot import MOST_LINES, plot
@@ -40,6 +40,7 @@ __all__ = ["Node", "Split", "Tree"]
 FORMAT = "pinq-tree"
 VERSION = 1
 KINDS = ("classification", "regression")
+RULES = {"posterior": class_shares, "moments": moment_shares}
 ROWS_AT_ONCE = 2**16
 ENDS = 2  # of a numeric target
 
@@ -55,6 +56,8 @@ class Tree:
         schema: The public schema under which the tree was grown.
         target: The column that is predicted.
         nodes: The nodes; the root first, each node before its children.
+        shares: How class shares follow from noisy counts: ``"posterior"``, or ``"moments"`` for
+            trees that were stored when that was the rule.
 
     Attributes:
         classes: The declared values of the target, in the order of the counts; none of a numeric
@@ -66,9 +69,12 @@ class Tree:
 
     kept_as = "tree"  # under this name a miner keeps it
 
-    def __init__(self, schema: Schema, target: str, nodes: Sequence[Node]) -> None:
+    def __init__(self, schema: Schema, target: str, nodes: Sequence[Node], *, shares: str = "posterior") -> None:
+        if not isinstance(shares, str) or shares not in RULES:
+            raise QueryError(f"the tree's `shares` are {shares!r}; they must be {' or '.join(map(repr, RULES))}.")
         self.schema = schema
         self.target = target
+        self.shares = shares
         column = schema.column(target)
         self.classes: tuple[Value, ...] = column.values if isinstance(column, Categorical) else ()
         self.cells = len(self.classes) if self.classes else ENDS
@@ -78,7 +84,12 @@ class Tree:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tree):
             return NotImplemented
-        return (self.target, self.nodes, self.schema) == (other.target, other.nodes, other.schema)
+        return (self.target, self.nodes, self.shares, self.schema) == (
+            other.target,
+            other.nodes,
+            other.shares,
+            other.schema,
+        )
 
     def __hash__(self) -> int:
         return hash((self.target, self.nodes))
@@ -107,18 +118,34 @@ class Tree:
     def probabilities(self) -> np.ndarray:
         """Each node's class probabilities, shape (nodes, classes); rows add up to 1. For a numeric target the weights of its two ends, which ``values`` averages.
 
-        Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root
-        like that uniformly; one whose noise is known leans on its parent's the more, the more noise
-        there is for each of its rows (``miners.fitted.estimates.class_shares``).
+        A node that is ``drowned`` answers like its parent, and any other whose noise is known leans
+        on its parent's answer as far as that noise demands
+        (``miners.fitted.estimates.class_shares``). A root has nothing above it: one that has no
+        count above 0 answers uniformly.
         """
+        result = RULES[self.shares](*self._counted)
+        result.flags.writeable = False
+        return result
+
+    @cached_property
+    def drowned(self) -> np.ndarray:
+        """Which nodes predict what their parent predicts, shape (nodes,); pictures say "as above".
+
+        Their rows cannot be told from zero.
+        """
+        result = drowned(*self._counted) & (self.shares == "posterior")
+        result.flags.writeable = False
+        return result
+
+    @property
+    def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
+        """Children, counts and the deviation of their noise."""
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
-        result = class_shares(
+        return (
             [node.children for node in self.nodes],
             counts,
             np.array([node.counts_deviation or 0.0 for node in self.nodes]),
         )
-        result.flags.writeable = False
-        return result
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -217,14 +244,9 @@ class Tree:
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain lists, dicts, texts and numbers."""
         schema = self.schema.model_dump(mode="json")
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            "target": self.target,
-            "schema": schema,
-            "nodes": [node_out(n) for n in self.nodes],
-        }
+        rule = {} if self.shares == "moments" else {"shares": self.shares}
+        head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "target": self.target, **rule}
+        return {**head, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tree:
@@ -245,7 +267,7 @@ class Tree:
             schema = Schema.model_validate(found.get("schema"))
         except ValueError as error:
             raise QueryError(f"the stored tree's schema is not valid: {error}") from None
-        tree = cls._read(schema, found.get("target"), found.get("nodes"))
+        tree = cls._read(schema, found.get("target"), found.get("nodes"), found.get("shares", "moments"))
         if tree.kind != found["kind"]:
             raise QueryError(
                 f"the stored tree says that it is for {found['kind']}, and its target `{tree.target}` is for {tree.kind}."
@@ -254,13 +276,13 @@ class Tree:
 
     def with_nodes(self, nodes: Any) -> Tree:
         """Another tree under the same schema for the same target, of nodes as ``to_dict`` writes them."""
-        return self._read(self.schema, self.target, nodes)
+        return self._read(self.schema, self.target, nodes, self.shares)
 
     @classmethod
-    def _read(cls, schema: Schema, target: Any, nodes: Any) -> Tree:
+    def _read(cls, schema: Schema, target: Any, nodes: Any, shares: Any) -> Tree:
         if not isinstance(nodes, list):
             raise QueryError("the stored tree has no list of `nodes`.")
-        return cls(schema, target, [node_in(place, node) for place, node in enumerate(nodes)])
+        return cls(schema, target, [node_in(place, node) for place, node in enumerate(nodes)], shares=shares)
 
     def __repr__(self) -> str:
         used = list(dict.fromkeys(node.split.column for node in self.nodes if node.split is not None))
@@ -274,12 +296,14 @@ class Tree:
         return html(self._sketch(None, most=MOST_LINES_OF_HTML), repr(self))
 
     def _sketch(self, max_depth: int | None, *, most: int | None = None) -> Sketch:
+        means = None if self.classes else self.intervals()
         return sketch(
             self.schema,
             self.target,
             self.nodes,
             self.probabilities,
-            None if self.classes else self.intervals(),
+            means,
+            drowned=self.drowned,
             max_depth=max_depth,
             most=most,
         )

@@ -26,6 +26,7 @@ __all__ = [
     "Ways",
     "attribute_names",
     "choose_in_pieces",
+    "default_levels",
     "equal_width",
     "families",
     "levels_carried",
@@ -37,6 +38,7 @@ __all__ = [
 BINS = 10
 MAX_BINS = 4096
 MOST_LEVELS = 12  # unless the caller asks for more
+FURTHEST = -2.5  # levels: from here on down the first split is noise
 MOST_CELLS = 2**25  # of the tables behind one request
 DENSE_CODES = 1024  # finer columns come as lists of what is there
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
@@ -129,10 +131,22 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: L
     levels less for each doubling of the logarithm of the number of candidates, over which a noisy
     selection blurs scores; and so many ``fewer``.
     """
+    return min(max(0, round(_levels(schema, names, rows, epsilon) - fewer)), MOST_LEVELS)
+
+
+def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) -> int:
+    """How many levels a tree of classes has where nobody says: what is carried, or one if nearly.
+
+    A very clear split is found with less than the rule demands. Where the rule is further off, the
+    majority vote needs all of the budget to stand out of the noise itself.
+    """
+    return levels_carried(schema, names, rows, epsilon) or int(_levels(schema, names, rows, epsilon) >= FURTHEST)
+
+
+def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) -> float:
     loss = float(exact(to_nano(epsilon)) / Fraction(schema.distance))
     candidates = sum(_candidates(schema, name) for name in names)
-    levels = math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4 - fewer
-    return min(max(0, round(levels)), MOST_LEVELS)
+    return math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4
 
 
 def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | Groups], measure: int) -> int:

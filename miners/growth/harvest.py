@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miners.fitted.estimates import least_squares
+from miners.fitted.estimates import class_shares, least_squares
 from miners.fitted.node import Node
 from miners.growth.frontier import Sprout
 from miners.growth.pruning import calibrate, worth_keeping
@@ -27,19 +27,27 @@ def estimated_nodes(sprouts: Sequence[Sprout], cells: int, kept: int, certainty:
         sprouts: A grown tree, the root first.
         cells: Numbers that a node is described by.
         kept: How many of them the fitted tree is to have, the first ones: all but a missing class.
-        certainty: C4.5's certainty factor; None to prune nothing.
+        certainty: C4.5's certainty factor, for pruning that spares splits which tell shares apart;
+            None to prune nothing.
     """
     children = [sprout.children for sprout in sprouts]
     asked = np.array([np.zeros(cells) if sprout.cells is None else sprout.cells for sprout in sprouts])
     estimates, variances = least_squares(children, asked, np.array([sprout.variance for sprout in sprouts]))
-    return _pruned(sprouts, estimates[:, :kept], np.sqrt(variances).tolist(), certainty)
+    counts, deviations = estimates[:, :kept], np.sqrt(variances)
+    if certainty is None:
+        return _nodes(sprouts, counts, deviations.tolist(), _split(children))
+    shares = class_shares(children, counts, deviations)
+    rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
+    return _nodes(
+        sprouts, counts, deviations.tolist(), worth_keeping(children, rows * shares, certainty, shares=shares)
+    )
 
 
 def calibrated_nodes(sprouts: Sequence[Sprout], kept: int, certainty: float) -> list[Node]:
     """The counts that Friedman & Schuster's Algorithm 3 makes of sizes and leaves' counts, pruned."""
     children = [sprout.children for sprout in sprouts]
     cells = calibrate(children, [sprout.size for sprout in sprouts], [sprout.cells for sprout in sprouts])
-    return _pruned(sprouts, cells[:, :kept], [None] * len(sprouts), certainty)
+    return _nodes(sprouts, cells[:, :kept], [None] * len(sprouts), worth_keeping(children, cells[:, :kept], certainty))
 
 
 def released_nodes(sprouts: Sequence[Sprout], kept: int) -> list[Node]:
@@ -51,16 +59,16 @@ def released_nodes(sprouts: Sequence[Sprout], kept: int) -> list[Node]:
     return nodes
 
 
-def _pruned(
-    sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[float | None], certainty: float | None
+def _split(children: Sequence[Sequence[int]]) -> np.ndarray:
+    """Which nodes have children, shape (nodes,)."""
+    return np.array([bool(below) for below in children])
+
+
+def _nodes(
+    sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray
 ) -> list[Node]:
-    """The nodes that are left where only some splits are worth keeping, renumbered."""
+    """The nodes that are left where only some splits are kept, renumbered."""
     children = [sprout.children for sprout in sprouts]
-    keeps = (
-        np.array([bool(below) for below in children])
-        if certainty is None
-        else worth_keeping(children, counts, certainty)
-    )
     kept = [0]
     for place in kept:  # grows while it is walked through: parents before their children
         kept += children[place] if keeps[place] else ()

@@ -77,8 +77,16 @@ def _extra(rows: float, errors: float, certainty: float) -> float:
     return rows * bound - errors
 
 
-def worth_keeping(children: Children, cells: np.ndarray, certainty: float) -> np.ndarray:
-    """Which nodes keep their split, shape (nodes,): those that are expected to err less with what is below them than as a leaf.
+def worth_keeping(
+    children: Children, cells: np.ndarray, certainty: float, *, shares: np.ndarray | None = None
+) -> np.ndarray:
+    """Which nodes keep their split, shape (nodes,): those that err less with it, or tell more apart.
+
+    C4.5 asks for errors alone, and so cuts away what separates an uncertain leaf from a certain one
+    of the same class. Where ``shares`` are given, a split is also kept if the leaves below it lie
+    further from the node, sum of N |q - p|^2 over leaves of N rows and shares q, than chance alone
+    would put them: rows that all have the node's shares p, dealt out among m leaves, are (m - 1) (1
+    - |p|^2) apart on average.
 
     Subtrees are not raised in their parent's place, as C4.5 may do: how the rows of the other
     branches would fare there nobody has asked.
@@ -88,18 +96,30 @@ def worth_keeping(children: Children, cells: np.ndarray, certainty: float) -> np
         cells: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
         certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
             0.25 is usual.
+        shares: What each node predicts, shape (nodes, classes); None to prune for the class alone.
     """
     table = np.maximum(cells, 0.0)
+    rows = table.sum(axis=1)
     errors = np.zeros(len(children))
     keeps = np.zeros(len(children), dtype=bool)
+    leaves = [[place] for place in range(len(children))]
     for place in range(len(children) - 1, -1, -1):
-        rows = float(table[place].sum())
-        errors[place] = pessimistic_errors(rows, rows - float(table[place].max()), certainty)
+        errors[place] = pessimistic_errors(float(rows[place]), float(rows[place] - table[place].max()), certainty)
         if children[place]:
             below = float(errors[list(children[place])].sum())
-            keeps[place] = below < errors[place]
+            under = [leaf for child in children[place] for leaf in leaves[child]]
+            keeps[place] = below < errors[place] or (
+                shares is not None and _told_apart(rows[under], shares[under], shares[place])
+            )
+            leaves[place] = under if keeps[place] else leaves[place]
             errors[place] = min(below, errors[place])
     return keeps
+
+
+def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray) -> bool:
+    """Whether leaves have shares further from their node's than chance would put them."""
+    distance = float(rows @ np.square(leaves - node).sum(axis=1))
+    return distance > (len(rows) - 1) * max(0.0, 1 - float(node @ node))
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:

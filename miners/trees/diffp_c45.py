@@ -11,7 +11,7 @@ from typing import Any
 from miners.budget.plan import PlanLine
 from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
-from miners.growth.candidates import attribute_names, choose_in_pieces, families, levels_carried
+from miners.growth.candidates import attribute_names, choose_in_pieces, default_levels, families, levels_carried
 from miners.growth.criteria import CRITERIA, blur
 from miners.growth.frontier import Level, Rules
 from miners.trees.tree_miner import GreedyTree, Recipe, Variant, many
@@ -31,7 +31,8 @@ class DiffPC45(GreedyTree):
     A numeric attribute is split in two at a point of its public grid; a categorical one into two
     groups of its values ("best") or into all of its values ("paper"). Attribute and point are
     chosen together, by one noisy selection for each node; all nodes of a level are asked together,
-    as one request and one charge. Splits that do not pay are pruned.
+    as one request and one charge. Splits that pay neither for the class nor for the shares are
+    pruned.
 
     Args:
         epsilon: What ``fit`` costs in all.
@@ -39,8 +40,9 @@ class DiffPC45(GreedyTree):
             ``max_rows``, the attributes) let expect to be of use; for ``variant="paper"`` 5.
         criterion: ``"gini"``, ``"max"`` (rows that a vote gets right) or ``"info_gain"``.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
-        certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
-            None prunes nothing.
+        certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned
+            of what pays for the class alone. None prunes nothing. "best" keeps a split also where
+            it tells class shares apart; "paper" prunes by errors alone.
         attributes: Columns to split by; None for all but the target.
 
     Attributes:
@@ -132,6 +134,11 @@ class DiffPC45(GreedyTree):
         schedule = Schedule.even(self.epsilon, levels, node=node, leaf={"size": 1, "classes": 1})
         widest = facts.widest()
         return replace(facts, schedule=schedule, fan_out=(widest,) * levels, factor=1.0)
+
+    def _default_depth(self, recipe: Recipe) -> int:
+        return default_levels(
+            recipe.schema, [split.column for split in recipe.splits], recipe.schema.max_rows, self.epsilon
+        )
 
     def _carried(self, recipe: Recipe, rows: int) -> int:
         """How many levels the budget carries."""

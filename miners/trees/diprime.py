@@ -15,7 +15,7 @@ from miners.budget.schedule import Schedule
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
 from miners.fitted.node import Node
 from miners.fitted.tree import Split
-from miners.growth.candidates import choose_in_pieces, families, levels_carried
+from miners.growth.candidates import choose_in_pieces, default_levels, families, levels_carried
 from miners.growth.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
 from miners.growth.frontier import Level, Rules, Sprout
 from miners.growth.harvest import released_nodes
@@ -74,19 +74,13 @@ class DiPriMe(ForestMiner):
         )
 
     def _carried(self, facts: Recipe) -> int:
-        """How many levels the budget carries, at least one: as for ``DiffPC45``, whose splits are chosen alike; some fewer for regression (docs/defaults.md)."""
+        """How many levels: as for ``DiffPC45``, some fewer for regression (docs/defaults.md)."""
         rows = facts.schema.max_rows / (facts.trees if self.rows == "shards" else 1)
         epsilon = exact(to_nano(self.epsilon) // (facts.trees if self.rows == "all" else 1))
-        return max(
-            1,
-            levels_carried(
-                facts.schema,
-                facts.names[: facts.features],
-                rows,
-                epsilon,
-                fewer=REGRESSION_FEWER if self._numeric_target else 0.0,
-            ),
-        )
+        names = facts.names[: facts.features]
+        if self._numeric_target:
+            return levels_carried(facts.schema, names, rows, epsilon, fewer=REGRESSION_FEWER)
+        return default_levels(facts.schema, names, rows, epsilon)
 
     @property
     def _criteria(self) -> Sequence[str]:

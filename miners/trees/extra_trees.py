@@ -59,6 +59,14 @@ class RandomSplits(ForestMiner):
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         return []
 
+    def _notes(self, recipe: Recipe) -> tuple[str, ...]:
+        if self._numeric_target:
+            return super()._notes(recipe)
+        return (
+            *super()._notes(recipe),
+            "splits are drawn blindly: where one class is much more frequent, expect that class for all rows; DiffPC45 looks.",
+        )
+
 
 class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
     """A forest of random splits with noisy class counts in its leaves: a baseline.
@@ -90,7 +98,10 @@ class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
 
     Notes:
         A random cut of a declared range that is wide beside the data leaves most leaves empty;
-        ``DiPriMeForestClassifier`` looks where rows are.
+        ``DiPriMeForestClassifier`` looks where rows are. Where one class is much more frequent,
+        random splits rarely make a leaf in which another one leads, and the forest predicts the
+        frequent class for all rows, whatever epsilon, depth and number of trees; its probabilities
+        still order rows (docs/forests.md has figures). The plan says so.
 
     References:
         Bojarski, Choromanska, Choromanski & LeCun 2014, "Differentially- and

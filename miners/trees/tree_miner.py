@@ -237,7 +237,7 @@ class GreedyTree(TreeClassifier, ABC):
             schema, target, classes, cells, splits, usable, Schedule.even(self.epsilon, 0, node={}, leaf={"classes": 1})
         )
         depth = PAPER_DEPTH if self.max_depth is None and self.variant == "paper" else self.max_depth
-        return self._recipe(facts, max(1, self._carried(facts, schema.max_rows)) if depth is None else depth)
+        return self._recipe(facts, self._default_depth(facts) if depth is None else depth)
 
     def _classes(self, schema: Schema, target: str | None) -> tuple[int, int]:
         column = schema.column(target)
@@ -253,6 +253,11 @@ class GreedyTree(TreeClassifier, ABC):
         """Whether the budget carries the depth, and the votes of its leaves."""
         known = recipe.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         wanted, carried = recipe.schedule.depth, self._carried(recipe, known)
+        if wanted == 0 and self.max_depth is None:
+            return (
+                f"at epsilon {show(to_nano(self.epsilon))} and at most {recipe.schema.max_rows:,} rows the budget carries no split, so every row is "
+                "predicted the most frequent class; a larger `epsilon` is needed for any split.",
+            )
         if carried >= wanted:
             noise = noise_of(recipe.schema, recipe.schedule.leaf["classes"].epsilon)
             return lost_votes(known, recipe.typical**wanted, noise, known=rows is not None)
@@ -266,6 +271,10 @@ class GreedyTree(TreeClassifier, ABC):
             f"at epsilon {show(to_nano(self.epsilon))} and {bound} {known:,} rows a depth-{wanted} tree over {many(recipe.attributes, 'attribute')} "
             f"expects {rows_text(average)} rows in a node that is split last, where noise of about {rows_text(choice.noise or 0.0)} {choice.unit} decides; {advice}.",
         )
+
+    def _default_depth(self, recipe: Recipe) -> int:
+        """Levels to ask for where nobody says; none where ``max_rows`` rows would not be split."""
+        return self._carried(recipe, recipe.schema.max_rows)
 
     def _carried(self, recipe: Recipe, rows: int) -> int:
         """How many levels the budget carries, at most as many as attributes can be used for."""

@@ -81,7 +81,7 @@ def test_text():
         "├── F: 61 ±15 rows, no 54%; split by age",
         "│   ├── < 30: no 100%  (17 ±9 rows)",
         "│   ├── 30 to < 60: yes 75%  (40 ±9 rows)",
-        "│   └── >= 60: no 54%  (0 ±6 rows)",
+        "│   └── >= 60: no 54%, as above  (0 ±6 rows)",
     ]
     assert text.splitlines()[-1] == "    └── c, missing: no 75%  (20 ±9 rows)"
     folded = example().export_text(max_depth=1)

@@ -119,6 +119,8 @@ def test_frames_are_labelled_by_values():
     assert list(miner.distances_["age"].index) == ["< 25", "25 to < 35", "35 to < 45", "45 to < 60", ">= 60"]
     assert len(miner.distances_["rate"]) == 5 + 1
     assert "only" not in miner.distances_
+    assert miner.left_out_ == ("only",)
+    assert "only" in miner._repr_html_()
 
 
 def test_a_part_of_a_table_can_be_learned_from():

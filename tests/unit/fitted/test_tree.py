@@ -2,6 +2,7 @@
 import itertools
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -112,7 +113,7 @@ def test_json_keeps_every_digit(counts):
 
 def test_json_holds_public_things_only():
     stored = json.loads(example().to_json())
-    assert set(stored) == {"format", "version", "kind", "target", "schema", "nodes"}
+    assert set(stored) == {"format", "version", "kind", "target", "shares", "schema", "nodes"}
     assert set().union(*(node for node in stored["nodes"])) <= {
         "split",
         "children",
@@ -255,3 +256,44 @@ def test_released_counts_have_an_interval_of_their_own():
     released = Node(counts=(30.0, 20.0), counts_scale=scale)
     assert released.interval() == Node(counts=(30.0, 20.0), counts_deviation=deviation).interval()
     assert released.interval()[1] > 50
+
+
+def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
+    """A shifted population: all its rows have a value that no row had which the tree was grown
+    from. In 300 draws of that leaf's noise no row is predicted otherwise than above it.
+    """
+    random = np.random.default_rng(4)
+    shifted = pd.DataFrame({"sex": ["M"] * 100})
+    for noise in random.normal(0, 92, (300, 2)):
+        counts = [np.array([16_150.0, 1031.0]), np.array([16_150.0, 1031.0]) - noise, noise]
+        root, *leaves = [Node(counts=tuple(cells), counts_deviation=92.0) for cells in counts]
+        tree = Tree(SCHEMA, "y", [replace(root, split=Values("sex"), children=(1, 2)), *leaves])
+        assert (tree.predict(shifted) == "no").all()
+        again = Tree.from_json(tree.to_json())
+        assert again.drowned.tolist() == tree.drowned.tolist()
+        assert (", as above  (" in tree.export_text().splitlines()[3]) == bool(tree.drowned[2])
+        assert not tree.drowned[2] or tree.probabilities[2].tolist() == tree.probabilities[0].tolist()
+
+
+def test_a_tree_that_was_stored_before_predicts_as_it_did():
+    """Without a word on how shares follow from counts, they are those of the older rule, and the
+    tree is the same text again; a word that nobody knows is refused.
+    """
+    noisy = [
+        Node(Values("sex"), (1, 2), counts=(60.0, 40.0), counts_deviation=9.0),
+        Node(counts=(55.0, 12.0), counts_deviation=9.0),
+        Node(counts=(5.0, 28.0), counts_deviation=9.0),
+    ]
+    fresh = Tree(SCHEMA, "y", noisy)
+    stored = {key: value for key, value in fresh.to_dict().items() if key != "shares"}
+    old = Tree.from_dict(stored)
+    assert old.to_dict() == stored
+    assert old != fresh
+    assert not old.drowned.any()
+    own, parent = np.array([55 / 67, 12 / 67]), old.probabilities[0]
+    weight = 1 - (9 / 67) ** 2 / np.square(own - parent).sum()
+    assert old.probabilities[1] == pytest.approx(weight * own + (1 - weight) * parent)
+    assert Tree.from_dict(fresh.to_dict()) == fresh
+    for unknown in ("means", ["moments"], None):
+        with pytest.raises(QueryError, match="`shares`"):
+            Tree.from_dict({**stored, "shares": unknown})

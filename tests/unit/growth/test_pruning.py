@@ -60,3 +60,27 @@ def test_what_pays_is_kept_and_what_does_not_is_not():
     deep = np.array([[100.0, 100.0], [50.0, 50.0], [50.0, 50.0], [50.0, 0.0], [0.0, 50.0]])
     assert worth_keeping(children, deep, 0.25).tolist() == [True, True, False, False, False]
     assert not worth_keeping(children, -deep, 0.25).any()
+
+
+def test_a_split_that_tells_shares_apart_is_kept_although_both_sides_vote_alike():
+    children, cells = [[1, 2], [], []], np.array([[850.0, 150.0], [390.0, 10.0], [460.0, 140.0]])
+    assert not worth_keeping(children, cells, 0.25).any()
+    assert worth_keeping(children, cells, 0.25, shares=cells / cells.sum(axis=1, keepdims=True)).tolist() == [
+        True,
+        False,
+        False,
+    ]
+    alike = np.array([[850.0, 150.0], [338.0, 62.0], [512.0, 88.0]])
+    assert not worth_keeping(children, alike, 0.25, shares=alike / alike.sum(axis=1, keepdims=True)).any()
+
+
+def test_chance_puts_leaves_as_far_apart_as_it_says():
+    """20,000 deals of rows with the same shares among three leaves: their distance from the whole
+    is (3 - 1)(1 - |p|^2) on average, to a thirtieth.
+    """
+    random, shares = np.random.default_rng(3), np.array([0.7, 0.2, 0.1])
+    counts = random.multinomial([50, 100, 350], shares, (20_000, 3))
+    rows = counts.sum(axis=2, keepdims=True)
+    whole = counts.sum(axis=1, keepdims=True) / 500
+    distance = (rows * np.square(counts / rows - whole)).sum(axis=(1, 2))
+    assert distance.mean() == pytest.approx(2 * (1 - shares @ shares), rel=1 / 30)

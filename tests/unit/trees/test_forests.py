@@ -539,3 +539,24 @@ def test_regressors_learn_from_public_rows_too():
     assert one.predict(rows).shape == (len(rows),)
     assert one.score(rows.drop(columns="wage"), rows["wage"]) == one.estimator_.score(rows)
     assert is_classifier(PublicRows(DiPriMeTreeClassifier(), SCHEMA, "income"))
+
+
+def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
+    """A split of so few rows would leave its sides a fifth of the budget, and they would be noise."""
+    numeric = Numeric(lower=0, upper=1)
+    columns = {"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}
+    cases = [
+        (DiPriMeTreeRegressor, "y", 300, "noisy_avg"),
+        (DiPriMeForestRegressor, "y", 300, "noisy_avg"),
+        (DiPriMeTreeClassifier, "c", 30, "noisy_count"),
+    ]
+    for miner, target, rows, verb in cases:
+        plan = miner(epsilon=0.1).plan(Schema(columns=columns, max_rows=rows), target)
+        assert [(line.verb, line.epsilon) for line in plan.lines] == [(verb, Fraction(1, 10))]
+
+
+def test_the_plan_of_random_splits_says_what_they_miss():
+    numeric = Numeric(lower=0, upper=1)
+    schema = Schema(columns={"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}, max_rows=3000)
+    assert any("drawn blindly" in note for note in DPExtraTrees().plan(schema, "c").notes)
+    assert not any("drawn blindly" in note for note in DPExtraTreesRegressor().plan(schema, "y").notes)

@@ -112,3 +112,23 @@ def test_json_round_trip_is_exact():
         Tree.from_json(json.dumps(found | {"kind": "ranking"}))
     with pytest.raises(QueryError, match="`wage` is numeric and has 2 ends"):
         Tree(SCHEMA, "wage", [Node(counts=(1.0, 2.0, 3.0))])
+
+
+def test_an_empty_leaf_predicts_its_parents_mean_and_says_so():
+    """500 draws of noise alone below a node of 9,000 rows near the lower bound: the mean stays near
+    the parent's, mostly it is the parent's, and pictures say so.
+    """
+    random = np.random.default_rng(2)
+    means, said = [], 0
+    for empty in random.normal(0, 90, (500, 2)):
+        rest = np.array([8500.0, 500.0]) - empty
+        nodes = [Node(Cuts("age", (30,)), (1, 2), counts=(8500.0, 500.0), counts_deviation=30.0)]
+        nodes += [Node(counts=tuple(counts), counts_deviation=90.0) for counts in (empty, rest)]
+        tree = Tree(SCHEMA, "wage", nodes)
+        means.append(tree.values[1] - tree.values[0])
+        alike = means[-1] == 0
+        said += alike
+        assert alike == tree.drowned[1] == (", as above" in tree.export_text().splitlines()[2])
+    assert said > 400
+    assert np.abs(means).max() < 30  # of a range of 100; noise alone puts it anywhere
+    assert np.mean(means) == pytest.approx(0, abs=2)

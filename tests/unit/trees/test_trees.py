@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
 
 import miners
 from miners import DiffPC45, DiffPID3, SuLQID3
@@ -338,7 +339,11 @@ def test_the_default_depth_follows_public_facts(miner):
     depths = [depth(1000, 0.1), depth(10**5, 0.1), depth(10**5, 10), depth(10**8, 10)]
     assert depths == sorted(depths)
     assert depths[0] < depths[-1]
-    assert depths[0] >= 1
+    assert depths[1] >= 1
+    # Far below what any split needs, the whole budget goes into one histogram: a majority vote that can be told from noise.
+    assert depth(100, 0.01) == 0
+    plan = miner(epsilon=0.01).plan(Schema(columns=SCHEMA.columns, max_rows=100), "income")
+    assert "carries no split" in plan.warnings[0]
 
 
 # DiffPID3
@@ -505,6 +510,36 @@ def test_pruning_makes_no_tree_larger():
     whole = DiffPC45(epsilon=5, max_depth=5, certainty=None).fit(h, "income").tree_
     pruned = DiffPC45(epsilon=5, max_depth=5, certainty=0.05).fit(h, "income").tree_
     assert whole.n_leaves >= 32 > pruned.n_leaves
+
+
+def test_pruning_spares_shares():
+    """Nine rows in ten and six in ten of one class: both sides vote alike, and a tree that is
+    pruned for the class alone would not tell them apart.
+    """
+    random = np.random.default_rng(8)
+    risk = random.random(4000)
+    rows = pd.DataFrame(
+        {
+            "risk": risk,
+            "noise": random.random(4000),
+            "bad": np.where(random.random(4000) < np.where(risk < 0.5, 0.1, 0.4), "yes", "no"),
+        }
+    )
+    schema = Schema(
+        columns={
+            "risk": Numeric(lower=0, upper=1),
+            "noise": Numeric(lower=0, upper=1),
+            "bad": Categorical(values=("no", "yes")),
+        },
+        max_rows=5000,
+    )
+    h = simulate(schema, data=rows, epsilon=10)
+    whole = DiffPC45(epsilon=5, max_depth=4, certainty=None).fit(h, "bad")
+    pruned = DiffPC45(epsilon=5, max_depth=4).fit(h, "bad")
+    auc = [roc_auc_score(rows["bad"] == "yes", fitted.predict_proba(rows)[:, 1]) for fitted in (whole, pruned)]
+    assert auc[0] == pytest.approx(0.72, abs=0.04)
+    assert auc[1] > auc[0] - 0.02
+    assert pruned.tree_.n_leaves < whole.tree_.n_leaves
 
 
 def test_import_is_lazy():
