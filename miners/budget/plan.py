@@ -7,12 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
+from typing import Protocol
 
-from pinq.public.epsilon import NANO, show
+from pinq.public.epsilon import NANO, Loss, show
+from pinq.public.queries import Preview
 
-__all__ = ["Plan", "PlanLine"]
+__all__ = ["Plan", "PlanLine", "Priced"]
 
 HEADINGS = ("level", "asked", "of at most", "epsilon", "noise")
+
+
+class Priced(Protocol):
+    """Whoever can say beforehand what a question would cost: a handle, or a party of a secure computation."""
+
+    def preview(self, verb: str, *, epsilon: Loss) -> Preview:
+        """Returns what a question would cost, and what would remain. Free."""
 
 
 @dataclass(frozen=True)
