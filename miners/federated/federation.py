@@ -42,7 +42,7 @@ from pinq.public.schema import Schema, closest
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Budget, PrivateQueryable
 
-__all__ = ["Dropped", "FederatedParts", "Federation", "HolderFailed", "Question", "Rule", "Tally", "spent_text"]
+__all__ = ["Federation", "HolderFailed", "Rule", "spent_text"]
 
 Rule = Literal["fail", "wait", "drop"]
 AT_ONCE = 4  # requests in flight at one holder: as many as a server works on for one token
@@ -102,7 +102,7 @@ class Federation:
         {'north': 0.5, 'south': 0.5}
     """
 
-    abilities: frozenset[Ability] = frozenset({"counts", "choices"})
+    abilities: frozenset[Ability] = frozenset({"choices"})
 
     def __init__(
         self,

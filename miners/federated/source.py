@@ -29,8 +29,8 @@ __all__ = [
     "unknown_holder",
 ]
 
-Ability = Literal["counts", "choices", "sums"]
-"""What a source answers: noisy counts, choices by a holder's own rows, or counts summed over all with one noise."""
+Ability = Literal["choices", "sums"]
+"""What a source does beside counting: holders choose by their own rows, or counts come as sums with one noise."""
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class CountSource(Protocol):
     """One or several holders of disjoint people that answer questions for noisy counts.
 
     Attributes:
-        abilities: What the source answers.
+        abilities: What the source does beside counting.
         schema: The public columns of all holders; ``max_rows`` is what they may have together.
         dropped: Who was left behind.
         rounds: How often somebody waited for answers.

@@ -36,16 +36,19 @@ __all__ = ["Card", "DPTopDown"]
 Strategy = Literal["turns", "single", "noisy_counts", "local_rnm", "secure"]
 STRATEGIES = get_args(Strategy)
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
-NEEDS: dict[Strategy, Ability] = {
+# What a strategy needs of a source beside counts.
+NEEDS: dict[Strategy, Ability | None] = {
     "turns": "choices",
     "single": "choices",
-    "noisy_counts": "counts",
+    "noisy_counts": None,
     "local_rnm": "choices",
     "secure": "sums",
 }
 UNABLE: dict[Ability, str] = {
-    "choices": "strategy {strategy!r} asks holders to choose, and parties that add up their counts do nothing else; use 'secure'.",
-    "counts": "strategy {strategy!r} asks holders for counts.",
+    "choices": (
+        "strategy {strategy!r} asks holders to choose, and parties that add up their counts do nothing else; "
+        "use 'secure'."
+    ),
     "sums": (
         "strategy {strategy!r} needs parties that add up their counts under secret sharing, and handles answer each for itself, "
         "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, to try it "
@@ -224,9 +227,7 @@ class DPTopDown(TreeClassifier):
             HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
                 does not go on without it; says what was spent where.
         """
-        federation: CountSource = (
-            handle if isinstance(handle, CountSource) else Federation({"holder 1": _one_handle(handle)})
-        )
+        federation = handle if isinstance(handle, CountSource) else Federation({"holder 1": _one_handle(handle)})
         schema = federation.schema
         grow = self._grower(schema, target, len(federation.holders))
         self._check_abilities(federation)
@@ -465,7 +466,7 @@ class DPTopDown(TreeClassifier):
     def _check_abilities(self, source: CountSource) -> None:
         """Raises ``QueryError`` where a source does not answer what the strategy asks of it."""
         needed = NEEDS[self.strategy]
-        if needed not in source.abilities:
+        if needed is not None and needed not in source.abilities:
             raise QueryError(UNABLE[needed].format(strategy=self.strategy))
 
     def _score(self, target: str) -> Score:

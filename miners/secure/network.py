@@ -238,10 +238,10 @@ class Network:
     def _keys(self, number: int) -> list[bytes]:
         """Reads the keys that a party sent."""
         sent = self._told["keys"][number]
-        try:
-            return [bytes.fromhex(key) for key in sent]  # type: ignore[attr-defined]
-        except (TypeError, ValueError):
-            raise SessionError(f"{self.name(number)} sent keys that are none. {NOTHING_MORE}") from None
+        with contextlib.suppress(ValueError):
+            if isinstance(sent, list):
+                return [bytes.fromhex(str(key)) for key in sent]
+        raise SessionError(f"{self.name(number)} sent keys that are none. {NOTHING_MORE}")
 
     async def watch(self, timeout: float) -> None:
         """Says now and then that this party lives; ends the session when another does not."""

@@ -108,7 +108,7 @@ class _Run(Generic[T]):
         work = network.loop.create_task(self._stages(network))
         reason: str | None = "it was interrupted"
         try:
-            ends: set[asyncio.Future[object]] = {work, network.failure}  # type: ignore[arg-type]
+            ends: set[asyncio.Future[object]] = {work, network.failure}  # type: ignore[arg-type]  # of two kinds
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 network.failure.result()

@@ -132,7 +132,11 @@ class _SummedParts:
         return bind(joined, self._schema)
 
     def __getitem__(self, chosen: slice | Sequence[int] | np.ndarray) -> _SummedParts:
-        return _SummedParts(self._schema, self.part_set.take(np.arange(len(self))[chosen]))
+        try:
+            positions = np.arange(len(self))[chosen]
+        except IndexError:
+            raise QueryError(f"positions must be whole numbers from 0 to {len(self) - 1}.") from None
+        return _SummedParts(self._schema, self.part_set.take(positions))
 
     def __len__(self) -> int:
         return len(self.part_set)
@@ -162,7 +166,7 @@ class SecureFederation:
         say: Called with a line of text after each round.
 
     Attributes:
-        abilities: Counts, and these as sums.
+        abilities: Counts come as sums.
         schema: The public columns.
         dropped: Empty: no party is left behind.
         rounds: How many additions there were.
@@ -177,7 +181,7 @@ class SecureFederation:
         [[3, 6]]
     """
 
-    abilities: frozenset[Ability] = frozenset({"counts", "sums"})
+    abilities: frozenset[Ability] = frozenset({"sums"})
 
     def __init__(
         self,

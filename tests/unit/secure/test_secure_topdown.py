@@ -226,7 +226,7 @@ def test_every_strategy_says_what_it_needs(strategy: Any) -> None:
     with Federation([simulate(SCHEMA, rows=200, epsilon=1)]) as holders:
         for source in (together, holders):
             miner = DPTopDown(epsilon=1, strategy=strategy, max_depth=1)
-            if NEEDS[strategy] in source.abilities:
+            if NEEDS[strategy] in (None, *source.abilities):
                 assert miner.fit(source, "ill").cost_ == 1
             else:
                 with pytest.raises(QueryError, match=f"strategy '{strategy}' .*Nothing was spent"):
@@ -260,6 +260,8 @@ def test_parts_of_all_parties_are_cut_like_a_handles(specs: tuple[Any, ...], mes
             )
     with pytest.raises(QueryError, match=message):
         halves.partition(*specs)
+    with pytest.raises(QueryError, match="positions must be whole numbers from 0 to 1"):
+        halves[[2]]
 
 
 def _keys(parts: PartSet) -> list[bytes]:
