@@ -114,11 +114,8 @@ class Network:
         done = self._told.get("done", {})
         if self.stage == "over" or peer.number in done or self.peers.get(peer.number or 0) is not peer:
             return
-        self.fail(
-            SessionError(
-                f"{self.name(peer.number)} is gone, {LOST[self.stage]}. {NOTHING_MORE} All parties may start again."
-            )
-        )
+        text = f"{self.name(peer.number)} is gone, {LOST[self.stage]}."
+        self.fail(SessionError(f"{text} {NOTHING_MORE} All parties may start again."))
 
     def fail(self, error: PinqError) -> None:
         """Ends the session; the first error counts."""
@@ -181,12 +178,9 @@ class Network:
                 )
                 return
             except ssl.SSLCertVerificationError as error:
-                self.fail(
-                    SessionError(
-                        f"who answers at {other.host}:{other.port} does not have the certificate that the session names "
-                        f"for {self.name(number)}, or no longer ({error.verify_message})."
-                    )
-                )
+                named = f"the certificate that the session names for {self.name(number)}"
+                text = f"who answers at {other.host}:{other.port} does not have {named}, or no longer"
+                self.fail(SessionError(f"{text} ({error.verify_message})."))
                 return
             except (OSError, ssl.SSLError) as error:
                 self._last_error = f" At {other.host}:{other.port}: {type(error).__name__}."
@@ -251,11 +245,8 @@ class Network:
             self.tell_all(alive=True)
             for number, peer in self.peers.items():
                 if self.loop.time() - peer.heard > timeout:
-                    self.fail(
-                        SessionError(
-                            f"{self.name(number)} was silent for {timeout:g} s. {NOTHING_MORE} All parties may start again."
-                        )
-                    )
+                    text = f"{self.name(number)} was silent for {timeout:g} s."
+                    self.fail(SessionError(f"{text} {NOTHING_MORE} All parties may start again."))
 
     async def finish(self) -> None:
         """Waits until all others have what they need, so that nobody hangs up too early."""
