@@ -25,7 +25,7 @@ from pinq.public.schema import Schema, Value
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pinq.analyst.queryable import PrivateQueryable
+    from miners.budget.plan import Priced
 
 __all__ = [
     "Classifier",
@@ -266,7 +266,7 @@ class Bill:
         return Fraction(self._handle.budget.spent - self._before)
 
 
-def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> None:
+def require_budget(handle: Priced, needed: Fraction, *, name: str) -> None:
     """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
     # Every part of a tree's last level costs what its root costs in one question of the whole
     # epsilon, shared partitions included.

@@ -138,7 +138,7 @@ def _from_noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Sche
     task = Task.of(schema, target, [len(table) for table in tables])
     holdings, random = [hold(task, table) for table in tables], np.random.default_rng()
     tree, most = [Branch()], 0.0
-    waiting = [(0, [np.ones(one.places.shape[1], dtype=bool) for one in holdings], tuple(range(len(task.sizes))))]
+    waiting = [(0, [np.ones(one.codes.shape[1], dtype=bool) for one in holdings], tuple(range(len(task.sizes))))]
 
     def noisy(exact: list[np.ndarray], loss: float) -> np.ndarray:
         shape, stay = (len(exact), *np.shape(exact[0])), 1 - np.exp(-loss)
@@ -147,7 +147,7 @@ def _from_noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Sche
     def scored(inside: list[np.ndarray], attribute: int, loss: float) -> float:
         shape = (task.sizes[attribute], task.classes)
         cells = [
-            np.ravel_multi_index((one.places[attribute, rows], one.places[-1, rows]), shape)
+            np.ravel_multi_index((one.codes[attribute, rows], one.codes[-1, rows]), shape)
             for one, rows in zip(holdings, inside, strict=True)
         ]
         return float(
@@ -166,7 +166,7 @@ def _from_noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Sche
         if leaf:
             votes = noisy(
                 [
-                    np.bincount(one.places[-1, rows], minlength=task.classes)
+                    np.bincount(one.codes[-1, rows], minlength=task.classes)
                     for one, rows in zip(holdings, inside, strict=True)
                 ],
                 float(budget.vote),
@@ -176,7 +176,7 @@ def _from_noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Sche
         chosen = max(remaining, key=lambda one: scored(inside, one, float(budget.choice) / len(remaining)))
         tree[place] = Branch(chosen, tuple(range(len(tree), len(tree) + task.sizes[chosen])))
         for value in range(task.sizes[chosen]):
-            below = [rows & (one.places[chosen] == value) for one, rows in zip(holdings, inside, strict=True)]
+            below = [rows & (one.codes[chosen] == value) for one, rows in zip(holdings, inside, strict=True)]
             waiting.append((len(tree), below, tuple(one for one in remaining if one != chosen)))
             tree.append(Branch())
     return to_tree(task, tree)

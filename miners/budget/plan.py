@@ -14,16 +14,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
-from pinq.public.epsilon import NANO, show
+from pinq.public.epsilon import NANO, Loss, show
+from pinq.public.queries import Preview
 
-__all__ = ["FitWarning", "Plan", "PlanLine", "lost_votes", "remember_fit", "rows_text", "warn_before_fit"]
+__all__ = ["FitWarning", "Plan", "PlanLine", "Priced", "lost_votes", "remember_fit", "rows_text", "warn_before_fit"]
 
 # A vote between two classes stands out where all rows of a leaf would be two standard deviations of
 # the difference of its two counts; below that not even a leaf of a single class is told from noise.
 CLEAR = 2 * math.sqrt(2)
 HEADINGS = ("level", "asked", "of at most", "epsilon", "noise")
+
+
+class Priced(Protocol):
+    """Whoever can say beforehand what a question would cost: a handle, or a party of a secure computation."""
+
+    def preview(self, verb: str, *, epsilon: Loss) -> Preview:
+        """Returns what a question would cost, and what would remain. Free."""
 
 
 @dataclass(frozen=True)

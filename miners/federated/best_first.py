@@ -25,7 +25,7 @@ import numpy as np
 
 from miners.budget.schedule import spread
 from miners.federated.buds import Bud, Seen, Task, Wanted, ask_choices, ask_counts, ask_leaves, branch, gather, pooled
-from miners.federated.federation import FederatedParts, Tally
+from miners.federated.source import FederatedParts, Tally
 from miners.federated.splitting import SplitSet
 from miners.fitted.node import Split
 from miners.growth.criteria import promise

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from miners.federated.federation import FederatedParts, Federation, Question, Tally
+from miners.federated.source import CountSource, FederatedParts, Question, Tally
 from miners.fitted.node import Split
 from miners.growth.candidates import parts_at_once
 from miners.growth.frontier import Sprout
@@ -53,14 +53,14 @@ class Task:
     """What is to be learned, and where.
 
     Attributes:
-        federation: The holders.
+        federation: Whom to ask.
         schema: Their public columns.
         target: The column to predict.
         epsilon: What the whole fit may cost, at each holder.
         reuse: Whether stored answers to the same questions will do.
     """
 
-    federation: Federation
+    federation: CountSource
     schema: Schema
     target: str
     epsilon: Fraction
@@ -100,7 +100,7 @@ class Bud:
         """Notes a question to it at one holder."""
         self.paid = {**self.paid, holder: self.paid.get(holder, Fraction(0)) + epsilon}
 
-    def sprout(self, federation: Federation) -> Sprout:
+    def sprout(self, federation: CountSource) -> Sprout:
         """What the holders said of it, those that are still there: counts add up over holders, answers of one time and another are averaged."""
         sprout = Sprout(split=self.split, children=self.children)
         for seen in self.seen:

@@ -19,27 +19,34 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from miners.budget.noise import count_scale, count_variance
+from miners.federated.columns import agreed_schema
+from miners.federated.source import (
+    Ability,
+    Dropped,
+    FederatedParts,
+    Question,
+    Tally,
+    progress_of,
+    tallies,
+    unknown_holder,
+)
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
-from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
-from pinq.public.schema import Categorical, Numeric, Schema, closest
+from pinq.public.epsilon import NANO, show
+from pinq.public.schema import Schema, closest
 
 if TYPE_CHECKING:
-    from pinq.analyst.queryable import Budget, Parts, PrivateQueryable
+    from pinq.analyst.queryable import Budget, PrivateQueryable
 
-__all__ = ["Dropped", "FederatedParts", "Federation", "HolderFailed", "Question", "Rule", "Tally", "spent_text"]
+__all__ = ["Federation", "HolderFailed", "Rule", "spent_text"]
 
 Rule = Literal["fail", "wait", "drop"]
 AT_ONCE = 4  # requests in flight at one holder: as many as a server works on for one token
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-MOST_ROWS = 2**33
 
 T = TypeVar("T")
 
@@ -58,54 +65,6 @@ class HolderFailed(PinqError):
     def __init__(self, message: str, causes: Mapping[str, PinqError], spent: Mapping[str, Fraction | None]) -> None:
         super().__init__(message)
         self.causes, self.spent = dict(causes), dict(spent)
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A holder that was left behind.
-
-    Attributes:
-        holder: Its name.
-        after: Rounds of questions that had been answered by then.
-        reason: Its error.
-    """
-
-    holder: str
-    after: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.holder} was dropped after {self.after} rounds: {self.reason}"
-
-
-class Tally(NamedTuple):
-    """Noisy counts of one holder, or of several as one, and the variance of the noise in each of them."""
-
-    counts: np.ndarray
-    variance: float
-
-
-@dataclass(frozen=True)
-class Question:
-    """One question that is not asked yet: a verb of the handles, and to whom it goes.
-
-    Attributes:
-        parts: Of what.
-        verb: ``noisy_count`` or ``exp_mech``.
-        epsilon: For each holder that is asked, its loss.
-        named: Further arguments of the verb.
-    """
-
-    parts: FederatedParts
-    verb: str
-    epsilon: Mapping[str, Fraction]
-    named: Mapping[str, Any]
-
-    def ask(self, holder: str, again: bool) -> Any:
-        """One holder's answer; ``again`` takes the stored one where it has been paid for."""
-        named = dict(self.named)
-        named["reuse"] = named.get("reuse", False) or again
-        return getattr(self.parts.of(holder), self.verb)(epsilon=self.epsilon[holder], **named)
 
 
 class Federation:
@@ -143,8 +102,7 @@ class Federation:
         {'north': 0.5, 'south': 0.5}
     """
 
-    adds_up = False
-    """Whether counts of all holders come as one sum, with one noise."""
+    abilities: frozenset[Ability] = frozenset({"choices"})
 
     def __init__(
         self,
@@ -160,14 +118,10 @@ class Federation:
             )
         if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
             raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0.")
-        if say is not None and not callable(say):
-            raise QueryError(
-                f"`say` is {say!r}; it must be a function of one line of text, print for example, or None."
-            )
+        self._say = progress_of(say)
         self._handles = _named(handles)
         self.schema = agreed_schema({name: handle.schema for name, handle in self._handles.items()})
         self.on_failure, self.patience = on_failure, float(patience)
-        self._say: Callable[[str], object] = (lambda _: None) if say is None else say
         self.dropped: list[Dropped] = []
         self.rounds, self.requests = 0, dict.fromkeys(self._handles, 0)
         self._before: dict[str, Fraction | None] = dict.fromkeys(self._handles, Fraction(0))
@@ -181,12 +135,17 @@ class Federation:
 
     def handle(self, holder: str) -> PrivateQueryable:
         """One holder's handle, also of one that was dropped. ``QueryError`` where there is none of this name."""
-        if holder not in self._handles:
-            names = list(self._handles)
-            raise QueryError(
-                f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}."
-            )
+        self.require_holder(holder)
         return self._handles[holder]
+
+    def require_holder(self, holder: str) -> None:
+        """Raises ``QueryError`` where there is no holder of this name; dropped ones count."""
+        if holder not in self._handles:
+            raise unknown_holder(holder, list(self._handles))
+
+    def distance(self, holder: str) -> int:
+        """Returns by how many rows two neighbouring tables of a holder may differ."""
+        return self._handles[holder].schema.distance
 
     def parts(self) -> FederatedParts:
         """The whole of each table, as a collection of one part. ``QueryError`` where all holders were dropped."""
@@ -253,20 +212,11 @@ class Federation:
         return found
 
     def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
-        """The answers to questions for counts, each with the variance of its noise.
+        """Asks questions for counts; returns the answers with the variance of their noise.
 
-        Here each holder adds its own noise, so a sum over k holders has that of k; of a
-        ``miners.secure.SecureFederation`` there is one entry for all parties together, with the
-        noise of one.
+        Each holder adds its own noise, so a sum over k holders has that of k.
         """
-        answers = self.ask(questions)
-        return [
-            {
-                name: Tally(np.asarray(counts, dtype=np.float64), self.variance(name, question.epsilon[name]))
-                for name, counts in answer.items()
-            }
-            for question, answer in zip(questions, answers, strict=True)
-        ]
+        return tallies(self, questions)
 
     def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
         """Those of whoever was not dropped."""
@@ -347,117 +297,6 @@ class Federation:
         spent = self.spent()
         why = " ".join(f"{name!r} failed: {cause}" for name, cause in causes.items())
         raise HolderFailed(f"{why} Spent since the federation was made: {spent_text(spent)}.", causes, spent)
-
-
-class FederatedParts:
-    """The same ordered collection of disjoint parts at every holder."""
-
-    def __init__(self, federation: Federation, parts: Mapping[str, Parts]) -> None:
-        self._federation, self._parts = federation, dict(parts)
-
-    def of(self, holder: str) -> Parts:
-        """One holder's parts."""
-        return self._parts[holder]
-
-    def partition(self, *specs: Any) -> FederatedParts:
-        """Cuts each part at every holder; see ``Parts.partition``."""
-        return self._each(lambda parts: parts.partition(*specs))
-
-    def noisy_count(self, *, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, Any]:
-        """Noisy numbers of rows, by holder.
-
-        Args:
-            epsilon: Loss at each holder; or, by holder, losses of those that are to be asked.
-            reuse: As in ``PrivateQueryable.noisy_count``.
-        """
-        return self._federation.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
-
-    def exp_mech(
-        self, candidates: Any, *, score: Any, epsilon: Loss | Mapping[str, Loss], reuse: bool = False
-    ) -> dict[str, list[Any]]:
-        """What each holder chooses for each part, by its own rows; arguments as in ``noisy_count`` and ``PrivateQueryable.exp_mech``."""
-        return self._federation.ask(
-            [self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)]
-        )[0]
-
-    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: Any) -> Question:
-        """A question for ``Federation.ask``."""
-        losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._federation.holders, epsilon)
-        for name in losses:
-            self._federation.handle(name)
-        return Question(self, verb, {name: exact(to_nano(loss)) for name, loss in losses.items()}, named)
-
-    @staticmethod
-    def union(collections: Sequence[FederatedParts]) -> FederatedParts:
-        """All parts of several collections, in order."""
-        if len(collections) == 1:
-            return collections[0]
-        first = collections[0]
-        joined = {
-            name: type(parts).union(*(one._parts[name] for one in collections))
-            for name, parts in first._living().items()
-        }
-        return FederatedParts(first._federation, joined)
-
-    def __getitem__(self, chosen: Any) -> FederatedParts:
-        """Some of the parts, by a mask, list or slice."""
-        return self._each(lambda parts: parts[chosen])
-
-    def __len__(self) -> int:
-        return len(next(iter(self._parts.values())))
-
-    def __repr__(self) -> str:
-        return f"FederatedParts({', '.join(self._parts)}: {next(iter(self._parts.values()))!r})"
-
-    def _living(self) -> dict[str, Parts]:
-        return {name: parts for name, parts in self._parts.items() if name in self._federation.holders}
-
-    def _each(self, act: Callable[[Parts], Any]) -> FederatedParts:
-        return FederatedParts(self._federation, {name: act(parts) for name, parts in self._living().items()})
-
-
-def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
-    """The columns that all holders declare alike, with the sum of their row caps.
-
-    Raises:
-        QueryError: Columns differ; names each difference.
-    """
-    (first, schema), *others = schemas.items()
-    differences = [difference for name, other in others for difference in _differences(first, schema, name, other)]
-    if differences:
-        raise QueryError(
-            f"the holders' public schemas differ: {'; '.join(differences)}. Their policies must declare the same columns alike."
-        )
-    return schema.model_copy(update={"max_rows": min(MOST_ROWS, sum(one.max_rows for one in schemas.values()))})
-
-
-def _differences(one: str, ours: Schema, other: str, theirs: Schema) -> list[str]:
-    """Where two schemas do not give every row the same codes, one text each."""
-    found = [f"{other!r} has no column `{name}`" for name in ours.columns if name not in theirs.columns]
-    found += [f"{one!r} has no column `{name}`" for name in theirs.columns if name not in ours.columns]
-    for name, column in ours.columns.items():
-        if name in theirs.columns and theirs.columns[name].digest != column.digest:
-            found += [f"`{name}`: {what}" for what in _column_differences(one, column, other, theirs.columns[name])]
-    return found
-
-
-def _column_differences(one: str, ours: Categorical | Numeric, other: str, theirs: Categorical | Numeric) -> list[str]:
-    if ours.type != theirs.type:
-        return [f"{ours.type} at {one!r}, {theirs.type} at {other!r}"]
-    left, right = (column.model_dump(exclude={"unreviewed", "cuts", "values"}) for column in (ours, theirs))
-    found = [
-        f"{field} is {left[field]} at {one!r}, {right[field]} at {other!r}"
-        for field in left
-        if left[field] != right[field]
-    ]
-    if isinstance(ours, Categorical) and isinstance(theirs, Categorical) and ours.values != theirs.values:
-        sides = (
-            (one, [value for value in ours.values if value not in theirs.values]),
-            (other, [value for value in theirs.values if value not in ours.values]),
-        )
-        only = [f"only {name!r} declares {', '.join(map(repr, values))}" for name, values in sides if values]
-        found += only or [f"{one!r} and {other!r} declare the same values in another order"]
-    return found
 
 
 def _named(handles: Any) -> dict[str, PrivateQueryable]:

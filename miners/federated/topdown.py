@@ -13,7 +13,8 @@ from miners.budget.plan import Plan, PlanLine, lost_votes, remember_fit, warn_be
 from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
 from miners.federated.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
 from miners.federated.buds import Bud, Task, sprouts_of
-from miners.federated.federation import Dropped, Federation, HolderFailed, spent_text
+from miners.federated.federation import Federation, HolderFailed, spent_text
+from miners.federated.source import Ability, CountSource, Dropped
 from miners.federated.splitting import splitting_functions
 from miners.federated.turns import Turns, dealt_losses, grow_in_turns
 from miners.fitted.tree import Tree
@@ -35,6 +36,25 @@ __all__ = ["Card", "DPTopDown"]
 Strategy = Literal["turns", "single", "noisy_counts", "local_rnm", "secure"]
 STRATEGIES = get_args(Strategy)
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
+# What a strategy needs of a source beside counts.
+NEEDS: dict[Strategy, Ability | None] = {
+    "turns": "choices",
+    "single": "choices",
+    "noisy_counts": None,
+    "local_rnm": "choices",
+    "secure": "sums",
+}
+UNABLE: dict[Ability, str] = {
+    "choices": (
+        "strategy {strategy!r} asks holders to choose, and parties that add up their counts do nothing else; "
+        "use 'secure'."
+    ),
+    "sums": (
+        "strategy {strategy!r} needs parties that add up their counts under secret sharing, and handles answer each for itself, "
+        "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, to try it "
+        "miners.secure.SecureFederation.simulated; 'turns' is for handles."
+    ),
+}
 SIZE_SHARE = 50  # one part in so many of epsilon goes into each holder's size
 MOST_NODES = 2**16
 MOST_DEPTH = 60
@@ -194,11 +214,12 @@ class DPTopDown(TreeClassifier):
         self.at_once = at_once
         self.resume = resume
 
-    def fit(self, handle: Federation | PrivateQueryable, target: str) -> Self:
+    def fit(self, handle: CountSource | PrivateQueryable, target: str) -> Self:
         """Grows the tree.
 
         Args:
-            handle: The holders' handles, as a ``Federation``; or one handle.
+            handle: The holders' handles, as a ``Federation``; parties that add up, as a
+                ``miners.secure.SecureFederation``; or one handle.
             target: The categorical column to predict.
 
         Raises:
@@ -207,10 +228,10 @@ class DPTopDown(TreeClassifier):
                 does not go on without it; says what was spent where.
         """
         with unspent():
-            federation = handle if isinstance(handle, Federation) else Federation({"holder 1": _one_handle(handle)})
+            federation = handle if isinstance(handle, CountSource) else Federation({"holder 1": _one_handle(handle)})
             schema = federation.schema
-            self._check_holders(federation)
             grow = self._grower(schema, target, len(federation.holders))
+            self._check_abilities(federation)
             total = exact(to_nano(self.epsilon))
             if not self.resume:  # of a fit that was broken off a part has been paid for
                 federation.each(
@@ -303,6 +324,30 @@ class DPTopDown(TreeClassifier):
         if self.strategy != "turns":  # best-first growth stops by itself
             return ()
         return lost_votes(schema.max_rows, 2**depth, (leaves.noise or 0.0) * holders**0.5, known=False)
+
+    def smallest_count_loss(self, schema: Schema, target: str) -> Fraction:
+        """Returns the smallest loss at which a fit with strategy "secure" or "noisy_counts" asks for a count. Free.
+
+        Args:
+            schema: The public schema.
+            target: The column to predict.
+
+        Raises:
+            QueryError: A parameter or the target is wrong, or the strategy asks for more than
+                counts.
+        """
+        self._check(schema, target, 1)
+        if NEEDS[self.strategy] == "choices":
+            raise QueryError(
+                f"strategy {self.strategy!r} asks for choices too; 'secure' and 'noisy_counts' ask for counts alone."
+            )
+        judge, how = self._judge(schema, target), self._best_first(schema, target)
+        # A leaf is asked with all that its path has left: at least what no level's share takes.
+        leaves = exact(to_nano(self.epsilon)) - sum(how.shares, Fraction(0))
+        smallest = min([judge.counting(share, 1) for share in how.shares] + [leaves])
+        # Growth asks in whole nano-epsilons, rounded down so that a level's questions fit its
+        # share.
+        return exact(int(smallest * NANO))
 
     def _lines_of_turns(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
         how, cells = self._turns(schema, target, holders), schema.columns[target].codes
@@ -434,17 +479,11 @@ class DPTopDown(TreeClassifier):
         if schema.categorical(target).cells < 2:
             raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
 
-    def _check_holders(self, federation: Federation) -> None:
-        """Whether those who are asked can do what the strategy asks of them."""
-        if self.strategy == "secure" and not federation.adds_up:
-            raise QueryError(
-                "strategy 'secure' needs parties that add up their counts under secret sharing, and handles answer each for itself, with noise of its own. Between machines use "
-                "`pinq secure join` with `protocol: topdown`, to try it miners.secure.SecureFederation.simulated; 'turns' is for handles."
-            )
-        if self.strategy not in ("secure", "noisy_counts") and federation.adds_up:
-            raise QueryError(
-                f"strategy {self.strategy!r} asks holders to choose, and parties that add up their counts do nothing else; use 'secure'."
-            )
+    def _check_abilities(self, source: CountSource) -> None:
+        """Raises ``QueryError`` where a source does not answer what the strategy asks of it."""
+        needed = NEEDS[self.strategy]
+        if needed is not None and needed not in source.abilities:
+            raise QueryError(UNABLE[needed].format(strategy=self.strategy))
 
     def _score(self, target: str) -> Score:
         score: Score = CRITERIA[CRITERION[self.criterion]][0](target)
@@ -520,7 +559,7 @@ def _one_handle(handle: Any) -> Any:
     return handle
 
 
-def _since(before: Mapping[str, Fraction | None], federation: Federation) -> dict[str, Fraction | None]:
+def _since(before: Mapping[str, Fraction | None], federation: CountSource) -> dict[str, Fraction | None]:
     """What each holder has charged since then; None where it did not say."""
     return {
         name: None if now is None or then is None else now - then

@@ -121,7 +121,7 @@ def _sizes(task: Task, how: Turns, root: Bud) -> dict[str, float]:
     found = root.parts.noisy_count(epsilon=how.size, reuse=task.reuse)
     for name in found:
         root.pay(name, how.size)
-    return {name: float(count[0]) / task.federation.handle(name).schema.distance for name, count in found.items()}
+    return {name: float(count[0]) / task.federation.distance(name) for name, count in found.items()}
 
 
 def _turns(task: Task, how: Turns, sizes: Mapping[str, float], levels: int, bud: Bud) -> list[tuple[str, Fraction]]:

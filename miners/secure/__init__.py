@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees among parties that trust no one, on secret shares (MPyC): ID3, exact or with differential privacy inside, and DP-TopDown on noisy sums.
+"""Trees among parties that trust no one, on secret shares: ID3 and DP-TopDown.
 
-In import order: ``bounds`` and ``segments`` (public arithmetic), ``arithmetic`` (secrets),
-``noise``, ``task`` (what is known), ``rules`` (when to stop, how to split), ``sources``,
-``public_tree``, ``secret_tree``, ``together`` and ``joint`` (noisy sums), ``protocols`` (one
-party's part); ``session`` (what is agreed), ``network`` (how parties talk), ``local`` (all on one
-machine). Names are imported when they are first used: a party's process needs neither scikit-learn
-nor pandas.
+In import order: ``runtime`` (what a library for secret sharing must offer), ``bounds`` and
+``segments`` (public arithmetic), ``mpyc_runtime`` (MPyC), ``arithmetic`` (secrets), ``noise``,
+``task`` (what is known), ``rules`` (when to stop, how to split), ``sources``, ``public_tree``,
+``secret_tree``, ``own_rows``, ``together`` and ``joint`` (noisy sums), ``session`` (what is
+agreed), ``protocols`` (one party's part), ``connection``, ``network`` and ``party`` (how parties
+talk), ``local`` (all on one machine), ``provider`` (what ``pinq secure`` uses). Read ``arithmetic``
+first. Names are imported when they are first used: a party's process needs neither scikit-learn nor
+pandas.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from miners.secure.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
@@ -41,10 +43,10 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'miners.secure' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(f"miners.secure.{_HOME[name]}"), name)
+    value: object = getattr(import_module(f"miners.secure.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

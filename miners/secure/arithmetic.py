@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computing with secrets: numpy arrays of this party's shares, and the few steps that need the other parties.
+"""``Arithmetic`` computes with secrets, on this party's shares of them.
 
 An array of *shares* holds one number modulo p for each secret: this party's point on a random
 polynomial through it (Shamir). Sums and public multiples of secrets are sums and multiples of
@@ -8,11 +8,12 @@ expression of degree two, one round whatever its size), ``is_negative``, ``share
 
 Privacy:
     Parties: m >= 3, of which fewer than m/2 pool what they see and follow the protocol
-    (semi-honest). Claim: they learn what ``open`` and ``is_zero`` were asked for, and nothing else.
-    Why: any t < m/2 shares of a secret are uniformly random; ``product`` sends each party fresh
-    shares of a share (Gennaro, Rabin & Rabin 1998); ``is_negative`` opens the number plus a random
+    (semi-honest).
+    Claim: they learn what ``open`` and ``is_zero`` were asked for, and nothing else.
+    Why: any t < m/2 shares of a secret are uniformly random. ``product`` sends each party fresh
+    shares of a share (Gennaro, Rabin & Rabin 1998). ``is_negative`` opens the number plus a random
     mask that is 2^security times as large (Damgaard et al. 2006), so its law is within 2^-security
-    of one that does not depend on the secret; ``is_zero`` opens the number times a random one, on a
+    of one that does not depend on the secret. ``is_zero`` opens the number times a random one, on a
     polynomial that is random but for its value at 0 (MPyC's own does not see to that, see
     ``mpyc_runtime``; a number that is not 0 seems so with probability 1/p). The rest is MPyC's.
     Common randomness is pseudorandom (SHAKE128), by keys of 128 bits, each unknown to as many
@@ -28,21 +29,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from miners.secure.segments import rounds
+from miners.secure.runtime import Runtime, SecretIntegers, Shares
+from miners.secure.segments import Round, rounds
 
 __all__ = ["Arithmetic", "Opened", "Shares"]
-
-Shares = np.ndarray
-"""One party's shares, objects that are Python integers; any shape."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A value that all parties learned, and what it is."""
+    """Values that all parties learned, and what they are."""
 
     what: str
     values: tuple[int, ...]
@@ -50,10 +48,10 @@ class Opened:
 
 @dataclass
 class Arithmetic:
-    """Secret integers of at most ``bits`` bits among the parties of a runtime.
+    """Computes with secret integers of at most ``bits`` bits among the parties of a runtime.
 
     Args:
-        runtime: MPyC's.
+        runtime: This party's side.
         bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``bounds``.
         plays: How many parties this process is: 1, or all of them in a simulation.
 
@@ -61,96 +59,119 @@ class Arithmetic:
         opened: All that was opened so far, in order.
     """
 
-    runtime: Any
+    runtime: Runtime
     bits: int
     plays: int = 1
     opened: list[Opened] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._array = self.runtime.SecInt(self.bits).array
-        self._field = self._array.sectype.field
+        self._integers: SecretIntegers = self.runtime.integers(self.bits)
 
     @property
     def modulus(self) -> int:
         """The prime p."""
-        return int(self._field.modulus)
+        return self._integers.modulus
 
     @property
     def parties(self) -> int:
-        """How many there are."""
-        return len(self.runtime.parties) + self.plays - 1
+        """The number of parties."""
+        return self.runtime.parties + self.plays - 1
 
     async def share(self, values: np.ndarray | None, owner: int, shape: tuple[int, ...]) -> Shares:
-        """Shares of an array that party ``owner`` has; the others pass None. Everybody knows its shape."""
-        mine = np.zeros(shape, dtype=object) if values is None else np.asarray(values).astype(object)
-        if mine.shape != shape:
-            raise ValueError(f"shape {mine.shape} instead of {shape}")
-        if not mine.size:
-            return mine
-        shared = self.runtime.input(self._secure(mine), senders=owner)
-        return await self._shares_of(shared)
+        """Shares an array that party ``owner`` has; the others pass None.
+
+        Everybody knows its shape.
+        """
+        own = np.zeros(shape, dtype=object) if values is None else np.asarray(values).astype(object)
+        if own.shape != shape:
+            raise ValueError(f"shape {own.shape} instead of {shape}")
+        return await self._integers.share(own, owner) if own.size else own
 
     async def sum_of_inputs(self, values: np.ndarray) -> Shares:
-        """Shares of the sum of what each party passes; all pass arrays of one shape. What a party adds stays its own."""
+        """Shares the sum of what each party passes, arrays of one shape.
+
+        What a party adds stays its own.
+        """
         if not values.size:
             return np.zeros(values.shape, dtype=object)
-        given = self.runtime.input(self._secure(values.astype(object)))
-        return np.sum([await self._shares_of(one) for one in given], axis=0) % self.modulus
+        return np.sum(await self._integers.share_all(values.astype(object)), axis=0) % self.modulus
 
     async def agree(self, number: int, what: str) -> bool:
-        """Whether all parties pass the same number, as far as the sum of all tells; opens the sum. Parties of which two differ all see it, but for a coincidence."""
+        """Opens a sum of one number from each party, and returns whether all seem equal.
+
+        Parties of which two pass different numbers all see it, but for a coincidence.
+        """
         total = await self.open(await self.sum_of_inputs(np.array([number], dtype=object)), what)
-        return int(total[0]) == len(self.runtime.parties) * number
+        return int(total[0]) == self.runtime.parties * number
 
     async def product(self, function: Callable[..., np.ndarray], *secrets: Shares) -> Shares:
-        """Shares of ``function(*secrets)``, of degree two in the secrets: sums, public multiples and one multiplication on each way. One round."""
+        """Shares ``function(*secrets)``, an expression of degree two in the secrets. One round.
+
+        Degree two: sums and public multiples of products of two secrets.
+        """
         result = function(*secrets)
         if not result.size:
             return result
-        value: Shares = (await self.runtime._reshare(self._field.array(result.reshape(-1)))).value
-        return value.reshape(result.shape)
+        return (await self._integers.reshare(result.reshape(-1))).reshape(result.shape)
 
     async def is_negative(self, secrets: Shares, bits: int) -> Shares:
-        """Shares of 1 where a secret is below 0, else of 0. The secrets have at most ``bits`` bits, sign included; shorter is cheaper."""
-        if not secrets.size:
-            return secrets
-        return await self._shares_of(self.runtime.np_sgn(self._secure(secrets), l=bits, LT=True))
+        """Shares 1 where a secret is below 0, else 0.
+
+        The secrets have at most ``bits`` bits, sign included; shorter is cheaper.
+        """
+        return await self._integers.is_negative(secrets, bits) if secrets.size else secrets
 
     async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
         """Opens whether each secret is 0, and nothing more about it."""
         if not secrets.size:
             return np.zeros(secrets.shape, dtype=bool)
-        zero = np.asarray(await self.runtime.np_is_zero_public(self._secure(secrets)), dtype=bool)
+        zero = await self._integers.is_zero(secrets)
         self.opened.append(Opened(what, tuple(int(bit) for bit in zero.ravel())))
         return zero
 
-    async def open(self, secrets: Shares, what: str, receivers: int | None = None) -> np.ndarray:
+    async def open(self, secrets: Shares, what: str, receiver: int | None = None) -> np.ndarray:
         """Opens secrets to all parties, or to one; who receives nothing gets zeros."""
-        if not secrets.size:
+        numbers = await self._integers.open(secrets, receiver) if secrets.size else None
+        if numbers is None:
             return np.zeros(secrets.shape, dtype=object)
-        value = await self.runtime.output(self._field.array(secrets), receivers)
-        if value is None:
-            return np.zeros(secrets.shape, dtype=object)
-        signed: np.ndarray = value.signed_()
-        self.opened.append(Opened(what, tuple(int(one) for one in signed.ravel())))
-        return signed
+        self.opened.append(Opened(what, tuple(int(number) for number in numbers.ravel())))
+        return numbers
 
     async def sums_of_fractions(self, over: Shares, under: Shares, sizes: np.ndarray) -> tuple[Shares, Shares]:
-        """Numerators and denominators of the sum of each list of fractions; lists lie end to end."""
+        """Adds up each list of fractions; lists lie end to end.
+
+        Two neighbours n1/d1 and n2/d2 become (n1 d2 + n2 d1) / (d1 d2), a product each above and
+        below, until each list is one fraction. Example: 1/2, 1/3, 1/4 in two rounds: 5/6, 1/4;
+        26/24.
+
+        Args:
+            over: Numerators, shape (elements,).
+            under: Denominators, shape (elements,).
+            sizes: Length of each list, at least 1.
+
+        Returns:
+            Numerator and denominator of each list's sum, shape (lists,).
+        """
         for step in rounds(sizes):
-            left, right, single, order = step.left, step.right, step.single, step.order
-            pair = len(left)
-            made = await self.product(
-                lambda n, d, a=left, b=right: np.concatenate([n[a] * d[b] + n[b] * d[a], d[a] * d[b]]), over, under
-            )
-            over = np.concatenate([made[:pair], over[single]])[order]
-            under = np.concatenate([made[pair:], under[single]])[order]
+            pairs = len(step.left)
+            added = await self.product(_added(step), over, under)
+            over = np.concatenate([added[:pairs], over[step.single]])[step.order]
+            under = np.concatenate([added[pairs:], under[step.single]])[step.order]
         return over, under
 
     async def first_largest(
         self, over: Shares, under: Shares | None, sizes: np.ndarray, bits: int
     ) -> tuple[Shares, Shares]:
-        """Where each list has its first largest element, and the element.
+        """Finds in each list the first largest element: where it is, and what it is.
+
+        A knock-out tournament. On the way up, neighbours meet in rounds until each list has one
+        winner; each meeting leaves a secret bit, 1 where the second won. On the way down, the
+        champion's 1 is handed back: of each meeting's mark the second gets mark * bit, the first
+        gets what remains.
+
+        Example: the list 3, 7, 5. Round 1: 3 meets 7, bit 1; 5 has no partner. Round 2: 7 meets 5,
+        bit 0; 7 is the largest. Down: the mark 1 splits by bit 0 into (1, 0), for the winner of {3,
+        7} and for 5; the first of these splits by bit 1 into (0, 1). The unit vector is 0, 1, 0.
 
         Args:
             over: Numbers, or numerators of fractions; lists lie end to end, shape (elements,).
@@ -162,33 +183,60 @@ class Arithmetic:
             Unit vectors end to end, shape (elements,), and the largest elements (numerators), shape
             (lists,).
         """
-        steps, bests = rounds(sizes), []
+        steps = rounds(sizes)
+        second_won = []
+        elements = over[None] if under is None else np.stack([over, under])  # (1 or 2, elements)
         for step in steps:
-            a, b = step.left, step.right
-            if under is None:
-                difference = over[a] - over[b]
-                stack = over[None]
-            else:
-                difference = await self.product(lambda n, d, a=a, b=b: n[a] * d[b] - n[b] * d[a], over, under)
-                stack = np.stack([over, under])
-            second = await self.is_negative(difference % self.modulus, bits)
-            kept = await self.product(lambda s, c, a=a, b=b: c * (s[:, b] - s[:, a]) + s[:, a], stack, second)
-            stack = np.concatenate([kept, stack[:, step.single]], axis=1)[:, step.order]
-            over, under = stack[0], None if under is None else stack[1]
-            bests.append(second)
-        where: Shares = np.ones(len(sizes), dtype=object)
-        for step, second in zip(reversed(steps), reversed(bests), strict=True):
-            before = np.empty_like(where)
-            before[step.order] = where
-            won, alone = before[: len(step.left)], before[len(step.left) :]
-            right = second if step is steps[-1] else await self.product(lambda u, c: u * c, won, second)
-            where = np.empty(2 * len(won) + len(alone), dtype=object)
-            where[step.left], where[step.right], where[step.single] = (won - right) % self.modulus, right, alone
-        return where, over
+            # A tie is no negative difference, so the first of equals stays.
+            lead = await self._leads(elements, step)
+            second = await self.is_negative(lead % self.modulus, bits)
+            winners = await self.product(_winners(step), elements, second)
+            elements = np.concatenate([winners, elements[:, step.single]], axis=1)[:, step.order]
+            second_won.append(second)
+        return await self._marks(steps, second_won, len(sizes)), elements[0]
 
-    def _secure(self, values: np.ndarray) -> Any:
-        return self._array(self._field.array(values))
+    async def _leads(self, elements: Shares, step: Round) -> Shares:
+        """Subtracts the second from the first of each pair.
 
-    async def _shares_of(self, secure: Any) -> Shares:
-        value: Shares = (await self.runtime.gather(secure)).value
-        return value
+        Of fractions the cross products, n1 d2 - n2 d1.
+        """
+        first, second = step.left, step.right
+        if len(elements) == 1:
+            return elements[0, first] - elements[0, second]
+        return await self.product(lambda n, d: n[first] * d[second] - n[second] * d[first], *elements)
+
+    async def _marks(self, steps: list[Round], second_won: list[Shares], lists: int) -> Shares:
+        """Hands each list's mark of 1 down through the rounds, last first, to its winner."""
+        marks: Shares = np.ones(lists, dtype=object)
+        for step, second in zip(reversed(steps), reversed(second_won), strict=True):
+            # ``order`` put (winners of pairs, singles) into the lists' order; this takes it back.
+            unordered = np.empty_like(marks)
+            unordered[step.order] = marks
+            pairs, singles = unordered[: len(step.left)], unordered[len(step.left) :]
+            # All marks of the last round are 1, so there the second's mark is the bit itself.
+            of_second = second if step is steps[-1] else await self.product(lambda u, c: u * c, pairs, second)
+            marks = np.empty(2 * len(pairs) + len(singles), dtype=object)
+            marks[step.left] = (pairs - of_second) % self.modulus
+            marks[step.right] = of_second
+            marks[step.single] = singles
+        return marks
+
+
+def _added(step: Round) -> Callable[[Shares, Shares], Shares]:
+    """Returns the sum of each pair of fractions: all numerators, then all denominators."""
+
+    def added(over: Shares, under: Shares) -> Shares:
+        n1, n2, d1, d2 = over[step.left], over[step.right], under[step.left], under[step.right]
+        return np.concatenate([n1 * d2 + n2 * d1, d1 * d2])
+
+    return added
+
+
+def _winners(step: Round) -> Callable[[Shares, Shares], Shares]:
+    """Returns the winner of each pair, first + bit (second - first), in each row."""
+
+    def winners(elements: Shares, second_won: Shares) -> Shares:
+        first, second = elements[:, step.left], elements[:, step.right]
+        return second_won * (second - first) + first
+
+    return winners

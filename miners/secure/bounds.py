@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large secret numbers can become: bit lengths from public facts, so that no computation in the field wraps around.
+"""``gini_bits`` and its like bound how large secret numbers become.
 
 Everything is computed modulo a prime p. ``Arithmetic`` takes p of ``bits`` + security + 2 bits,
 where every compared number is proved to lie strictly between -2^(bits-1) and 2^(bits-1); the rest
-of p is the room that comparison needs for its mask. n is the largest number of rows that all
-parties together may have, v_k the number of values of attribute k, c the number of classes. Held
-by: tests/unit/secure/test_secure_bounds.py, at the extremes.
+of p is the room that comparison needs for its mask. All lengths follow from public facts: n is the
+largest number of rows that all parties together may have, v_k the number of values of attribute k,
+c the number of classes.
+Held by: tests/unit/secure/test_secure_bounds.py, at the extremes.
 """
 
 from __future__ import annotations
@@ -16,27 +17,42 @@ from fractions import Fraction
 
 from pinq.errors import QueryError
 
-__all__ = ["MOST_BITS", "count_bits", "gini_bits", "noise_bound", "require_bits", "signed_bits", "stop_bits"]
+__all__ = [
+    "MAX_BITS",
+    "count_bits",
+    "gini_bits",
+    "noise_bound",
+    "require_bits",
+    "signed_bits",
+    "stop_bits",
+]
 
-MOST_BITS = 2048
+MAX_BITS = 2048
 NEGLIGIBLE_BITS = 100
-LEAST_EPSILON = Fraction(1, 100_000)
+MIN_EPSILON = Fraction(1, 100_000)
 
 
 def signed_bits(largest: int) -> int:
-    """The least b with ``largest`` < 2^(b-1): numbers from -largest to largest are compared exactly at this length."""
+    """Returns the smallest b with ``largest`` < 2^(b-1).
+
+    Numbers from -largest to largest are compared exactly at this length.
+    """
     return largest.bit_length() + 1
 
 
 def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
-    """Bits of the difference that decides between two splits.
+    """Bounds the bits of the difference that decides between two splits.
 
-    A split into v cells of n_1 .. n_v rows has y_j = alpha n_j + 1, D = prod y_j and G = D sum_j
-    s_j / y_j, s_j = sum_i x_ij^2. (1) The y_j sum to at most alpha n + v, so by the inequality of
-    means D <= ((alpha n + v) / v)^v. (2) s_j <= n_j^2, so s_j / y_j <= n_j / alpha, and G <= D n /
-    alpha. Two splits are compared by G D' - G' D; both terms are at least 0, so it is at most D D'
-    n / alpha in size (or D, where n < alpha). Partial sums of fractions on the way (of fewer cells)
-    have the same bounds, for D only grows with more cells.
+    A split into v cells of n_1 .. n_v rows has y_j = alpha n_j + 1, D = prod y_j and
+    G = D sum_j s_j / y_j, s_j = sum_i x_ij^2.
+
+    1. The y_j sum to at most alpha n + v, so by the inequality of means
+       D <= ((alpha n + v) / v)^v.
+    2. s_j <= n_j^2, so s_j / y_j <= n_j / alpha, and G <= D n / alpha.
+
+    Two splits are compared by G D' - G' D; both terms are at least 0, so it is at most
+    D D' n / alpha in size (or D, where n < alpha). Partial sums of fractions on the way (of fewer
+    cells) have the same bounds, for D only grows with more cells.
 
     Args:
         sizes: v_k of the attributes that are compared.
@@ -49,17 +65,20 @@ def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
 
 
 def count_bits(rows: int) -> int:
-    """Bits of a difference of two counts of rows."""
+    """Bounds the bits of a difference of two counts of rows."""
     return signed_bits(rows)
 
 
 def stop_bits(rows: int, share: Fraction) -> int:
-    """Bits of ``numerator total - denominator size``, which decides whether a node has at most this share of all rows; between -d n and d n."""
+    """Bounds the bits of ``numerator total - denominator size``, which lies between -d n and d n.
+
+    It decides whether a node has at most this share of all rows.
+    """
     return signed_bits(share.denominator * rows)
 
 
 def noise_bound(epsilon: Fraction) -> int:
-    """A number that one party's share of noise reaches in size with probability at most 2^-100.
+    """Bounds one party's share of noise: it is reached with probability at most 2^-100.
 
     The share is X - Y, and both are dominated by a geometric variable with P[X >= b] = exp(-epsilon
     b), so it is at most twice that.
@@ -67,19 +86,21 @@ def noise_bound(epsilon: Fraction) -> int:
     Raises:
         QueryError: Noise of more than 100,000 rows, which would also take long to draw.
     """
-    if epsilon < LEAST_EPSILON:
+    if epsilon < MIN_EPSILON:
         raise QueryError(
-            f"a single question would have an epsilon of {float(epsilon):.2g}; it must be at least {float(LEAST_EPSILON):.5f}, the noise of about {int(1 / LEAST_EPSILON):,} rows. "
+            f"a single question would have an epsilon of {float(epsilon):.2g}; it must be at least "
+            f"{float(MIN_EPSILON):.5f}, the noise of about {int(1 / MIN_EPSILON):,} rows. "
             "Ask for more epsilon, or for less depth. Nothing left any party."
         )
     return math.ceil(Fraction(7 * (NEGLIGIBLE_BITS + 1), 10) / epsilon)  # ln 2 < 0.7
 
 
 def require_bits(bits: int) -> int:
-    """The bits, or ``QueryError`` where the field would be too large to compute in."""
-    if bits > MOST_BITS:
+    """Returns the bits. ``QueryError`` where the field would be too large to compute in."""
+    if bits > MAX_BITS:
         raise QueryError(
-            f"numbers of {bits:,} bits would be compared; at most {MOST_BITS:,} are possible. Declare fewer values or coarser cuts for the widest attributes, "
+            f"numbers of {bits:,} bits would be compared; at most {MAX_BITS:,} are possible. "
+            "Declare fewer values or coarser cuts for the widest attributes, "
             "leave them out, or use noise, whose scores stay small. Nothing left any party."
         )
     return bits

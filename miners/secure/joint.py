@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DP-TopDown among parties that trust no one: each runs the same best-first growth, on sums that all of them open together."""
+"""``grow_jointly`` runs DP-TopDown among parties that trust no one, on noisy sums."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import numpy as np
 
 from miners.secure.arithmetic import Arithmetic
 from miners.secure.histogram import noisy_sum_bits, noisy_sums
-from miners.secure.task import Holding, Task
-from miners.secure.together import OwnRows, SecureFederation
+from miners.secure.own_rows import OwnRows
+from miners.secure.task import Task
+from miners.secure.together import SecureFederation
 from pinq.errors import SessionError
-from pinq.public.epsilon import NANO, exact
+from pinq.public.secure_computation import Holding
 
 if TYPE_CHECKING:
     from miners.federated.topdown import DPTopDown
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Joint", "grow_jointly"]
 
-AGREED = 48  # bits of a question's digest, by which parties see that they ask the same
+AGREED_BITS = 48  # of a question's digest, by which parties see that they ask the same
 
 
 @dataclass(frozen=True)
 class Joint:
-    """What a tree is grown by.
+    """How a tree grows from sums of all parties.
 
     Attributes:
         miner: What every party runs; new for each run.
-        task: What all know.
+        task: The public facts.
         colluding: How many parties may pool the noise that they drew.
     """
 
@@ -44,18 +45,22 @@ class Joint:
 
     @cached_property
     def bits(self) -> int:
-        """Of every sum, from the smallest loss of a question: a level's share over its attributes. ``QueryError`` where its noise would be too large, or the miner refuses."""
-        lines = self.miner.plan(self.task.schema, self.task.target).lines
-        least = (
-            exact(min(int(line.epsilon * NANO) for line in lines) // len(self.task.splits)) / self.task.schema.distance
-        )
-        return max(AGREED + 6, noisy_sum_bits(self.task.most, len(self.task.rows), least))
+        """The bits of every sum, from the smallest loss at which the miner asks for a count.
+
+        ``QueryError`` where its noise would be too large, or the miner refuses.
+        """
+        smallest = self.miner.smallest_count_loss(self.task.schema, self.task.target)
+        per_row = smallest / self.task.schema.distance
+        return max(AGREED_BITS + 6, noisy_sum_bits(self.task.max_rows, len(self.task.rows), per_row))
 
 
 async def grow_jointly(
     arithmetic: Arithmetic, task: Task, joint: Joint, holding: Holding, progress: Callable[[str], None]
 ) -> Tree:
-    """One party's side: its growth asks from a thread of its own, and each round of its questions is one addition of all parties.
+    """Runs one party's side.
+
+    Its growth asks from a thread of its own, and each round of its questions is one addition of all
+    parties.
 
     Privacy:
         Opens: in each round a number that says whether all ask the same, then the noisy class
@@ -63,14 +68,15 @@ async def grow_jointly(
         that the question says, so parties that asked different ones must not add up: growth decides
         by floating-point numbers, which another machine may round otherwise.
     """
-    loop, asking = asyncio.get_running_loop(), True
+    loop, growing = asyncio.get_running_loop(), True
 
     async def opened(tables: Sequence[np.ndarray], epsilons: Sequence[Fraction], question: bytes) -> list[np.ndarray]:
-        if not asking:  # the session ended while the growth was at work
+        if not growing:  # the session ended while the growth was at work
             raise asyncio.CancelledError
-        if not await arithmetic.agree(int.from_bytes(question[: AGREED // 8], "big"), "question"):
+        if not await arithmetic.agree(int.from_bytes(question[: AGREED_BITS // 8], "big"), "question"):
             raise SessionError(
-                "the parties' growths do not ask the same question: do all run the same version, on the same kind of machine? Nothing of this round left any party."
+                "the parties' growths do not ask the same question: do all run the same version, "
+                "on the same kind of machine? Nothing of this round left any party."
             )
         return await noisy_sums(arithmetic, tables, epsilons, joint.colluding)
 
@@ -89,4 +95,4 @@ async def grow_jointly(
     try:
         return (await asyncio.to_thread(joint.miner.fit, together, task.target)).tree_
     finally:
-        asking = False
+        growing = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All parties on this machine: in one process for trying, or in a process each that talk over the loopback interface."""
+"""``run_simulation`` and ``run_processes`` run all parties on this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miners.secure.mpyc_runtime import simulate
-from miners.secure.network import Traffic
-from miners.secure.protocols import Outcome, Part
+from miners.secure.protocols import Outcome, Role
 from miners.secure.session import Session
-from miners.secure.task import Holding
 from pinq.errors import SessionError
+from pinq.public.secure_computation import Holding, Traffic
 
 __all__ = ["Assignment", "free_ports", "run_processes", "run_simulation"]
 
@@ -28,70 +27,78 @@ FIRST_PORT, PORTS = 20_000, 12_000
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one process on this machine is told to do."""
+    """What one process on this machine is told to do; the fields are ``role_of``'s arguments."""
 
     session: Session
     party: int
     holding: Holding
-    mine: np.ndarray | None = None
+    lookups: np.ndarray | None = None
 
 
 def run_simulation(
-    session: Session, holdings: Sequence[Holding], mine: Sequence[np.ndarray | None] = ()
+    session: Session, holdings: Sequence[Holding], lookups: Sequence[np.ndarray | None] = ()
 ) -> list[Outcome]:
-    """What each party would learn, computed in this process alone: the same steps, protecting nothing.
+    """Computes what each party would learn, in this process alone. Protects nothing.
 
     All rows count as one party's, and rows that are looked up are looked up by it; noise is drawn
     once for each party.
+
+    Args:
+        session: What all agree on.
+        holdings: The rows of each party.
+        lookups: The codes of the rows that each party looks up, or None.
     """
-    rows = [
-        np.zeros((0, len(session.task.sizes)), dtype=np.int64) if one is None else one
-        for one in (mine or [None] * len(holdings))
-    ]
-    together = Part(
+    none = np.zeros((0, len(session.task.sizes)), dtype=np.int64)
+    asked = [none if rows is None else rows for rows in (lookups or [None] * len(holdings))]
+    together = Role(
         session.protocol,
         session.task.merged(),
         session.rule(),
         Holding.joined(holdings),
         0,
-        lookups=[sum(len(one) for one in rows)],
-        mine=np.concatenate(rows),
+        lookups=[sum(len(rows) for rows in asked)],
+        own_lookups=np.concatenate(asked),
         plays=len(holdings),
     )
-    found: Outcome = simulate(together.run, together.rule.bits)
-    answers = (
-        np.split(found.looked_up, np.cumsum([len(one) for one in rows])[:-1])
-        if len(found.looked_up)
-        else [found.looked_up] * len(rows)
-    )
-    return [replace(found, looked_up=answer) for answer in answers]
+    outcome = simulate(together.run, together.rule.bits)
+    if not len(outcome.looked_up):
+        return [outcome] * len(asked)
+    classes = np.split(outcome.looked_up, np.cumsum([len(rows) for rows in asked])[:-1])
+    return [replace(outcome, looked_up=own) for own in classes]
 
 
 def run_processes(
     session: Session,
     holdings: Sequence[Holding],
-    mine: Sequence[np.ndarray | None] = (),
+    lookups: Sequence[np.ndarray | None] = (),
     *,
     timeout: float | None = None,
 ) -> list[tuple[Outcome, Traffic]]:
     """Runs each party in a process of its own, over the loopback interface without TLS.
 
+    Arguments as in ``run_simulation``.
+
     Raises:
         SessionError: A process failed; the text is what it said.
     """
-    looked = list(mine) or [None] * len(holdings)
+    asked = list(lookups) or [None] * len(holdings)
     jobs = [
         Assignment(session, party, holding, rows)
-        for party, (holding, rows) in enumerate(zip(holdings, looked, strict=True))
+        for party, (holding, rows) in enumerate(zip(holdings, asked, strict=True))
     ]
+    ended = _run_all([pickle.dumps(job) for job in jobs], timeout)
+    return [pickle.loads(written) for written in ended]  # our own processes wrote it
+
+
+def _run_all(assignments: Sequence[bytes], timeout: float | None) -> list[bytes]:
+    """Starts ``miners.secure.member`` for each assignment; returns what each wrote."""
     command = [sys.executable, "-m", "miners.secure.member"]
-    running = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in jobs
-    ]
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) for _ in assignments]
     try:
-        for process, job in zip(running, jobs, strict=True):
+        for process, assignment in zip(running, assignments, strict=True):
             assert process.stdin is not None
-            process.stdin.write(pickle.dumps(job))
+            process.stdin.write(assignment)
             process.stdin.close()
             process.stdin = None
         ended = [process.communicate(timeout=timeout) for process in running]
@@ -99,23 +106,25 @@ def run_processes(
         for process in running:
             process.kill()
             process.wait()
-    for process, (_, said) in zip(running, ended, strict=True):
+    for process, (_, errors) in zip(running, ended, strict=True):
         if process.returncode:
-            raise SessionError(
-                said.decode(errors="replace").strip().rpartition("\n")[2]
-                or f"a party ended with status {process.returncode}."
-            )
-    return [pickle.loads(out) for out, _ in ended]  # our own processes wrote it
+            last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+            raise SessionError(last or f"a party ended with status {process.returncode}.")
+    return [written for written, _ in ended]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses; each process looks in another place first, below those that systems give to outgoing connections."""
-    found: list[int] = []
+    """Finds ports of this machine that nobody uses.
+
+    Each process begins to look elsewhere, below the ports that systems give to outgoing
+    connections.
+    """
+    ports: list[int] = []
     for offset in range(PORTS):
         port = FIRST_PORT + (10 * os.getpid() + offset) % PORTS
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            return found
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
     raise SessionError(f"{count} free ports are needed between {FIRST_PORT} and {FIRST_PORT + PORTS}.")

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPyC made a library: the only import of it. Its own start reads the command line, configures logging and unpickles what peers send; ours does none of that."""
+"""``install`` and ``simulate`` make MPyC a library; no other module knows it.
+
+MPyC's own start reads the command line, configures logging and unpickles what peers send; ours does
+none of that. MPyC has no types: what it returns is ``Any`` here, and has a type outside
+(``miners.secure.runtime``).
+"""
 
 from __future__ import annotations
 
@@ -11,25 +16,40 @@ import sys
 import threading
 import warnings
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from miners.secure.runtime import Connection, Runtime, Shares
 from pinq.errors import QueryError
 
-__all__ = ["collecting_less", "field_bits", "install", "mpyc", "run_to_end", "simulate", "threshold_of"]
+__all__ = [
+    "MPyCRuntime",
+    "collecting_less",
+    "field_bits",
+    "install",
+    "mpyc",
+    "run_to_end",
+    "simulate",
+    "threshold_of",
+]
 
 SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
 _LOADING = threading.Lock()  # two threads that exchange sys.argv would not put it back
 _ONE_AT_A_TIME = threading.Lock()  # MPyC knows one runtime for each process
 
+T = TypeVar("T")
+
 
 def mpyc() -> Any:
-    """The module ``mpyc.runtime``, imported without its side effects. ``QueryError`` where it is not installed."""
+    """Returns the module ``mpyc.runtime``, imported without its side effects.
+
+    ``QueryError`` where it is not installed.
+    """
     with _LOADING:
         return _loaded()
 
@@ -41,7 +61,8 @@ def _loaded() -> Any:
     root.addHandler(quiet)  # so that MPyC finds logging configured
     sys.argv = [arguments[0], "--no-log"]
     try:
-        with ThreadPoolExecutor(1) as other:  # MPyC takes the event loop of its thread for its own: a notebook's, here
+        # MPyC takes its thread's event loop for its own, so it gets a thread without a notebook's.
+        with ThreadPoolExecutor(1) as other:
             module = other.submit(_import_runtime).result()
     except ImportError:
         raise QueryError("secure computation needs MPyC: pip install 'pinq-miners[secure]'.") from None
@@ -64,35 +85,38 @@ def _import_runtime() -> Any:
 
 
 class _Codec:
-    """What shares look like on the wire: numbers of a fixed width, end to end. In the place of pickle, which would run what a peer sends."""
+    """Writes shares on the wire as numbers of a fixed width, end to end.
+
+    It stands in the place of pickle, which would run what a peer sends.
+    """
 
     width = 0
 
     @classmethod
     def dumps(cls, values: np.ndarray) -> bytes:
-        """An array of integers from 0 to below 256^width."""
+        """Writes an array of integers from 0 to below 256^width."""
         width = cls.width
         return b"".join([value.to_bytes(width, "little") for value in values.tolist()])
 
     @classmethod
     def loads(cls, data: bytes) -> np.ndarray:
-        """What ``dumps`` wrote."""
+        """Reads what ``dumps`` wrote."""
         width, read = cls.width, int.from_bytes
         return np.array([read(data[i : i + width], "little") for i in range(0, len(data), width)], dtype=object)
 
 
 def threshold_of(parties: int) -> int:
-    """How many parties may pool what they see: fewer than half."""
+    """Returns how many parties may pool what they see: fewer than half."""
     return (parties - 1) // 2
 
 
 def field_bits(bits: int, parties: int) -> int:
-    """The size of the prime field in which numbers of so many bits are compared."""
+    """Returns the size of the prime field in which numbers of so many bits are compared."""
     return bits + _mask_bits(parties) + 2
 
 
 def _mask_bits(parties: int) -> int:
-    """Bits by which a mask is longer than what it hides.
+    """Returns by how many bits a mask is longer than what it hides.
 
     A mask is the sum of one pseudorandom number for each set of parties that could be honest; of
     colluders the last such number is unknown, and MPyC makes each as many bits shorter as there are
@@ -103,15 +127,15 @@ def _mask_bits(parties: int) -> int:
 
 @cache
 def _masking_runtime() -> Any:
-    """MPyC's runtime with one step of our own: a product that is opened without a round of resharing is masked first."""
+    """Makes MPyC's runtime with a zero test of our own, which masks what it opens."""
     module = mpyc()
     from mpyc import asyncoro, thresha
 
-    class Runtime(module.Runtime):  # type: ignore[misc, name-defined]  # MPyC has no types
-        """Among the parties of one computation."""
+    class MaskingRuntime(module.Runtime):  # type: ignore[misc, name-defined]  # MPyC has no types
+        """Computes among the parties of one computation."""
 
         @asyncoro.mpc_coro  # type: ignore[untyped-decorator]
-        async def np_is_zero_public(self, secrets: Any) -> asyncio.Future:  # type: ignore[type-arg]  # MPyC reads this annotation
+        async def np_is_zero_public(self, secrets: Any) -> asyncio.Future:  # type: ignore[type-arg]  # MPyC reads it
             """Opens whether each secret is 0, also inside comparisons.
 
             MPyC opens the bare product of the secret's polynomial a(x) and a random r(x). All see
@@ -127,26 +151,96 @@ def _masking_runtime() -> Any:
             opened = await self.output(field.array(values * factors.value + masks.value), threshold=2 * self.threshold)
             return (opened == 0).reshape(shape)
 
-    return Runtime
+    return MaskingRuntime
 
 
-def install(party: int, peers: Sequence[Any], *, bits: int) -> Any:
-    """A runtime for this party, in the running event loop, in the place of any other one of this process.
+class MPyCRuntime:
+    """Implements ``Runtime`` on MPyC.
+
+    Attributes:
+        mpyc: MPyC's own runtime.
+    """
+
+    def __init__(self, runtime: Any) -> None:
+        self.mpyc = runtime
+
+    @property
+    def parties(self) -> int:
+        return len(self.mpyc.parties)
+
+    def clock(self) -> float:
+        seconds: float = self.mpyc._loop.time()
+        return seconds
+
+    def integers(self, bits: int) -> _Integers:
+        return _Integers(self.mpyc, bits)
+
+    def keys_for(self, party: int) -> list[bytes]:
+        return list(self.mpyc._prss_keys_to_peer(party))
+
+    def accept_keys(self, party: int, keys: Sequence[bytes]) -> None:
+        self.mpyc._prss_keys_from_peer(party, b"".join(keys))
+
+
+class _Integers:
+    """Implements ``SecretIntegers`` on MPyC's arrays of secure integers."""
+
+    def __init__(self, runtime: Any, bits: int) -> None:
+        self._mpyc = runtime
+        self._array = runtime.SecInt(bits).array
+        self._field = self._array.sectype.field
+
+    @property
+    def modulus(self) -> int:
+        return int(self._field.modulus)
+
+    async def share(self, values: np.ndarray, owner: int) -> Shares:
+        return await self._shares_of(self._mpyc.input(self.secure(values), senders=owner))
+
+    async def share_all(self, values: np.ndarray) -> list[Shares]:
+        return [await self._shares_of(given) for given in self._mpyc.input(self.secure(values))]
+
+    async def reshare(self, products: Shares) -> Shares:
+        value: Shares = (await self._mpyc._reshare(self._field.array(products))).value
+        return value
+
+    async def is_negative(self, secrets: Shares, bits: int) -> Shares:
+        return await self._shares_of(self._mpyc.np_sgn(self.secure(secrets), l=bits, LT=True))
+
+    async def is_zero(self, secrets: Shares) -> np.ndarray:
+        return np.asarray(await self._mpyc.np_is_zero_public(self.secure(secrets)), dtype=bool)
+
+    async def open(self, secrets: Shares, receiver: int | None) -> np.ndarray | None:
+        opened = await self._mpyc.output(self._field.array(secrets), receiver)
+        return None if opened is None else opened.signed_()
+
+    def secure(self, shares: Shares) -> Any:
+        """Wraps shares as MPyC's secure array."""
+        return self._array(self._field.array(shares))
+
+    async def _shares_of(self, secure: Any) -> Shares:
+        value: Shares = (await self._mpyc.gather(secure)).value
+        return value
+
+
+def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Connection] | None = None) -> MPyCRuntime:
+    """Makes a runtime in the running event loop, in the place of any other one of this process.
 
     Args:
         party: This party's number.
-        peers: MPyC's description of each party, this one included.
+        parties: How many compute.
         bits: The largest bit length that will be compared.
+        connections: The connection to each other party.
     """
-    alone = len(peers) == 1
+    peers = [mpyc().Party(number) for number in range(parties)]
     options = Namespace(
-        threshold=threshold_of(len(peers)),
+        threshold=threshold_of(parties),
         no_log=True,
-        no_async=alone,
+        no_async=parties == 1,
         no_prss=False,
         no_barrier=True,
         ssl=False,
-        sec_param=_mask_bits(len(peers)),
+        sec_param=_mask_bits(parties),
         bit_length=32,
         mix32_64bit=False,
         workers=0,
@@ -158,16 +252,18 @@ def install(party: int, peers: Sequence[Any], *, bits: int) -> Any:
         part.runtime = runtime
     sectypes._SecInt.cache_clear()  # a field made for another number of parties may be too small
     _Codec.width = (runtime.SecInt(bits).field.modulus.bit_length() + 7) // 8
-    return runtime
+    for number, connection in (connections or {}).items():
+        peers[number].protocol = connection
+    return MPyCRuntime(runtime)
 
 
-def run_to_end(main: Coroutine[Any, Any, Any], *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> Any:
-    """Runs a coroutine in an event loop of its own, also from where one is running already, as in a notebook.
+def run_to_end(main: Coroutine[Any, Any, T], *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """Runs a coroutine in an event loop of its own, also from inside a running one.
 
     Errors of steps that were broken off on the way are not printed: what matters of them is raised.
     """
 
-    def run() -> Any:
+    def run() -> T:
         with asyncio.Runner(loop_factory=loop or _fast_loop) as runner:
             runner.get_loop().set_exception_handler(lambda loop, context: None)
             return runner.run(main)
@@ -181,7 +277,7 @@ def run_to_end(main: Coroutine[Any, Any, Any], *, loop: Callable[[], asyncio.Abs
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:
-    """Uvloop's event loop where there is one, else asyncio's."""
+    """Makes uvloop's event loop where there is one, else asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -189,12 +285,12 @@ def _fast_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def simulate(work: Callable[[Any], Awaitable[Any]], bits: int) -> Any:
-    """Runs a protocol in this process as the one party there is: the same steps on unmasked numbers, for trying and testing. Protects nothing."""
-    module = mpyc()
+def simulate(work: Callable[[Runtime], Awaitable[T]], bits: int) -> T:
+    """Runs a protocol in this process, as the one party there is. Protects nothing."""
+    mpyc()
 
-    async def run() -> Any:
-        return await work(install(0, [module.Party(0)], bits=bits))
+    async def run() -> T:
+        return await work(install(0, 1, bits=bits))
 
     with _ONE_AT_A_TIME:
         return run_to_end(run(), loop=asyncio.new_event_loop)
@@ -202,7 +298,10 @@ def simulate(work: Callable[[Any], Awaitable[Any]], bits: int) -> Any:
 
 @contextmanager
 def collecting_less() -> Iterator[None]:
-    """Python's cyclic garbage collector would walk every pending step of a protocol again and again: here it rests, and what runs for long calls ``gc.collect`` now and then."""
+    """Lets the garbage collector rest, which would walk every pending step again and again.
+
+    What runs for long calls ``gc.collect`` now and then.
+    """
     was = gc.isenabled()
     gc.collect()
     gc.freeze()

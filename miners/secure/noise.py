@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise that several parties draw together: each adds a share, the sum is one discrete Laplace variable, nobody knows it.
+"""``noise_shares`` lets several parties draw one noise together that nobody knows.
 
 A discrete Laplace variable is the difference of two geometric ones, and a geometric variable is the
 sum of k independent negative binomial ones of order 1/k. So k parties that each add X - Y, X and Y
@@ -40,25 +40,30 @@ Below = Callable[[int], int]
 
 
 async def noise_shares(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fraction, colluding: int) -> Shares:
-    """Shares of independent noise, at least DLap(1/epsilon) to any ``colluding`` parties; each party draws and keeps its own part."""
+    """Shares independent noise, at least DLap(1/epsilon) to any ``colluding`` parties.
+
+    Each party draws and keeps its own part.
+    """
     return await arithmetic.sum_of_inputs(await own_noise(arithmetic, shape, epsilon, colluding))
 
 
 async def own_noise(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fraction, colluding: int) -> np.ndarray:
-    """What this party adds to each cell of an array; the same from all parties is at least DLap(1/epsilon) to any ``colluding`` of them."""
+    """Draws what this party adds to each cell of an array.
+
+    The same from all parties is at least DLap(1/epsilon) to any ``colluding`` of them.
+    """
     honest = arithmetic.parties - colluding
     bound = noise_bound(epsilon)
-    mine = []
+    drawn = []
     for _ in range(math.prod(shape)):
-        mine.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
-        await asyncio.sleep(
-            0
-        )  # drawing much noise takes a while, in which the others should hear that this party lives
-    return np.array(mine, dtype=object).reshape(shape)
+        drawn.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
+        # Drawing much noise takes a while, in which the others should hear that this party lives.
+        await asyncio.sleep(0)
+    return np.array(drawn, dtype=object).reshape(shape)
 
 
 def own_share(epsilon: Fraction, order: int, below: Below = secrets.randbelow) -> int:
-    """One party's share of a noise: the sum of ``order`` of these is DLap(1/epsilon).
+    """Draws one party's share of a noise: the sum of ``order`` of these is DLap(1/epsilon).
 
     Args:
         epsilon: Loss that the whole noise stands for, exact. Greater than 0.
@@ -69,7 +74,11 @@ def own_share(epsilon: Fraction, order: int, below: Below = secrets.randbelow) -
 
 
 def _negative_binomial(epsilon: Fraction, order: int, below: Below) -> int:
-    """P[x] = c(x) q^x (1-q)^(1/order), q = exp(-epsilon), c(x) = prod_{i <= x} ((i-1) order + 1) / (i order) <= 1: a geometric draw, kept with probability c(x)."""
+    """Draws x with P[x] = c(x) q^x (1-q)^(1/order), q = exp(-epsilon).
+
+    c(x) = prod_{i <= x} ((i-1) order + 1) / (i order) <= 1: a geometric draw, kept with probability
+    c(x).
+    """
     while True:
         drawn = _geometric(epsilon, below)
         if all(below(i * order) < (i - 1) * order + 1 for i in range(1, drawn + 1)):
@@ -77,7 +86,10 @@ def _negative_binomial(epsilon: Fraction, order: int, below: Below) -> int:
 
 
 def _geometric(epsilon: Fraction, below: Below) -> int:
-    """P[x] = (1-q) q^x, q = exp(-epsilon): with epsilon = a/b a geometric draw at 1/b, divided by a and rounded down."""
+    """Draws x with P[x] = (1-q) q^x, q = exp(-epsilon).
+
+    With epsilon = a/b it is a geometric draw at 1/b, divided by a and rounded down.
+    """
     while True:
         low = below(epsilon.denominator)
         if _bernoulli_exp(low, epsilon.denominator, below):
@@ -89,7 +101,10 @@ def _geometric(epsilon: Fraction, below: Below) -> int:
 
 
 def _bernoulli_exp(numerator: int, denominator: int, below: Below) -> bool:
-    """True with probability exp(-numerator/denominator), a ratio of at most 1: odd k, where the k-th of draws of ratio/1, ratio/2, ... fails first."""
+    """Draws True with probability exp(-numerator/denominator), a ratio of at most 1.
+
+    True for odd k, where the k-th of draws of ratio/1, ratio/2, ... fails first.
+    """
     k = 1
     while below(denominator * k) < numerator:
         k += 1

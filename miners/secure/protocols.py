@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One party's part in each protocol, from its own rows to what it learns. The same steps in a simulation and in a session."""
+"""``Role`` runs one party's part in a protocol, from its own rows to what it learns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,11 +13,13 @@ from miners.secure.arithmetic import Arithmetic, Opened
 from miners.secure.joint import Joint, grow_jointly
 from miners.secure.public_tree import Progress, grow_public
 from miners.secure.rules import Exact, Rule
-from miners.secure.secret_tree import PathTree, SecretTree, classify_all, grow_paths, grow_secret
+from miners.secure.runtime import Runtime
+from miners.secure.secret_tree import Lookup, classify_all, grow_paths, grow_secret
 from miners.secure.sources import LocalTables, Records, Source
-from miners.secure.task import Branch, Holding, Task, to_tree
+from miners.secure.task import Branch, Task, to_tree
+from pinq.public.secure_computation import Holding
 
-__all__ = ["Outcome", "Part"]
+__all__ = ["Outcome", "Role"]
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,20 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Part:
+class Role:
     """A party's part.
 
     Attributes:
         protocol: ``sid3``, ``sid3p``, ``sid3t``, ``sid3s`` or ``topdown``.
-        task: What all know.
+        task: The public facts.
         rule: How the tree grows; new for each run.
         holding: This party's rows.
         party: Its number.
         lookups: How many rows each party looks up.
-        mine: The rows that this one looks up, the value of each attribute; shape (rows,
+        own_lookups: The rows that this one looks up, the value of each attribute; shape (rows,
             attributes).
         plays: How many parties this process is: 1, or all in a simulation.
-        progress: Told what happens.
+        progress: Called with a line of text for each step.
     """
 
     protocol: str
@@ -65,59 +66,57 @@ class Part:
     holding: Holding
     party: int
     lookups: Sequence[int] = ()
-    mine: np.ndarray | None = None
+    own_lookups: np.ndarray | None = None
     plays: int = 1
     progress: Progress = lambda text: None
 
-    async def run(self, runtime: Any) -> Outcome:
+    async def run(self, runtime: Runtime) -> Outcome:
         """Takes part, to the end."""
         arithmetic = Arithmetic(runtime, self.rule.bits, self.plays)
         if isinstance(self.rule, Joint):
             tree = await grow_jointly(arithmetic, self.task, self.rule, self.holding, self.progress)
-            return Outcome(tree, None, None, np.zeros(0, dtype=np.int64), tuple(arithmetic.opened), 0.0)
+            return self._outcome(arithmetic, tree=tree)
         if self.protocol == "sid3p":
-            source: Source = LocalTables(arithmetic, self.task, self.holding)
-            return self._outcome(
-                arithmetic, await grow_public(arithmetic, self.task, source, self.rule, self.progress), None, 0.0
-            )
-        began = runtime._loop.time()
+            return await self._public(arithmetic, LocalTables(arithmetic, self.task, self.holding), self.rule)
+        began = runtime.clock()
         records = Records(arithmetic, self.task)
         await records.share(self.holding, self.party)
-        sharing = runtime._loop.time() - began
+        sharing = runtime.clock() - began
         self.progress("all records are shared")
         if self.protocol == "sid3":
-            return self._outcome(
-                arithmetic, await grow_public(arithmetic, self.task, records, self.rule, self.progress), None, sharing
-            )
+            return await self._public(arithmetic, records, self.rule, sharing)
         assert isinstance(self.rule, Exact)
-        secret: SecretTree | PathTree
+        secret: Lookup
         if self.protocol == "sid3t":
             secret = await grow_secret(arithmetic, self.task, records, self.rule, self.progress)
         else:
             secret = await grow_paths(arithmetic, self.task, records)
-        looked_up = await classify_all(arithmetic, self.task, secret, self.lookups, self._bits(), self.party)
-        return self._outcome(arithmetic, None, secret, sharing, looked_up)
+        bits = self._lookup_bits()
+        classes = await classify_all(arithmetic, self.task, secret, self.lookups, bits, self.party)
+        return self._outcome(arithmetic, depths=secret.depths, looked_up=classes, sharing=sharing)
 
-    def _bits(self) -> np.ndarray | None:
-        """The rows to look up, a bit for each value of each attribute."""
-        if self.mine is None or not len(self.mine):
+    async def _public(self, arithmetic: Arithmetic, source: Source, rule: Rule, sharing: float = 0.0) -> Outcome:
+        branches = await grow_public(arithmetic, self.task, source, rule, self.progress)
+        return self._outcome(arithmetic, tree=to_tree(self.task, branches), branches=tuple(branches), sharing=sharing)
+
+    def _lookup_bits(self) -> np.ndarray | None:
+        """Encodes the rows to look up as bits for each value, shape (rows, values)."""
+        if self.own_lookups is None or not len(self.own_lookups):
             return None
-        bits = np.zeros((len(self.mine), sum(self.task.sizes)), dtype=object)
-        for start, places in zip(self.task.starts, self.mine.T, strict=True):
-            bits[np.arange(len(places)), start + places] = 1
+        bits = np.zeros((len(self.own_lookups), sum(self.task.sizes)), dtype=object)
+        for start, codes in zip(self.task.starts, self.own_lookups.T, strict=True):
+            bits[np.arange(len(codes)), start + codes] = 1
         return bits
 
     def _outcome(
         self,
         arithmetic: Arithmetic,
-        branches: Sequence[Branch] | None,
-        secret: SecretTree | PathTree | None,
-        sharing: float,
+        *,
+        tree: Tree | None = None,
+        branches: tuple[Branch, ...] | None = None,
+        depths: tuple[int, ...] | None = None,
         looked_up: np.ndarray | None = None,
+        sharing: float = 0.0,
     ) -> Outcome:
-        depths = secret.depths if isinstance(secret, SecretTree) else None
-        found = np.zeros(0, dtype=np.int64) if looked_up is None else looked_up
-        opened = tuple(arithmetic.opened)
-        if branches is None:
-            return Outcome(None, None, depths, found, opened, sharing)
-        return Outcome(to_tree(self.task, branches), tuple(branches), depths, found, opened, sharing)
+        classes = np.zeros(0, dtype=np.int64) if looked_up is None else looked_up
+        return Outcome(tree, branches, depths, classes, tuple(arithmetic.opened), sharing)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ID3 in which the tree is public and the rows are not: SID3 and SID3P, with exact or with noisy rules. One level at a time."""
+"""``grow_public`` grows trees that are public, of rows that are not: SID3 and SID3P."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic
+from miners.secure.arithmetic import Arithmetic, Shares
 from miners.secure.rules import Rule
 from miners.secure.sources import Path, Source
 from miners.secure.task import Branch, Task
@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 async def grow_public(
     arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress
 ) -> list[Branch]:
-    """Grows a tree whose every node is opened as the rule says.
+    """Grows a tree whose every node is opened as the rule says, one level at a time.
 
     All nodes of a level are judged, and all that go on choose, at once: rounds grow with the depth
     of the tree, not with its nodes. A chosen attribute's table holds the class counts of the
@@ -42,35 +42,48 @@ async def grow_public(
         progress(f"level {level}: {len(paths):,} nodes, {len(going):,} of them split")
         if not len(going):
             return tree + [Branch(label=int(label)) for label in labels]
-        paths, remaining = [paths[one] for one in going], remaining[going]
+        paths, remaining = [paths[node] for node in going], remaining[going]
         tables = await source.tables(paths, remaining)
         picked = await rule.choose(arithmetic, tables, remaining, level)
         chosen = remaining[np.arange(len(picked)), picked]
         tree += _branches(task, labels, chosen, len(tree) + len(labels))
-        sizes = np.array(task.sizes)[remaining]
-        starts = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)[np.arange(len(picked)), picked]
-        counts = np.concatenate(
-            [tables[start : start + task.sizes[one]] for start, one in zip(starts, chosen, strict=True)]
-        )
+        counts = _chosen_tables(task, tables, remaining, picked)
+        left = [row[row != attribute] for row, attribute in zip(remaining, chosen, strict=True)]
         remaining = np.concatenate(
-            [np.tile(row[row != one], (task.sizes[one], 1)) for row, one in zip(remaining, chosen, strict=True)]
+            [np.tile(row, (task.sizes[attribute], 1)) for row, attribute in zip(left, chosen, strict=True)]
         )
         paths = [
-            (*path, (int(one), value))
-            for path, one in zip(paths, chosen, strict=True)
-            for value in range(task.sizes[one])
+            (*path, (int(attribute), value))
+            for path, attribute in zip(paths, chosen, strict=True)
+            for value in range(task.sizes[attribute])
         ]
     raise InternalError("a tree grew without end")
 
 
+def _chosen_tables(task: Task, tables: Shares, attributes: np.ndarray, picked: np.ndarray) -> Shares:
+    """Takes the table of each node's chosen attribute out of all tables, which lie end to end.
+
+    Args:
+        task: The public facts.
+        tables: Shape (values, classes).
+        attributes: Of each node, shape (nodes, attributes).
+        picked: The position of the chosen one among each node's attributes.
+    """
+    sizes = np.array(task.sizes)[attributes]
+    starts = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
+    nodes = np.arange(len(picked))
+    chosen = zip(starts[nodes, picked], sizes[nodes, picked], strict=True)
+    return np.concatenate([tables[start : start + size] for start, size in chosen])
+
+
 def _branches(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Branch]:
-    """The nodes of a level; the children of those that split are numbered from ``first``."""
-    found, split = [], iter(chosen.tolist())
+    """Makes the nodes of a level; the children of those that split are numbered from ``first``."""
+    branches, attributes = [], iter(chosen.tolist())
     for label in labels.tolist():
         if label >= 0:
-            found.append(Branch(label=label))
+            branches.append(Branch(label=label))
             continue
-        attribute = next(split)
-        found.append(Branch(attribute, tuple(range(first, first + task.sizes[attribute]))))
+        attribute = next(attributes)
+        branches.append(Branch(attribute, tuple(range(first, first + task.sizes[attribute]))))
         first += task.sizes[attribute]
-    return found
+    return branches

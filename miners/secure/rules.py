@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a node stops, what class a leaf has, which attribute splits: exactly as the paper says, or with noise. On shares of counts alone."""
+"""``Rule`` decides on shares of counts when a node stops, and how it splits.
+
+``Exact`` decides as the paper says, ``Noisy`` with noise.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,22 @@ __all__ = ["Budget", "Exact", "Noisy", "Rule"]
 
 
 class Rule(Protocol):
-    """What a tree's growth asks at each level."""
+    """Answers what a tree's growth asks at each level."""
 
     deepest: int
     bits: int
 
     async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
-        """The opened class of each node that stops, -1 of each that goes on; from class counts of shape (nodes, classes)."""
+        """Opens the class of each node that stops, -1 of each that goes on.
+
+        Args:
+            arithmetic: Among the parties.
+            counts: Class counts, shape (nodes, classes).
+            level: How deep the nodes are.
+        """
 
     async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
-        """The opened choice of each node, a place among its attributes.
+        """Opens the choice of each node: a position among its attributes.
 
         Args:
             arithmetic: Among the parties.
@@ -40,11 +49,12 @@ class Rule(Protocol):
 
 
 class Exact:
-    """The paper's rules (Protocol 4.1). Opens for each node whether it stops, for each leaf its class, for each other node its attribute.
+    """The paper's rules (Protocol 4.1).
 
-    A node stops with at most ``stop_share`` of all rows, or with all rows of one class; which of
-    the two it was is not opened. Splits are compared by sum_j (sum_i x_ij^2) / (alpha n_j + 1); of
-    equal classes or attributes the first wins.
+    They open for each node whether it stops, for each leaf its class, for each other node its
+    attribute. A node stops with at most ``stop_share`` of all rows, or with all rows of one class;
+    which of the two it was is not opened. Splits are compared by sum_j (sum_i x_ij^2) / (alpha n_j
+    + 1); of equal classes or attributes the first wins.
 
     Privacy:
         None of differential privacy: an exact tree leaks (who is alone in a leaf, say). What is
@@ -58,51 +68,45 @@ class Exact:
     def __init__(self, task: Task, stop_share: Fraction, alpha: int) -> None:
         self.task, self.share, self.alpha = task, stop_share, alpha
         self.deepest = len(task.sizes)
-        self.gini = gini_bits(task.sizes, task.most, alpha)
-        self.stop = max(stop_bits(task.most, stop_share), count_bits(task.most))
+        self.gini = gini_bits(task.sizes, task.max_rows, alpha)
+        self.stop = max(stop_bits(task.max_rows, stop_share), count_bits(task.max_rows))
         self.bits = max(self.gini, self.stop)
         self._total: Shares | None = None
 
     async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
-        where, stops = await self.judge_secretly(arithmetic, counts, level)
+        units, stops = await self.judge_secretly(arithmetic, counts, level)
         labels = np.full(len(counts), -1, dtype=np.int64)
-        unit = where[stops]
-        labels[stops] = (
-            await arithmetic.open(unit @ np.arange(unit.shape[1], dtype=object) % arithmetic.modulus, "class")
-        ).astype(np.int64)
+        labels[stops] = await _open_positions(arithmetic, units[stops], "class")
         return labels
 
     async def judge_secretly(self, arithmetic: Arithmetic, counts: Shares, level: int) -> tuple[Shares, np.ndarray]:
-        """The secret class of every node as a unit vector, shape (nodes, classes), and the opened stop bits."""
+        """Finds each node's class, unit vectors of shape (nodes, classes); opens which stop."""
         nodes, classes = counts.shape
         size = counts.sum(axis=1)
         if self._total is None:
             self._total = size[0]
-        where, largest = await arithmetic.first_largest(
-            counts.reshape(-1), None, np.full(nodes, classes), count_bits(self.task.most)
-        )
+        n_bits = count_bits(self.task.max_rows)
+        units, largest = await arithmetic.first_largest(counts.reshape(-1), None, np.full(nodes, classes), n_bits)
         if level == self.deepest:
             stops = np.ones(nodes, dtype=bool)
         else:
-            large = (
-                self.share.numerator * self._total - self.share.denominator * size
-            )  # below 0 where the node is larger than the share
-            mixed = largest - size  # below 0 where some row is of another class
-            both = await arithmetic.is_negative(np.concatenate([large, mixed]) % arithmetic.modulus, self.stop)
+            # Below 0 where the node is larger than its share of all rows.
+            room = self.share.numerator * self._total - self.share.denominator * size
+            # Below 0 where some row is of another class than the most frequent one.
+            others = largest - size
+            both = await arithmetic.is_negative(np.concatenate([room, others]) % arithmetic.modulus, self.stop)
             # One product tells whether both hold, and its zero test whether the node stops.
             goes_on = await arithmetic.product(lambda b: b[:nodes] * b[nodes:], both)
             stops = await arithmetic.is_zero(goes_on, "stop")
-        return where.reshape(nodes, classes), stops
+        return units.reshape(nodes, classes), stops
 
     async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
         over, under = await self.scores(arithmetic, tables, attributes)
-        width = attributes.shape[1]
-        where, _ = await arithmetic.first_largest(over, under, np.full(len(attributes), width), self.gini)
-        picked = where.reshape(-1, width) @ np.arange(width, dtype=object)
-        return (await arithmetic.open(picked % arithmetic.modulus, "attribute")).astype(np.int64)
+        units, _ = await arithmetic.first_largest(over, under, _widths(attributes), self.gini)
+        return await _open_positions(arithmetic, units.reshape(attributes.shape), "attribute")
 
     async def scores(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray) -> tuple[Shares, Shares]:
-        """Numerators and denominators of the score of each attribute of each node, end to end."""
+        """Computes numerators and denominators of each node's scores by attribute, end to end."""
         squares = await arithmetic.product(lambda x: (x * x).sum(axis=1), tables)
         under = (self.alpha * tables.sum(axis=1) + 1) % arithmetic.modulus
         return await arithmetic.sums_of_fractions(squares, under, np.array(self.task.sizes)[attributes.reshape(-1)])
@@ -110,7 +114,9 @@ class Exact:
 
 @dataclass(frozen=True)
 class Budget:
-    """How a loss is spread over the questions on one path: its total is what a row can lose, for nodes of one level are disjoint.
+    """How a loss is spread over the questions on one path.
+
+    Its total is what a row can lose, for nodes of one level are disjoint.
 
     Attributes:
         size: Of the stop test at each level of splits (at the root of the number of rows).
@@ -126,26 +132,26 @@ class Budget:
 
     @classmethod
     def spread(cls, epsilon: Fraction, depth: int) -> Budget:
-        """Half for the classes of leaves; of the rest a tenth for sizes, the others for choices, level by level the same.
+        """Gives half to the classes of leaves; of the rest a tenth to sizes, the others to choices.
 
-        Found on Car with four holders, where a fifth for classes lost ten points at epsilon 0.25;
-        on Adult it hardly matters.
+        Each level gets the same. Tried on Car with four holders, where a fifth for classes lost ten
+        points at epsilon 0.25; on Adult it hardly matters.
         """
         if depth == 0:
             return cls(Fraction(0), Fraction(0), epsilon, 0)
-        each = epsilon / 2 / depth
-        return cls(each / 10, each * 9 / 10, epsilon / 2, depth)
+        level = epsilon / 2 / depth
+        return cls(level / 10, level * 9 / 10, epsilon / 2, depth)
 
     @property
     def total(self) -> Fraction:
-        """Of one path."""
+        """The loss of one path."""
         return self.depth * (self.size + self.choice) + self.vote
 
 
 class Noisy:
-    """Differentially private rules: noise inside the computation, drawn by all parties together, known to none.
+    """Differentially private rules: all parties draw noise together that none knows.
 
-    Opens the noisy number of all rows, for each node whether its noisy size is at most
+    They open the noisy number of all rows, for each node whether its noisy size is at most
     ``stop_share`` of that, for each leaf the class that wins a noisy vote, for each other node the
     attribute whose noisy score sum_j max_i x_ij is largest.
 
@@ -155,16 +161,17 @@ class Noisy:
         ``colluding`` of them see together with the noise that they drew themselves.
         Why: each noise is at least DLap(1/e) given the shares of noise that colluding parties know
         (miners/secure/noise.py). A stop test is a function of one count with DLap(1/e). Class
-        counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the place of the
-        noisy maximum alone costs e: given the other noises, a candidate wins when its noise reaches
-        a bar that moves by at most 1, and P[DLap >= b] changes by at most exp(e) (ties by a fixed
-        order do not matter). Nodes of one level are disjoint, so a row meets each level once:
-        Budget.total in all. Up to 2^-security for the comparisons' masks and 2^-100 for each share
-        of noise that would not fit the field (its bound moves it).
+        counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the position of
+        the noisy maximum alone costs e: given the other noises, a candidate wins when its noise
+        reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most exp(e) (ties by a
+        fixed order do not matter). Nodes of one level are disjoint, so a row meets each level once:
+        Budget.total in all.
+        Up to 2^-security for the comparisons' masks and 2^-100 for each share of noise that would
+        not fit the field (its bound moves it).
         Held by: tests/privacy/test_secure_noise.py.
 
     Args:
-        task: What is known.
+        task: The public facts.
         stop_share: A node with at most this share of all rows, both noisy, stops.
         budget: Losses; already divided by the distance of adjacent tables.
         colluding: How many parties may pool their noise.
@@ -173,26 +180,26 @@ class Noisy:
     def __init__(self, task: Task, stop_share: Fraction, budget: Budget, colluding: int) -> None:
         self.task, self.share, self.budget, self.colluding = task, stop_share, budget, colluding
         self.deepest = budget.depth
-        self.bits = max(signed_bits(2 * self._largest(one)) for one in (budget.size, budget.choice, budget.vote) if one)
+        losses = [loss for loss in (budget.size, budget.choice, budget.vote) if loss]
+        self.bits = max(signed_bits(2 * self._largest(loss)) for loss in losses)
         self._stop = 0
 
     def _largest(self, epsilon: Fraction) -> int:
-        """The largest difference of two noisy counts: n, and two noises of at most the bound from each party."""
-        return self.task.most + 2 * len(self.task.rows) * noise_bound(epsilon)
+        """Returns the largest difference of two noisy counts: n, and twice each party's bound."""
+        return self.task.max_rows + 2 * len(self.task.rows) * noise_bound(epsilon)
 
     async def judge(self, arithmetic: Arithmetic, counts: Shares, level: int) -> np.ndarray:
         stops = await self._stops(arithmetic, counts.sum(axis=1), level)
-        leaves = counts[stops]
         labels = np.full(len(counts), -1, dtype=np.int64)
-        labels[stops] = await self._noisy_best(arithmetic, leaves, self.budget.vote, "class")
+        labels[stops] = await self._noisy_largest(arithmetic, counts[stops], self.budget.vote, "class")
         return labels
 
     async def _stops(self, arithmetic: Arithmetic, sizes: Shares, level: int) -> np.ndarray:
+        """Opens which nodes have a noisy size of at most their share of all rows."""
         if level == self.deepest:
             return np.ones(len(sizes), dtype=bool)
-        noisy = (
-            sizes + await noise_shares(arithmetic, sizes.shape, self.budget.size, self.colluding)
-        ) % arithmetic.modulus
+        noise = await noise_shares(arithmetic, sizes.shape, self.budget.size, self.colluding)
+        noisy = (sizes + noise) % arithmetic.modulus
         if level == 0:
             total = int((await arithmetic.open(noisy, "noisy rows"))[0])
             self._stop = max(0, int(total * self.share))
@@ -204,21 +211,26 @@ class Noisy:
 
     async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
-        _, largest = await arithmetic.first_largest(
-            tables.reshape(-1), None, np.full(len(tables), tables.shape[1]), count_bits(self.task.most)
-        )
+        n_bits = count_bits(self.task.max_rows)
+        _, largest = await arithmetic.first_largest(tables.reshape(-1), None, _widths(tables), n_bits)
+        # ``largest`` has a number for each value; an attribute's score is the sum over its values.
         scores = np.add.reduceat(largest, np.cumsum(sizes) - sizes)
-        return await self._noisy_best(arithmetic, scores.reshape(attributes.shape), self.budget.choice, "attribute")
+        return await self._noisy_largest(arithmetic, scores.reshape(attributes.shape), self.budget.choice, "attribute")
 
-    async def _noisy_best(self, arithmetic: Arithmetic, scores: Shares, epsilon: Fraction, what: str) -> np.ndarray:
-        """Opens the place of the largest of each row of scores with noise."""
-        rows, width = scores.shape
+    async def _noisy_largest(self, arithmetic: Arithmetic, scores: Shares, epsilon: Fraction, what: str) -> np.ndarray:
+        """Opens the position of the largest of each row of scores with noise."""
         noisy = (scores + await noise_shares(arithmetic, scores.shape, epsilon, self.colluding)) % arithmetic.modulus
-        where, _ = await arithmetic.first_largest(
-            noisy.reshape(-1), None, np.full(rows, width), signed_bits(self._largest(epsilon))
-        )
-        return (
-            await arithmetic.open(
-                where.reshape(rows, width) @ np.arange(width, dtype=object) % arithmetic.modulus, what
-            )
-        ).astype(np.int64)
+        n_bits = signed_bits(self._largest(epsilon))
+        units, _ = await arithmetic.first_largest(noisy.reshape(-1), None, _widths(scores), n_bits)
+        return await _open_positions(arithmetic, units.reshape(scores.shape), what)
+
+
+def _widths(table: np.ndarray) -> np.ndarray:
+    """Returns the lengths of a table's rows, as lists that lie end to end."""
+    return np.full(len(table), table.shape[1])
+
+
+async def _open_positions(arithmetic: Arithmetic, units: Shares, what: str) -> np.ndarray:
+    """Opens the position of the 1 in each secret unit vector, shape (vectors, length)."""
+    positions = units @ np.arange(units.shape[1], dtype=object)
+    return (await arithmetic.open(positions % arithmetic.modulus, what)).astype(np.int64)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees that stay secret: SID3T, of which the shape alone is known, and SID3S, of which nothing is; and Class, the secret lookup in one."""
+"""``grow_secret`` (SID3T) and ``grow_paths`` (SID3S) grow trees that stay secret."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -17,14 +18,42 @@ from miners.secure.sources import Records, members_of_classes
 from miners.secure.task import Task
 from pinq.errors import QueryError
 
-__all__ = ["MOST_PATHS", "PathTree", "SecretTree", "classify_all", "grow_paths", "grow_secret", "require_paths"]
+__all__ = [
+    "MAX_PATHS",
+    "Lookup",
+    "PathTree",
+    "SecretTree",
+    "classify_all",
+    "grow_paths",
+    "grow_secret",
+    "require_paths",
+]
 
-MOST_PATHS = 2**14
+MAX_PATHS = 2**14
+
+
+class Lookup(Protocol):
+    """A secret tree in which secret rows are looked up."""
+
+    @property
+    def depths(self) -> tuple[int, ...] | None:
+        """The length of the path to each leaf, where it is opened."""
+
+    async def classify(self, arithmetic: Arithmetic, task: Task, rows: Shares) -> Shares:
+        """Finds the class of each secret row, as shares of its number.
+
+        Args:
+            arithmetic: Among the parties.
+            task: The public facts.
+            rows: A bit for each value of each attribute, shape (rows, values).
+        """
 
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one level of a secret tree. A node that goes on has as many children as the attribute with the most values has.
+    """The nodes of one level of a secret tree.
+
+    A node that goes on has as many children as the attribute with the most values has.
 
     Attributes:
         stops: Which nodes are leaves; public.
@@ -50,26 +79,20 @@ class SecretTree:
         return tuple(depth for depth, level in enumerate(self.levels) for _ in range(int(level.stops.sum())))
 
     async def classify(self, arithmetic: Arithmetic, task: Task, rows: Shares) -> Shares:
-        """The class of each secret row (Protocol 5.3), as shares of its number.
+        """Finds the class of each secret row (Protocol 5.3); see ``Lookup``.
 
         All rows and all nodes of a level go at once: a row's weight is 1 on its own path and 0
         elsewhere. Dummy values have no rows.
-
-        Args:
-            arithmetic: Among the parties.
-            task: What is known.
-            rows: A bit for each value of each attribute, shape (rows, values).
         """
-        wide = max(task.sizes)
-        values = np.zeros((rows.shape[0], len(task.sizes), wide), dtype=object)
-        for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
-            values[:, attribute, :size] = rows[:, start : start + size]
+        values = _padded(task, rows)  # (rows, attributes, widest)
         weights: Shares = np.ones((len(rows), 1), dtype=object)
         votes: Shares = np.zeros(len(rows), dtype=object)
         for level in self.levels:
             labels = level.classes @ np.arange(task.classes, dtype=object)
             votes = votes + await arithmetic.product(lambda w, c: w @ c, weights[:, level.stops], labels)
-            taken = await arithmetic.product(lambda k, t: np.stack([k @ one for one in t]), level.attributes, values)
+            taken = await arithmetic.product(
+                lambda attributes, rows: np.stack([attributes @ row for row in rows]), level.attributes, values
+            )
             below = await arithmetic.product(lambda w, m: w[:, :, None] * m, weights[:, ~level.stops], taken)
             weights = below.reshape(len(rows), -1)
         return votes % arithmetic.modulus
@@ -77,16 +100,24 @@ class SecretTree:
 
 @dataclass(frozen=True)
 class PathTree:
-    """What SID3S made: the class of every combination of values, as unit vectors; shares of shape (combinations, classes)."""
+    """What SID3S made: the class of every combination of values.
+
+    Attributes:
+        classes: Unit vectors; shares of shape (combinations, classes).
+    """
 
     classes: Shares
 
+    @property
+    def depths(self) -> None:
+        """Nothing: no length of a path is opened."""
+        return
+
     async def classify(self, arithmetic: Arithmetic, task: Task, rows: Shares) -> Shares:
-        """The class of each secret row: two dot products with the combinations of its first and of its last values."""
+        """Finds the class of each secret row by two dot products; see ``Lookup``."""
         first, last = _halves(task)
-        labels = (self.classes @ np.arange(task.classes, dtype=object) % arithmetic.modulus).reshape(
-            math.prod(task.sizes[: len(first)]), -1
-        )
+        labels = self.classes @ np.arange(task.classes, dtype=object) % arithmetic.modulus
+        labels = labels.reshape(math.prod(task.sizes[: len(first)]), -1)
         present = np.ones((len(rows), 1), dtype=object)
         left = await _combinations(arithmetic, task, present.T, rows.T, first)
         right = await _combinations(arithmetic, task, present.T, rows.T, last)
@@ -97,7 +128,7 @@ class PathTree:
 async def grow_secret(
     arithmetic: Arithmetic, task: Task, records: Records, rule: Exact, progress: Progress
 ) -> SecretTree:
-    """SID3T (Protocol 5.2), a level at a time.
+    """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 
     Which attributes are left is a secret bit each. The paper subtracts 1 from the score of one that
     was used and says that its score is 0; it is not: all rows lie in one of its values, and its
@@ -107,40 +138,39 @@ async def grow_secret(
     Privacy:
         Opens: for each node whether it stops; so, the lengths of paths.
     """
-    width, wide = len(task.sizes), max(task.sizes)
-    values = np.zeros((width, wide, records.values.shape[1]), dtype=object)
-    for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
-        values[attribute, :size] = records.values[start : start + size]
+    width, widest = len(task.sizes), max(task.sizes)
+    values = np.moveaxis(_padded(task, records.values.T), 0, -1)  # (attributes, widest, rows)
     masks, left, counts = records.present[None], np.ones((1, width), dtype=object), await records.classes()
     chosen: Shares = np.zeros((0, width), dtype=object)
     above: tuple[np.ndarray, np.ndarray] | None = None
     levels: list[Level] = []
     while True:
-        where, stops = await rule.judge_secretly(arithmetic, counts, len(levels))
+        units, stops = await rule.judge_secretly(arithmetic, counts, len(levels))
         going = np.flatnonzero(~stops)
         progress(f"level {len(levels)}: {len(stops):,} nodes, {len(going):,} of them split")
         if not len(going):
-            return SecretTree((*levels, Level(stops, where, np.zeros((0, width), dtype=object))))
+            return SecretTree((*levels, Level(stops, units, np.zeros((0, width), dtype=object))))
         left = left[going]
         if above is not None:  # only now it is known whose masks are needed
             parents, branches = above[0][going], above[1][going]
             inside = await _chosen_values(arithmetic, chosen[parents], values, branches)
             masks = await arithmetic.product(lambda t, s: t * s, masks[parents], inside)
-        tables = await _all_tables(arithmetic, masks, records, going)
+        tables = await _all_tables(arithmetic, masks, records)
         over, under = await rule.scores(arithmetic, tables, np.tile(np.arange(width), (len(going), 1)))
         over = await arithmetic.product(lambda n, bit: n * bit, over, left.reshape(-1))
         unit, _ = await arithmetic.first_largest(over, under, np.full(len(going), width), rule.gini)
         chosen = unit.reshape(len(going), width)
-        levels.append(Level(stops, where[stops], chosen))
+        levels.append(Level(stops, units[stops], chosen))
         counts = await _chosen_counts(arithmetic, task, tables, chosen)
-        left = np.repeat((left - chosen) % arithmetic.modulus, wide, axis=0)
-        above = np.repeat(np.arange(len(going)), wide), np.tile(np.arange(wide), len(going))
+        left = np.repeat((left - chosen) % arithmetic.modulus, widest, axis=0)
+        above = np.repeat(np.arange(len(going)), widest), np.tile(np.arange(widest), len(going))
 
 
 async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> PathTree:
-    """SID3S (Protocol 5.1): the most frequent class of every combination of values; where a combination has no rows, that of its longest prefix that has.
+    """Finds the class of every combination of values (SID3S, Protocol 5.1).
 
-    The counts of all combinations are one matrix product, of rows by combinations of the first
+    It is the most frequent class; where a combination has no rows, that of its longest prefix that
+    has. The counts of all combinations are one matrix product, of rows by combinations of the first
     attributes and rows by combinations of the others with classes: as many dot products as there
     are paths, and masks for the square root of that. Counts of prefixes are sums.
 
@@ -153,105 +183,125 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Pa
     counts = await arithmetic.product(lambda a, b: a @ b.T, left, right)
     # From (first, class, last) to (first, last, class).
     counts = np.swapaxes(counts.reshape(len(left), task.classes, -1), 1, 2).reshape(-1, task.classes)
+    # Counts of the empty prefix, of the first attribute's values, ... of all combinations.
     prefixes = [counts]
     for size in reversed(task.sizes):
         prefixes.append(prefixes[-1].reshape(-1, size, task.classes).sum(axis=1) % arithmetic.modulus)
     prefixes.reverse()
     together = np.concatenate(prefixes)
-    bits = count_bits(task.most)
-    where, _ = await arithmetic.first_largest(together.reshape(-1), None, np.full(len(together), task.classes), bits)
+    bits = count_bits(task.max_rows)
+    units, _ = await arithmetic.first_largest(together.reshape(-1), None, np.full(len(together), task.classes), bits)
     empty = await arithmetic.is_negative((together.sum(axis=1) - 1) % arithmetic.modulus, bits)
-    where = where.reshape(-1, task.classes)
-    ends = np.cumsum([len(one) for one in prefixes])
-    labels = where[: ends[0]]
+    units = units.reshape(-1, task.classes)
+    ends = np.cumsum([len(prefix) for prefix in prefixes])
+    labels = units[: ends[0]]
     for start, end, size in zip(ends[:-1], ends[1:], task.sizes, strict=True):
         inherited = np.repeat(labels, size, axis=0)
+        # own + empty * (inherited - own): the own class where there are rows.
         labels = await arithmetic.product(
-            lambda e, c, i: e[:, None] * (i - c) + c, empty[start:end], where[start:end], inherited
+            lambda e, own, i: e[:, None] * (i - own) + own, empty[start:end], units[start:end], inherited
         )
     return PathTree(labels)
 
 
 async def classify_all(
-    arithmetic: Arithmetic,
-    task: Task,
-    tree: SecretTree | PathTree,
-    lookups: Sequence[int],
-    mine: np.ndarray | None,
-    party: int,
+    arithmetic: Arithmetic, task: Task, tree: Lookup, lookups: Sequence[int], own: np.ndarray | None, party: int
 ) -> np.ndarray:
-    """Class (Protocol 5.3) for every party's rows: each learns the classes of its own, and nobody anything else.
+    """Looks every party's rows up (Protocol 5.3): each learns the classes of its own.
 
     Args:
         arithmetic: Among the parties.
-        task: What is known.
+        task: The public facts.
         tree: Where to look up.
         lookups: How many rows each party looks up; public.
-        mine: This party's rows as bits, shape (rows, values); fewer rows than it announced are
+        own: This party's rows as bits, shape (rows, values); fewer rows than it announced are
             filled up.
         party: This party's number.
 
     Returns:
         The class of each of this party's rows.
     """
-    found = np.zeros(0, dtype=np.int64)
+    classes = np.zeros(0, dtype=np.int64)
+    width = sum(task.sizes)
     for owner, rows in enumerate(lookups):
         if not rows:
             continue
         values = None
         if owner == party:
-            values = np.zeros((rows, sum(task.sizes)), dtype=object)
-            if mine is not None:
-                values[: len(mine)] = mine
-        shared = await arithmetic.share(values, owner, (rows, sum(task.sizes)))
-        classes = await tree.classify(arithmetic, task, shared)
-        opened = await arithmetic.open(classes, "looked up", owner)
+            values = np.zeros((rows, width), dtype=object)
+            if own is not None:
+                values[: len(own)] = own
+        shared = await arithmetic.share(values, owner, (rows, width))
+        secret = await tree.classify(arithmetic, task, shared)
+        opened = await arithmetic.open(secret, "looked up", owner)
         if owner == party:
-            found = opened[: 0 if mine is None else len(mine)].astype(np.int64)
-    return found
+            classes = opened[: 0 if own is None else len(own)].astype(np.int64)
+    return classes
 
 
 def require_paths(task: Task) -> None:
-    """``QueryError`` where a tree of all paths would be too large."""
-    if (paths := math.prod(task.sizes)) > MOST_PATHS:
+    """Raises ``QueryError`` where a tree of all paths would be too large."""
+    if (paths := math.prod(task.sizes)) > MAX_PATHS:
         raise QueryError(
-            f"SID3S keeps the class of all {paths:,} combinations of values; at most {MOST_PATHS:,} are possible. Use SID3T, or fewer attributes."
+            f"SID3S keeps the class of all {paths:,} combinations of values; at most {MAX_PATHS:,} are possible. "
+            "Use SID3T, or fewer attributes."
         )
 
 
-async def _all_tables(arithmetic: Arithmetic, masks: Shares, records: Records, going: np.ndarray) -> Shares:
-    """Counts of every class with every value of every attribute of each node, end to end."""
+def _padded(task: Task, table: Shares) -> Shares:
+    """Gives each attribute's values an axis as long as the widest attribute's; dummy values are 0.
+
+    Args:
+        task: The public facts.
+        table: Shape (n, values of all attributes, ...).
+
+    Returns:
+        Shape (n, attributes, widest, ...).
+    """
+    padded = np.zeros((len(table), len(task.sizes), max(task.sizes), *table.shape[2:]), dtype=object)
+    for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
+        padded[:, attribute, :size] = table[:, start : start + size]
+    return padded
+
+
+async def _all_tables(arithmetic: Arithmetic, masks: Shares, records: Records) -> Shares:
+    """Counts every class with every value of every attribute of each node, end to end."""
     members = await members_of_classes(arithmetic, masks, records.labels)
-    return await arithmetic.product(lambda u, s: np.concatenate([s @ one.T for one in u]), members, records.values)
-
-
-async def _chosen_values(arithmetic: Arithmetic, chosen: Shares, values: Shares, branches: np.ndarray) -> Shares:
-    """Which rows have value number ``branches`` of the secret attribute of each node; shape (nodes, rows)."""
     return await arithmetic.product(
-        lambda k, s: np.stack([unit @ s[:, value] for unit, value in zip(k, branches, strict=True)]), chosen, values
+        lambda members, values: np.concatenate([values @ node.T for node in members]), members, records.values
     )
 
 
+async def _chosen_values(arithmetic: Arithmetic, chosen: Shares, values: Shares, branches: np.ndarray) -> Shares:
+    """Finds which rows have a value of each node's secret attribute; shape (nodes, rows)."""
+
+    def inside(chosen: Shares, values: Shares) -> Shares:
+        return np.stack([unit @ values[:, value] for unit, value in zip(chosen, branches, strict=True)])
+
+    return await arithmetic.product(inside, chosen, values)
+
+
 async def _chosen_counts(arithmetic: Arithmetic, task: Task, tables: Shares, chosen: Shares) -> Shares:
-    """Class counts of the children of each node by its secret attribute; shape (nodes * most values, classes)."""
-    wide, nodes = max(task.sizes), len(chosen)
-    table = tables.reshape(nodes, -1, task.classes)
-    padded = np.zeros((nodes, len(task.sizes), wide, task.classes), dtype=object)
-    for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
-        padded[:, attribute, :size] = table[:, start : start + size]
+    """Counts the classes of each node's children; shape (nodes * widest, classes)."""
+    nodes = len(chosen)
+    padded = _padded(task, tables.reshape(nodes, -1, task.classes))
     counts = await arithmetic.product(lambda k, x: (k[:, :, None, None] * x).sum(axis=1), chosen, padded)
-    return counts.reshape(nodes * wide, task.classes)
+    return counts.reshape(-1, task.classes)
 
 
 def _halves(task: Task) -> tuple[range, range]:
-    """The first attributes and the others, so that both have about as many combinations."""
-    products = [max(math.prod(task.sizes[:cut]), math.prod(task.sizes[cut:])) for cut in range(len(task.sizes) + 1)]
+    """Divides the attributes in two, so that both have about as many combinations."""
+    n = len(task.sizes)
+    products = [max(math.prod(task.sizes[:cut]), math.prod(task.sizes[cut:])) for cut in range(n + 1)]
     cut = products.index(min(products))
-    return range(cut), range(cut, len(task.sizes))
+    return range(cut), range(cut, n)
 
 
 async def _combinations(arithmetic: Arithmetic, task: Task, start: Shares, values: Shares, attributes: range) -> Shares:
-    """Which rows have each combination of values of some attributes; shape (len(start) * combinations, rows)."""
+    """Finds which rows have each combination of values of some attributes.
+
+    The shape is (len(start) * combinations, rows); the last attribute's values vary fastest.
+    """
     masks = start
     for attribute in attributes:
         bits = values[task.starts[attribute] : task.starts[attribute] + task.sizes[attribute]]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The estimator: all parties' tables in, what they would learn together out. For trying what a session of several machines will give."""
+"""``SecureID3`` is the estimator: all parties' tables in, what they would learn together out.
+
+For trying what a session of several machines will give.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from miners.estimator import TreeClassifier, whole_number
-from miners.fitted.tree import as_array
+from miners.fitted.tree import Tree, as_array
 from miners.secure.local import free_ports, run_processes, run_simulation
 from miners.secure.mpyc_runtime import field_bits
 from miners.secure.protocols import Outcome
-from miners.secure.session import MOST_ROWS, Member, Session
-from miners.secure.task import hold
+from miners.secure.session import MAX_ROWS, Member, Session
+from miners.secure.task import Table, hold
 from pinq.errors import QueryError
 from pinq.public.epsilon import exact, show, to_nano
 from pinq.public.schema import Schema
+from pinq.public.secure_computation import Holding
 
 __all__ = ["SecureID3", "SecurePlan"]
 
@@ -44,21 +47,14 @@ class SecurePlan:
     epsilon: Fraction | None
 
     def __repr__(self) -> str:
-        loss = (
-            "exact, without differential privacy"
-            if self.epsilon is None
-            else f"epsilon {show(int(self.epsilon * 10**9))}"
-        )
-        return "\n".join(
-            [
-                f"SecurePlan: {self.protocol}, {loss}; compares {self.bits} bits in a field of {self.field_bits}",
-                *(f"  opens {one}" for one in self.opened),
-            ]
-        )
+        exactly = "exact, without differential privacy"
+        loss = exactly if self.epsilon is None else f"epsilon {show(to_nano(self.epsilon))}"
+        head = f"SecurePlan: {self.protocol}, {loss}; compares {self.bits} bits in a field of {self.field_bits}"
+        return "\n".join([head, *(f"  opens {opening}" for opening in self.opened)])
 
 
 class SecureID3(TreeClassifier):
-    """ID3 among at least three parties that trust no one, after de Hoogh, Schoenmakers, Chen & op den Akker (2014).
+    """ID3 among at least three parties that trust no one, after de Hoogh et al. (2014).
 
     ``fit`` gets all tables, so it protects nothing: it shows what the parties would learn, in this
     process or in a process each (``processes=True``). Between machines it is ``pinq secure join``.
@@ -75,11 +71,11 @@ class SecureID3(TreeClassifier):
             all parties together, and no party knows it.
         depth: With ``epsilon``: levels of splits.
         colluding: With ``epsilon``: how many parties may pool the noise they drew; by default as
-            many as the protocol withstands. 0 adds least noise.
+            many as the protocol withstands. 0 adds the smallest noise.
         attributes: Columns to split by, by default all but the target; ties go to the first.
         cuts: Cut points of numeric columns, or numbers of intervals.
-        rows: The most rows of each party; by default as many as its table has. Public, and sizes
-            the field.
+        rows: The maximal number of rows of each party; by default as many as its table has. Public,
+            and sizes the field.
         processes: Whether each party is a process of its own.
 
     Attributes:
@@ -105,7 +101,7 @@ class SecureID3(TreeClassifier):
         depth: int | None = None,
         colluding: int | None = None,
         attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, Any] | None = None,
+        cuts: Mapping[str, object] | None = None,
         rows: int | None = None,
         processes: bool = False,
     ) -> None:
@@ -121,12 +117,14 @@ class SecureID3(TreeClassifier):
         self.processes = processes
 
     @property
-    def _model(self) -> Any:
+    def _model(self) -> Tree:
         if hasattr(self, "cost_") and not hasattr(self, "tree_"):
             raise QueryError(
-                f"the tree of {self.protocol} stays secret; give `fit` the rows to look up, `lookups=[...]`, and find their classes in `looked_up_`."
+                f"the tree of {self.protocol} stays secret; give `fit` the rows to look up, `lookups=[...]`, "
+                "and find their classes in `looked_up_`."
             )
-        return super()._model
+        tree: Tree = super()._model
+        return tree
 
     @property
     def unspent_(self) -> Fraction:
@@ -134,23 +132,24 @@ class SecureID3(TreeClassifier):
         return Fraction(0)
 
     def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
-        """What a session would open, and how large its numbers are, for ``rows`` rows of each party (by default the schema's)."""
-        most = (
-            schema.max_rows
-            if rows is None and self.rows is None
-            else whole_number("rows", self.rows if rows is None else rows, 1, MOST_ROWS)
-        )
-        session = self._session(schema, target, [most] * parties)
-        bits = session.rule().bits
-        return SecurePlan(
-            self.protocol,
-            session.opened,
-            bits,
-            field_bits(bits, parties),
-            None if not session.nano else exact(session.nano),
-        )
+        """Says what a session would open, and how large its numbers are.
 
-    def fit(self, tables: Sequence[Any], target: str, *, schema: Schema, lookups: Sequence[Any] = ()) -> SecureID3:
+        Args:
+            schema: The public columns.
+            target: The column to predict.
+            parties: How many there are.
+            rows: The maximal number of rows of each party; by default the schema's.
+        """
+        declared = self.rows if rows is None else rows
+        max_rows = schema.max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
+        session = self._session(schema, target, [max_rows] * parties)
+        bits = session.rule().bits
+        epsilon = exact(session.nano) if session.nano else None
+        return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), epsilon)
+
+    def fit(
+        self, tables: Sequence[Table], target: str, *, schema: Schema, lookups: Sequence[Table | None] = ()
+    ) -> SecureID3:
         """Learns from all parties' tables.
 
         Args:
@@ -163,51 +162,46 @@ class SecureID3(TreeClassifier):
         Raises:
             QueryError: A wrong argument, or numbers that would be too large to compute in.
         """
-        if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
-            raise QueryError(
-                "`fit` takes a list of at least three tables, one for each party; two parties of which one may be curious cannot share a secret."
-            )
-        for number, table in enumerate(tables):
-            if not hasattr(table, "columns"):
-                raise QueryError(
-                    f"the table of party {number} is {type(table).__name__}; it must be a pandas or Arrow table."
-                )
-        most = None if self.rows is None else whole_number("rows", self.rows, 1, MOST_ROWS)
-        if lookups and len(lookups) != len(tables):
-            raise QueryError(
-                f"`lookups` has {len(lookups)} tables for {len(tables)} parties; pass None for a party that looks up nothing."
-            )
+        _require_tables(tables, lookups)
+        max_rows = None if self.rows is None else whole_number("rows", self.rows, 1, MAX_ROWS)
         session = self._session(
             schema,
             target,
-            [most or max(1, len(table)) for table in tables],
-            [0 if one is None else len(one) for one in lookups],
+            [max_rows or max(1, len(table)) for table in tables],
+            [0 if table is None else len(table) for table in lookups],
         )
         holdings = [hold(session.task, table) for table in tables]
         for member, holding in zip(session.parties, holdings, strict=True):
             if holding.rows > member.rows:
                 raise QueryError(
-                    f"`rows` is {member.rows}; the table of party {member.name} has more. Declare as many as any party may have."
+                    f"`rows` is {member.rows}; the table of party {member.name} has more. "
+                    "Declare as many as any party may have."
                 )
-        mine = [None if one is None else session.task.places(one) for one in lookups]
+        codes = [None if table is None else session.task.lookup_codes(table) for table in lookups]
         for name in ("tree_", "classes_", "traffic_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        if self.processes:
-            ended = run_processes(session, holdings, mine)
-            outcomes, self.traffic_ = [one for one, _ in ended], [traffic for _, traffic in ended]
-        else:
-            outcomes = run_simulation(session, holdings, mine)
-        return self._learned(session, outcomes)
+        return self._learned(session, self._outcomes(session, holdings, codes))
+
+    def _outcomes(
+        self, session: Session, holdings: Sequence[Holding], lookups: Sequence[np.ndarray | None]
+    ) -> list[Outcome]:
+        """Runs the protocol; returns what each party learned."""
+        if not self.processes:
+            return run_simulation(session, holdings, lookups)
+        ended = run_processes(session, holdings, lookups)
+        self.traffic_ = [traffic for _, traffic in ended]
+        return [outcome for outcome, _ in ended]
 
     def _learned(self, session: Session, outcomes: Sequence[Outcome]) -> SecureID3:
         first = outcomes[0]
         self.opened_, self.depths_ = first.opened, first.depths
         classes = as_array(session.schema_.categorical(session.target).values)
-        self.looked_up_: list[np.ndarray] = [classes[one.looked_up] for one in outcomes]
+        self.looked_up_: list[np.ndarray] = [classes[outcome.looked_up] for outcome in outcomes]
         self.cost_, self.schema_ = exact(session.nano), session.schema_
         return self if first.tree is None else self._fitted(first.tree, self.cost_)
 
     def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
+        """Makes the session that the parameters describe. ``QueryError`` where it cannot be."""
         if self.epsilon is not None:
             to_nano(self.epsilon)
             if self.depth is None:
@@ -219,26 +213,46 @@ class SecureID3(TreeClassifier):
         whole_number("alpha", self.alpha, 1, 2**16)
         ports = free_ports(len(rows)) if self.processes else range(1, len(rows) + 1)
         asked = list(lookups) or [0] * len(rows)
-        draft: dict[str, Any] = {
-            "session": "local",
-            "protocol": self.protocol,
-            "target": target,
-            "columns": dict(schema.columns),
-            "adjacency": schema.adjacency,
-            "privacy_unit": schema.privacy_unit,
-            "parties": [
-                Member(name=f"party{number}", host="127.0.0.1", port=port, rows=most, lookups=look)
-                for number, (port, most, look) in enumerate(zip(ports, rows, asked, strict=True))
-            ],
-            "attributes": self.attributes
-            if self.attributes is None or isinstance(self.attributes, str)
-            else tuple(self.attributes),
-            "cuts": self.cuts,
-            "stop_share": str(self.stop_share),
-            "alpha": self.alpha,
-            "noise": "none" if self.epsilon is None else "discrete-laplace",
-            "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
-            "depth": self.depth,
-            "colluding": self.colluding,
-        }
-        return Session.drafted(draft)
+        members = [
+            Member(name=f"party{number}", host="127.0.0.1", port=port, rows=max_rows, lookups=count)
+            for number, (port, max_rows, count) in enumerate(zip(ports, rows, asked, strict=True))
+        ]
+        listed = self.attributes is not None and not isinstance(self.attributes, str)
+        return Session.drafted(
+            {
+                "session": "local",
+                "protocol": self.protocol,
+                "target": target,
+                "columns": dict(schema.columns),
+                "adjacency": schema.adjacency,
+                "privacy_unit": schema.privacy_unit,
+                "parties": members,
+                "attributes": tuple(self.attributes or ()) if listed else self.attributes,
+                "cuts": self.cuts,
+                "stop_share": str(self.stop_share),
+                "alpha": self.alpha,
+                "noise": "none" if self.epsilon is None else "discrete-laplace",
+                "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
+                "depth": self.depth,
+                "colluding": self.colluding,
+            }
+        )
+
+
+def _require_tables(tables: Sequence[Table], lookups: Sequence[Table | None]) -> None:
+    """Raises ``QueryError`` unless there are three tables or more, and as many lookups or none."""
+    if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
+        raise QueryError(
+            "`fit` takes a list of at least three tables, one for each party; "
+            "two parties of which one may be curious cannot share a secret."
+        )
+    for number, table in enumerate(tables):
+        if not hasattr(table, "columns"):
+            raise QueryError(
+                f"the table of party {number} is {type(table).__name__}; it must be a pandas or Arrow table."
+            )
+    if lookups and len(lookups) != len(tables):
+        raise QueryError(
+            f"`lookups` has {len(lookups)} tables for {len(tables)} parties; "
+            "pass None for a party that looks up nothing."
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public bookkeeping for reducing many lists of different lengths at once: which neighbours meet in each round. No secrets."""
+"""``rounds`` plans how many lists of different lengths are reduced at once. No secrets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Round:
     """One round over lists that lie end to end.
 
     Attributes:
-        left: Places of the first of each pair.
-        right: Places of the second; always the next place of the same list.
-        single: Places of last elements without a partner.
+        left: Positions of the first of each pair.
+        right: Positions of the second; always the next position of the same list.
+        single: Positions of last elements without a partner.
         order: Puts (results of the pairs, then the singles) back into the lists' order.
     """
 
@@ -29,11 +29,13 @@ class Round:
 
 
 def rounds(sizes: Sequence[int] | np.ndarray) -> list[Round]:
-    """The rounds after which each list has one element: as many as the logarithm of the longest.
+    """Plans the rounds after which each list has one element.
 
-    Neighbours meet, so of equal elements the first stays first.
+    Neighbours meet, so of equal elements the first stays first. Example: lists of 3 and 2 elements
+    at positions 0 1 2 | 3 4. Round 1: 0 meets 1, 3 meets 4, and 2 is single; the results of the
+    pairs, then the single, are put into the order 0, 2, 1: lists of 2 and 1. Round 2: 0 meets 1.
     """
-    lengths, found = np.asarray(sizes, dtype=np.int64), []
+    lengths, planned = np.asarray(sizes, dtype=np.int64), []
     while lengths.max(initial=1) > 1:
         starts = np.cumsum(lengths) - lengths
         owner = np.repeat(np.arange(len(lengths)), lengths)
@@ -41,6 +43,7 @@ def rounds(sizes: Sequence[int] | np.ndarray) -> list[Round]:
         even = within % 2 == 0
         last = within == lengths[owner] - 1
         left, single = np.flatnonzero(even & ~last), np.flatnonzero(even & last)
-        found.append(Round(left, left + 1, single, np.argsort(np.concatenate([left, single]), kind="stable")))
+        order = np.argsort(np.concatenate([left, single]), kind="stable")
+        planned.append(Round(left, left + 1, single, order))
         lengths = (lengths + 1) // 2
-    return found
+    return planned

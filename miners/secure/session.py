@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The session: what all parties agree to before anything leaves any of them. One file, one hash."""
+"""``Session`` is what all parties agree to before anything leaves any of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -24,21 +24,24 @@ from miners.secure.task import Task
 from pinq.errors import QueryError, SessionError
 from pinq.public.epsilon import exact, to_nano
 from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared, derived
+from pinq.public.specs import Cuts, Values
 
-__all__ = ["MOST_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
+__all__ = ["MAX_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
 
 Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p", "topdown"]
 PUBLIC = ("sid3", "sid3p", "topdown")  # the tree is opened to all
-MOST_ROWS = 2**33
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_ROWS = 2**33
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
 class Member(_Declared):
     """One party."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="what the others call it")
+    name: str = Field(pattern=NAME, description="what the others call it")
     host: str = Field(min_length=1, description="where it listens for those named before it")
     port: int = Field(ge=1, le=65535)
-    rows: int = Field(ge=1, le=MOST_ROWS, description="the most rows that it may have; its policy's `max_rows`")
+    rows: int = Field(ge=1, le=MAX_ROWS, description="the most rows that it may have; its policy's `max_rows`")
     lookups: int = Field(default=0, ge=0, le=10_000, description="sid3s, sid3t: how many rows it may have classified")
     certificate: str | None = Field(
         default=None, description="its certificate, PEM, or a file with it beside the session"
@@ -51,12 +54,13 @@ class Member(_Declared):
 
 
 class Session(_Declared):
-    """What several parties compute together, from which columns, by which rules, and what will be opened to whom."""
+    """What several parties compute together, by which rules, and what is opened to whom."""
 
     version: Literal[1] = 1
-    session: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="its name")
+    session: str = Field(pattern=NAME, description="its name")
     protocol: Protocol = Field(
-        description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret; topdown: noisy sums of counts"
+        description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret; "
+        "topdown: noisy sums of counts"
     )
     target: str = Field(description="the column to predict")
     parties: tuple[Member, ...] = Field(
@@ -93,7 +97,8 @@ class Session(_Declared):
     colluding: int | None = Field(
         default=None,
         ge=0,
-        description="with noise: how many parties may pool the noise they drew; by default as many as the protocol withstands",
+        description="with noise: how many parties may pool the noise they drew; "
+        "by default as many as the protocol withstands",
     )
     timeout: float = Field(
         default=60, ge=1, le=3600, description="seconds of silence after which a party counts as gone"
@@ -101,22 +106,8 @@ class Session(_Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> Session:
-        names = [member.name for member in self.parties]
-        if len(set(names)) != len(names):
-            raise ValueError(f"two parties are called {next(n for n in names if names.count(n) > 1)!r}")
-        certificates = [member.certificate_der for member in self.parties]
-        if any(certificates) and (None in certificates or len(set(certificates)) != len(certificates)):
-            raise ValueError("each party needs a certificate of its own")
-        if not any(certificates) and any(
-            member.host not in ("127.0.0.1", "localhost", "::1") for member in self.parties
-        ):
-            raise ValueError("parties on several machines need a `certificate` each")
-        if self.noise == "none" and (self.epsilon is not None or self.depth is not None or self.colluding is not None):
-            raise ValueError("`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`")
-        if self.noise != "none":
-            self._require_noise()
-        if self.noise == "none" and self.protocol == "topdown":
-            raise ValueError("topdown opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`")
+        self._require_parties()
+        self._require_noise()
         if any(member.lookups for member in self.parties) and self.protocol in PUBLIC:
             raise ValueError(
                 "`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home"
@@ -126,10 +117,31 @@ class Session(_Declared):
         self.rule()
         return self
 
+    def _require_parties(self) -> None:
+        """Raises ``ValueError`` unless each party has a name and, over a network, a certificate."""
+        names = [member.name for member in self.parties]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two parties are called {name!r}")
+        certificates = [member.certificate_der for member in self.parties]
+        if not any(certificates):
+            if any(member.host not in LOOPBACK for member in self.parties):
+                raise ValueError("parties on several machines need a `certificate` each")
+        elif None in certificates or len(set(certificates)) != len(certificates):
+            raise ValueError("each party needs a certificate of its own")
+
     def _require_noise(self) -> None:
+        """Raises ``ValueError`` unless noise and what goes with it are given together."""
+        if self.noise == "none":
+            if self.epsilon is not None or self.depth is not None or self.colluding is not None:
+                raise ValueError("`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`")
+            if self.protocol == "topdown":
+                raise ValueError("topdown opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`")
+            return
         if self.protocol not in PUBLIC:
             raise ValueError(
-                "noise makes a public tree private: use sid3p, sid3 or topdown. What a secret tree opens, its shape or nothing, has no noise"
+                "noise makes a public tree private: use sid3p, sid3 or topdown. "
+                "What a secret tree opens, its shape or nothing, has no noise"
             )
         if self.epsilon is None or (self.depth is None and self.protocol != "topdown"):
             raise ValueError("`noise: discrete-laplace` needs `epsilon` and `depth`")
@@ -140,13 +152,16 @@ class Session(_Declared):
             )
 
     @classmethod
-    def drafted(cls, fields: Mapping[str, Any]) -> Session:
-        """A session with ``reveals`` as it must be. ``QueryError`` that names each wrong place."""
+    def drafted(cls, fields: Mapping[str, object]) -> Session:
+        """Makes a session with ``reveals`` as it must be.
+
+        ``QueryError`` that names each wrong field.
+        """
         try:
-            unsaid = cls.model_construct(
-                **{**fields, "parties": [Member.model_validate(one) for one in fields["parties"]]}
-            )
-            return cls.model_validate({**fields, "reveals": unsaid.opened})
+            parties = fields["parties"]
+            members = [Member.model_validate(member) for member in parties] if isinstance(parties, Sequence) else []
+            unchecked = cls.model_construct(None, **{**fields, "parties": members})
+            return cls.model_validate({**fields, "reveals": unchecked.opened})
         except ValidationError as error:
             raise QueryError(f"this cannot be a session:\n{_problems(error)}") from None
 
@@ -164,15 +179,11 @@ class Session(_Declared):
                 "to all: noisy counts of the classes in its leaves",
             )
         if self.noise != "none":
-            return ("to all: the noisy number of all rows", "to all: the noisy tree, its attributes and its classes")
+            return "to all: the noisy number of all rows", "to all: the noisy tree, its attributes and its classes"
         if self.protocol in ("sid3", "sid3p"):
             return ("to all: the exact tree, its attributes and its classes",)
-        paths = (
-            ("to all: which nodes of the tree are leaves, and so the lengths of its paths",)
-            if self.protocol == "sid3t"
-            else ()
-        )
-        return paths + tuple(
+        shape = "to all: which nodes of the tree are leaves, and so the lengths of its paths"
+        return (shape,) * (self.protocol == "sid3t") + tuple(
             f"to {member.name}: the classes of the {member.lookups} rows that it looks up"
             for member in self.parties
             if member.lookups
@@ -181,7 +192,7 @@ class Session(_Declared):
     @derived
     def schema_(self) -> Schema:
         """The public columns, with room for all parties' rows together."""
-        rows = min(MOST_ROWS, sum(member.rows for member in self.parties))
+        rows = min(MAX_ROWS, sum(member.rows for member in self.parties))
         return Schema.model_validate(
             {
                 "columns": dict(self.columns),
@@ -198,32 +209,42 @@ class Session(_Declared):
         return make(self.schema_, self.target, [member.rows for member in self.parties], self.attributes, self.cuts)
 
     @property
+    def splits(self) -> tuple[Values | Cuts, ...]:
+        """How each attribute splits."""
+        return self.task.splits
+
+    @property
     def nano(self) -> int:
         """What is charged to each party's ledger, nano-epsilons: 0 without noise."""
         return 0 if self.epsilon is None else to_nano(self.epsilon)
 
     def rule(self) -> Rule | Joint:
-        """When nodes stop and how they split; sized so that nothing wraps around. ``QueryError`` where that cannot be."""
-        if self.protocol == "topdown":
-            from miners.federated.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
+        """Makes the rule by which nodes stop and split, sized so that nothing wraps around.
 
-            miner = DPTopDown(
-                epsilon=exact(self.nano),
-                strategy="secure",
-                max_depth=self.depth,
-                attributes=self.attributes,
-                splits=self.cuts,
-            )
-            joint = Joint(miner, self.task, self.trusted_noise)
-            require_bits(joint.bits)
-            return joint
+        ``QueryError`` where that cannot be.
+        """
+        if self.protocol == "topdown":
+            return self._joint()
         if self.protocol != "sid3p":
             require_records(self.task)
         if self.protocol == "sid3s":
             require_paths(self.task)
-        return make_rule(
-            self.task, Fraction(self.stop_share), self.alpha, self.nano, self.depth or 0, self.trusted_noise
+        stop_share = Fraction(self.stop_share)
+        return make_rule(self.task, stop_share, self.alpha, self.nano, self.depth or 0, self.trusted_noise)
+
+    def _joint(self) -> Joint:
+        from miners.federated.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
+
+        miner = DPTopDown(
+            epsilon=exact(self.nano),
+            strategy="secure",
+            max_depth=self.depth,
+            attributes=self.attributes,
+            splits=self.cuts,
         )
+        joint = Joint(miner, self.task, self.trusted_noise)
+        require_bits(joint.bits)
+        return joint
 
     @derived
     def text(self) -> str:
@@ -236,43 +257,54 @@ class Session(_Declared):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def difference(self, text: object) -> str:
-        """Where another party's session differs, for people."""
+        """Says where another party's session differs, for people."""
         try:
             theirs = json.loads(str(text))
-            assert isinstance(theirs, dict)
-        except (ValueError, AssertionError):
+        except ValueError:
+            theirs = None
+        if not isinstance(theirs, dict):
             return "it is none"
-        mine = json.loads(self.text)
-        names = [name for name in sorted(mine.keys() | theirs.keys()) if mine.get(name) != theirs.get(name)]
-        said = [f"`{name}` is {_short(theirs.get(name))} there and {_short(mine.get(name))} here" for name in names]
-        return "; ".join(said) or "it is written differently"
+        own = json.loads(self.text)
+        differences = [
+            f"`{name}` is {_short(theirs.get(name))} there and {_short(own.get(name))} here"
+            for name in sorted(own.keys() | theirs.keys())
+            if own.get(name) != theirs.get(name)
+        ]
+        return "; ".join(differences) or "it is written differently"
 
     def number(self, party: str) -> int:
-        """The place of a party, given as a number or a name."""
+        """Returns the number of a party that is given by number or name.
+
+        ``SessionError`` where there is none.
+        """
         names = [member.name for member in self.parties]
         if party in names:
             return names.index(party)
         if party.isascii() and party.isdecimal() and int(party) < len(names):
             return int(party)
-        raise SessionError(
-            f"there is no party {party!r}; the parties are {', '.join(f'{i} ({name})' for i, name in enumerate(names))}."
-        )
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
+        raise SessionError(f"there is no party {party!r}; the parties are {known}.")
 
 
 def make_rule(task: Task, stop_share: Fraction, alpha: int, nano: int, depth: int, colluding: int) -> Rule:
-    """Exact rules, or noisy ones at ``nano`` nano-epsilons; noise is calibrated to a row's share of them (the schema's distance)."""
-    depth = min(depth, len(task.sizes))
-    rule: Rule = (
-        Noisy(task, stop_share, Budget.spread(exact(nano) / task.schema.distance, depth), colluding)
-        if nano
-        else Exact(task, stop_share, alpha)
-    )
+    """Makes exact rules, or noisy ones at ``nano`` nano-epsilons.
+
+    Noise is calibrated to a row's share of them (the schema's distance).
+    """
+    rule: Rule
+    if nano:
+        budget = Budget.spread(exact(nano) / task.schema.distance, min(depth, len(task.sizes)))
+        rule = Noisy(task, stop_share, budget, colluding)
+    else:
+        rule = Exact(task, stop_share, alpha)
     require_bits(rule.bits)
     return rule
 
 
 def load_session(path: str | Path) -> Session:
-    """Reads a session file. Certificates named by file are read in, so that they are part of what is agreed.
+    """Reads a session file.
+
+    Certificates named by file are read in, so that they are part of what is agreed.
 
     Raises:
         SessionError: Unreadable, not YAML, or a declaration that cannot be; the message names each
@@ -299,7 +331,7 @@ def load_session(path: str | Path) -> Session:
         raise SessionError(f"the session file {file} is not valid:\n{_problems(error)}") from None
 
 
-def _with_certificates(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _with_certificates(content: dict[str, object], folder: Path) -> dict[str, object]:
     members = content.get("parties")
     if isinstance(members, list):
         content["parties"] = [
@@ -308,7 +340,7 @@ def _with_certificates(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     return content
 
 
-def _with_certificate(member: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _with_certificate(member: dict[str, object], folder: Path) -> dict[str, object]:
     named = member.get("certificate")
     if isinstance(named, str):
         try:
@@ -322,18 +354,21 @@ def _with_certificate(member: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def first_certificate(text: str) -> bytes:
-    """The first certificate of a PEM file, DER. ``ValueError`` where there is none."""
-    return ssl.PEM_cert_to_DER_cert(text[text.index(ssl.PEM_HEADER) : text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)])
+    """Returns the first certificate of a PEM file, DER. ``ValueError`` where there is none."""
+    start, end = text.index(ssl.PEM_HEADER), text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
+    return ssl.PEM_cert_to_DER_cert(text[start:end])
 
 
 def _problems(error: Exception) -> str:
+    """Names each wrong field and what is wrong, a line each."""
     if not isinstance(error, ValidationError):
         return f"  {error}"
     lines = []
     for problem in error.errors(include_url=False):
-        place = ".".join(str(part) for part in problem["loc"])
-        text = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
-        lines.append(f"  {place or 'session'}: {text}")
+        field = ".".join(str(part) for part in problem["loc"])
+        unknown = problem["type"] == "extra_forbidden"
+        text = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
+        lines.append(f"  {field or 'session'}: {text}")
     return "\n".join(dict.fromkeys(lines))
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all parties know before they start, and what each has: the attributes, the classes, the most rows; and its own rows."""
+"""``Task`` holds what all parties know before they start; ``hold`` encodes rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -17,9 +17,18 @@ from miners.fitted.tree import Tree
 from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
+from pinq.public.secure_computation import Holding
 from pinq.public.specs import Cuts, Values, bind
 
-__all__ = ["Branch", "Holding", "Task", "hold", "to_tree"]
+__all__ = ["Branch", "Holding", "Table", "Task", "hold", "to_tree"]
+
+
+class Table(Protocol):
+    """A pandas or Arrow table."""
+
+    @property
+    def columns(self) -> object: ...
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -28,9 +37,9 @@ class Task:
 
     Attributes:
         schema: The columns.
-        target: What is predicted, categorical.
+        target: The column to predict, categorical.
         splits: How each attribute splits, in the order in which ties are broken.
-        rows: The most rows that each party may have.
+        rows: The maximal number of rows of each party.
     """
 
     schema: Schema
@@ -45,9 +54,12 @@ class Task:
         target: str,
         rows: Sequence[int],
         attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, Any] | None = None,
+        cuts: Mapping[str, object] | None = None,
     ) -> Task:
-        """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.growth.candidates.multiway_splits``."""
+        """Makes the task to predict ``target`` from ``attributes``, by default all others.
+
+        See ``miners.growth.candidates.multiway_splits``.
+        """
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 
@@ -58,105 +70,75 @@ class Task:
         target: str,
         rows: Sequence[int],
         attributes: Sequence[str] | None = None,
-        splits: Mapping[str, Any] | None = None,
+        splits: Mapping[str, object] | None = None,
     ) -> Task:
-        """The same for splits in two: each attribute by all that its splitting functions tell apart; see ``miners.federated.splitting``."""
+        """Makes the same for splits in two, by all that the splitting functions tell apart.
+
+        See ``miners.federated.splitting``.
+        """
         schema.categorical(target)
-        return cls(
-            schema,
-            target,
-            tuple(one.base for one in splitting_functions(schema, target, attributes=attributes, splits=splits)),
-            tuple(rows),
-        )
+        functions = splitting_functions(schema, target, attributes=attributes, splits=splits)
+        return cls(schema, target, tuple(function.base for function in functions), tuple(rows))
 
     def merged(self) -> Task:
-        """The same with all rows in one party's hands."""
-        return replace(self, rows=(self.most,))
+        """Returns the same task with all rows in one party's hands."""
+        return replace(self, rows=(self.max_rows,))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Values of each attribute."""
+        """The number of values of each attribute."""
         return tuple(bind(split, self.schema).size for split in self.splits)
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Where each attribute's values begin when all are numbered through."""
+        """The number of each attribute's first value when all values are numbered through."""
         return np.cumsum([0, *self.sizes[:-1]])
 
     @property
     def classes(self) -> int:
-        """Declared values of the target."""
+        """The number of declared values of the target."""
         return len(self.schema.categorical(self.target).values)
 
     @property
-    def most(self) -> int:
-        """The most rows that all parties together may have."""
+    def max_rows(self) -> int:
+        """The maximal number of rows of all parties together."""
         return sum(self.rows)
 
-    def places(self, frame: Any) -> np.ndarray:
-        """The value of each attribute of each row of a pandas or Arrow table, shape (rows, attributes). ``QueryError`` where one is not declared."""
-        found = self._places(frame)
-        if (found < 0).any():
-            missing = self.splits[int(np.argwhere(found < 0)[0, 0])].column
+    def codes(self, table: Table) -> np.ndarray:
+        """Encodes rows, shape (attributes, rows); -1 where a value is not declared."""
+        axes = [bind(split, self.schema).axes[0] for split in self.splits]
+        codes = [encode(self.schema, split.column, table) for split in self.splits]
+        return np.stack([axis.parts_of(column) for axis, column in zip(axes, codes, strict=True)])
+
+    def lookup_codes(self, table: Table) -> np.ndarray:
+        """Encodes rows to look up, shape (rows, attributes).
+
+        ``QueryError`` where a value is not declared.
+        """
+        codes = self.codes(table)
+        if (codes < 0).any():
+            missing = self.splits[int(np.argwhere(codes < 0)[0, 0])].column
             raise QueryError(
                 f"a row to look up has a value of `{missing}` that is missing or not declared; leave such rows out."
             )
-        return found.T
-
-    def _places(self, frame: Any) -> np.ndarray:
-        return np.stack(
-            [
-                bind(split, self.schema).axes[0].parts_of(encode(self.schema, split.column, frame))
-                for split in self.splits
-            ]
-        )
+        return codes.T
 
     def columns(self, attributes: np.ndarray) -> np.ndarray:
-        """The numbers of all values of some attributes, end to end."""
-        return np.concatenate(
-            [np.arange(self.starts[one], self.starts[one] + self.sizes[one]) for one in attributes]
-            or [np.zeros(0, dtype=np.int64)]
-        )
+        """Returns the numbers of all values of some attributes, end to end."""
+        numbers = [np.arange(self.starts[number], self.starts[number] + self.sizes[number]) for number in attributes]
+        return np.concatenate(numbers or [np.zeros(0, dtype=np.int64)])
 
 
-@dataclass(frozen=True)
-class Holding:
-    """One party's rows, encoded: distinct ones and how often each occurs.
+def hold(task: Task, table: Table) -> Holding:
+    """Encodes a party's rows.
 
-    Attributes:
-        places: The value of each attribute, then the class; shape (attributes + 1, distinct rows).
-        counts: Shape (distinct rows,).
+    Those with an undeclared or missing value are left out, as behind pinq's wall.
     """
-
-    places: np.ndarray
-    counts: np.ndarray
-
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-        return int(self.counts.sum())
-
-    @cached_property
-    def each(self) -> np.ndarray:
-        """Every row, shape (attributes + 1, rows)."""
-        repeated: np.ndarray = np.repeat(self.places, self.counts, axis=1)
-        return repeated
-
-    @staticmethod
-    def joined(holdings: Sequence[Holding]) -> Holding:
-        """All rows of several parties; for trying and for the plain algorithm."""
-        return Holding(
-            np.concatenate([one.places for one in holdings], axis=1), np.concatenate([one.counts for one in holdings])
-        )
-
-
-def hold(task: Task, frame: Any) -> Holding:
-    """A party's rows, from a pandas or Arrow table; rows with an undeclared or missing value are left out, as behind pinq's wall."""
-    classes = encode(task.schema, task.target, frame)
+    classes = encode(task.schema, task.target, table)
     classes = np.where(classes >= task.classes, -1, classes)  # a missing class teaches nothing
-    places = np.concatenate([task._places(frame), classes[None]]).astype(np.int64)
-    places = places[:, (places >= 0).all(axis=0)]
-    return Holding(places, np.ones(places.shape[1], dtype=np.int64))
+    codes = np.concatenate([task.codes(table), classes[None]]).astype(np.int64)
+    codes = codes[:, (codes >= 0).all(axis=0)]
+    return Holding(codes, np.ones(codes.shape[1], dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -169,7 +151,7 @@ class Branch:
 
 
 def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
-    """The usual tree. Its leaves have one vote for their class: how many rows they have was not opened."""
+    """Makes the usual tree, whose leaves have one vote for their class: sizes are not opened."""
     nodes = []
     for branch in branches:
         if branch.attribute is None:

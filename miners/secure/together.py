@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several parties as one holder: its counts are sums over all of them, added up on secret shares, with the noise of one.
+"""``SecureFederation`` makes several parties one holder, with the noise of one.
 
-Whoever asks is any miner that asks a ``Federation`` for counts. In a session every party runs the
+Whoever asks is a miner that asks a ``CountSource`` for counts. In a session every party runs the
 same miner on the same public answers, so all ask the same questions in the same order; each counts
 its own rows and shares those counts, with its share of the noise added.
 
 Privacy:
-    Claim: the rows of every party lose at most ``limit``, what its own ledger was charged, to
+    Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
     everybody outside and to any ``colluding`` parties together.
     Why: all that is opened are noisy sums (``miners.secure.histogram``), each at its question's
-    loss over the schema's distance. What they cost together is the ledger's own recursion
-    (``pinq.ledger.composition``), and a party that would pass its limit refuses before anything is
+    loss over the schema's distance. What they cost together is the ledger's own recursion, rounded
+    up to whole nano-epsilons, and a party that would pass its limit refuses before anything is
     shared. Which question comes next follows from what was opened.
     Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py.
 """
@@ -20,100 +20,65 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
-from miners.federated.federation import Federation, Question
-from miners.federated.splitting import first_codes
-from miners.fitted.route import encode
+from miners.budget.noise import count_scale, count_variance
+from miners.budget.plan import Priced
+from miners.federated.source import (
+    Ability,
+    Dropped,
+    FederatedParts,
+    Question,
+    Tally,
+    progress_of,
+    tallies,
+    unknown_holder,
+)
 from miners.secure.histogram import simulate_noisy_sums
 from miners.secure.mpyc_runtime import threshold_of
-from miners.secure.task import Holding, Task
-from pinq.analyst.queryable import Budget, PrivateQueryable
+from miners.secure.own_rows import OwnRows
+from miners.secure.task import Table
+from pinq.analyst.queryable import Budget
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.ledger.composition import Costs, Demand
-from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
-from pinq.public.parts import Part, PartSet
-from pinq.public.queries import Asked, Preview, Request
+from pinq.public.epsilon import Loss, exact, show, to_nano
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.plugins import plugin
+from pinq.public.queries import Preview, candidate
 from pinq.public.schema import Schema
-from pinq.public.specs import Partition, bind
+from pinq.public.specs import Cross, Partition, Spec, bind
 
-__all__ = ["OwnRows", "SecureFederation"]
+__all__ = ["SecureFederation"]
 
 ALL = "all parties"
 KEY = 32  # bytes, more than a part or a partition is known by
+NO_ODOMETER = "Pricing sums as a ledger would needs the provider's side: pip install 'pinq-miners[provider]'."
 AddUp = Callable[[Sequence[np.ndarray], Sequence[Fraction], bytes], Sequence[np.ndarray]]
+T = TypeVar("T")
 
 
-class OwnRows:
-    """One party's rows, to be counted by any parts.
+class Odometer(Protocol):
+    """Adds up what questions cost, as a ledger does, in nano-epsilons; see ``pinq.ledger.odometer``."""
 
-    Args:
-        codes: Of each column that may be asked for a code of each distinct row, or another code
-            that no question tells apart from it.
-        counts: How often each occurs.
-    """
-
-    def __init__(self, codes: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
-        self._codes, self._counts = codes, counts
-        self._rows: dict[bytes, np.ndarray] = {Part().key: np.arange(len(counts))}
-
-    @classmethod
-    def of_holding(cls, task: Task, holding: Holding) -> OwnRows:
-        """The rows of a session's party, which are known by the values that the task's splits tell apart."""
-        firsts = [first_codes(bind(split, task.schema).axes[0]) for split in task.splits]
-        codes = {
-            split.column: first[places]
-            for split, first, places in zip(task.splits, firsts, holding.places, strict=False)
-        }
-        return cls(codes | {task.target: holding.places[-1]}, holding.counts)
-
-    @classmethod
-    def of_tables(cls, schema: Schema, tables: Sequence[Any]) -> OwnRows:
-        """All rows of several pandas or Arrow tables; those with an undeclared value are left out, as behind pinq's wall."""
-        codes = {name: np.concatenate([encode(schema, name, table) for table in tables]) for name in schema.columns}
-        known = np.all([one >= 0 for one in codes.values()], axis=0)
-        return cls({name: one[known] for name, one in codes.items()}, np.ones(int(known.sum()), dtype=np.int64))
-
-    def table(self, parts: PartSet) -> np.ndarray:
-        """Exact numbers of rows, shape ``parts.shape``."""
-        found = [self._block(self._within(block.part), block.partition) for block in parts.blocks]
-        return np.concatenate(found or [np.zeros(0, dtype=np.int64)]).reshape(parts.shape)
-
-    def _block(self, rows: np.ndarray, partition: Partition | None) -> np.ndarray:
-        if partition is None:
-            return self._counts[rows].sum(keepdims=True)
-        return np.bincount(self._cells(partition, rows), self._counts[rows], partition.size).astype(np.int64)
-
-    def _within(self, part: Part) -> np.ndarray:
-        """Which rows are in a part; remembered, for those below it are asked next."""
-        if part.key not in self._rows:
-            assert part.parent is not None
-            assert part.partition is not None
-            above = self._within(part.parent)
-            self._rows[part.key] = above[self._cells(part.partition, above) == part.index]
-        return self._rows[part.key]
-
-    def _cells(self, partition: Partition, rows: np.ndarray) -> np.ndarray:
-        places = tuple(axis.parts_of(self._codes[str(axis.column)][rows]) for axis in partition.axes)
-        return np.ravel_multi_index(places, partition.shape)
+    @property
+    def spent(self) -> int: ...
+    def price(self, parts: PartSet, nano: int) -> int: ...
+    def charge(self, parts: PartSet, nano: int) -> None: ...
 
 
-@dataclass
-class _Account:
-    """What stands behind the handle on all parties: the budget of one of them, and no other way to ask than through the federation."""
+class _PartyBudget:
+    """What each party may lose and has lost, the same for all."""
 
-    schema: Schema
-    limit: int
-    name: str = ALL
-    costs: Costs = field(default_factory=Costs)
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._odometer: Odometer = plugin("pinq.provider.grants", "odometer", NO_ODOMETER)()
 
     def charge(self, parts: PartSet, epsilon: Fraction) -> None:
-        demand, nano = Demand.of(parts), int(epsilon * NANO)
-        price, left = self.costs.price(demand, nano), self.limit - self.costs.spent
+        """Charges a question, rounded up. ``BudgetExceeded`` where too little remains."""
+        nano = to_nano(epsilon)
+        price, left = self._odometer.price(parts, nano), self._limit - self._odometer.spent
         if price > left:
             raise BudgetExceeded(
                 f"This would cost each party epsilon {show(price)}; {show(left)} remains. Nothing was shared.",
@@ -121,39 +86,74 @@ class _Account:
                 remaining=exact(left),
                 scope="analyst",
             )
-        self.costs.charge(demand, nano)
+        self._odometer.charge(parts, nano)
 
-    def ask(self, request: Request) -> NoReturn:
-        raise QueryError(
-            f"{request.verb} was asked of one handle on all parties; ask their federation for counts, `together.parts().noisy_count(...)`."
-        )
-
-    def preview(self, request: Request) -> Preview:
-        price = self.costs.price(Demand.of(request.parts.bind(self.schema)), to_nano(request.epsilon))
-        return Preview(
-            exact(price),
-            exact(self.limit - self.costs.spent - price),
-            "the noise of one holder, wider where parties may pool theirs",
-        )
+    def preview(self, verb: str, *, epsilon: Loss) -> Preview:
+        """Prices a question for counts of the whole table."""
+        _require_counts(verb)
+        price = self._odometer.price(PartSet([Block(Part())]), to_nano(epsilon))
+        remaining = self._limit - self._odometer.spent - price
+        return Preview(exact(price), exact(remaining), "the noise of one holder, wider where parties may pool theirs")
 
     def budget(self) -> Budget:
-        return Budget(exact(self.limit), exact(self.costs.spent), exact(self.limit - self.costs.spent))
-
-    def history(self) -> list[Asked]:
-        return []
-
-    def terms(self) -> str:
-        return "counts, summed over all parties"
-
-    def close(self) -> None:
-        pass
+        """Returns the budget of each party."""
+        spent = self._odometer.spent
+        return Budget(exact(self._limit), exact(spent), exact(self._limit - spent))
 
 
-class SecureFederation(Federation):
-    """Parties that add up their counts under secret sharing, as a federation of one holder, ``"all parties"``. It answers questions for counts, no others.
+class _SummedParts:
+    """Parts of all parties' tables together.
 
-    A party's side of a session (``protocol: topdown``) makes one of its own rows; ``simulated``
-    makes one of everybody's, for trying.
+    They cannot be asked one by one, only as questions of their federation.
+    """
+
+    def __init__(self, schema: Schema, part_set: PartSet) -> None:
+        self._schema, self.part_set = schema, part_set
+
+    def partition(self, *specs: object) -> _SummedParts:
+        if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
+            own = list(specs[0])
+            if len(own) != len(self):
+                raise QueryError(f"{len(own)} specs were given for {len(self)} parts.")
+            bound = [None if spec is None else self._bound(spec) for spec in own]
+            blocks = [Block(part, partition) for part, partition in zip(self.part_set, bound, strict=True)]
+            return _SummedParts(self._schema, PartSet(blocks))
+        return _SummedParts(self._schema, self.part_set.split(self._bound(*specs)))
+
+    def _bound(self, *specs: object) -> Partition:
+        """Binds several specs as one; a tuple counts as its members."""
+        members: list[object] = []
+        for spec in specs:
+            whole = spec.specs if isinstance(spec, Cross) else spec
+            members += whole if isinstance(whole, tuple) else (whole,)
+        joined = candidate(tuple(members))
+        if not isinstance(joined, Spec):
+            raise QueryError(f"{joined!r} is not a partition spec.")
+        return bind(joined, self._schema)
+
+    def __getitem__(self, chosen: slice | Sequence[int] | np.ndarray) -> _SummedParts:
+        try:
+            positions = np.arange(len(self))[chosen]
+        except IndexError:
+            raise QueryError(f"positions must be whole numbers from 0 to {len(self) - 1}.") from None
+        return _SummedParts(self._schema, self.part_set.take(positions))
+
+    def __len__(self) -> int:
+        return len(self.part_set)
+
+    @staticmethod
+    def union(*collections: _SummedParts) -> _SummedParts:
+        return _SummedParts(collections[0]._schema, PartSet.union([parts.part_set for parts in collections]))
+
+    def __repr__(self) -> str:
+        return f"{len(self)} parts of {ALL}"
+
+
+class SecureFederation:
+    """Parties that add up their counts under secret sharing: one holder, ``"all parties"``.
+
+    It is a ``CountSource``. A party's side of a session (``protocol: topdown``) makes one of its
+    own rows; ``simulated`` makes one of everybody's, for trying.
 
     Args:
         schema: The public columns; ``max_rows`` is what all parties may have together.
@@ -165,6 +165,13 @@ class SecureFederation(Federation):
         colluding: How many of them may pool the noise that they drew.
         say: Called with a line of text after each round.
 
+    Attributes:
+        abilities: Counts come as sums.
+        schema: The public columns.
+        dropped: Empty: no party is left behind.
+        rounds: How many additions there were.
+        requests: The same, by holder.
+
     Examples:
         >>> import pandas as pd, pinq
         >>> schema = pinq.Schema(columns={"sex": pinq.Categorical(values=("F", "M"))}, max_rows=100)
@@ -174,7 +181,7 @@ class SecureFederation(Federation):
         [[3, 6]]
     """
 
-    adds_up = True
+    abilities: frozenset[Ability] = frozenset({"sums"})
 
     def __init__(
         self,
@@ -187,15 +194,20 @@ class SecureFederation(Federation):
         colluding: int,
         say: Callable[[str], object] | None = None,
     ) -> None:
-        self._account = _Account(schema, to_nano(epsilon))
+        self.schema = schema
+        self.dropped: list[Dropped] = []
+        self.rounds, self.requests = 0, {ALL: 0}
+        self._budget = _PartyBudget(to_nano(epsilon))
         self._rows, self._add_up = rows, add_up
-        self._wider = parties / (parties - colluding)
-        super().__init__({ALL: PrivateQueryable(self._account)}, say=say)
+        self._parties = parties
+        # Parties that may pool their noise leave the sum less of it, so each draws more.
+        self._variance_factor = parties / (parties - colluding)
+        self._say = progress_of(say)
 
     @classmethod
     def simulated(
         cls,
-        tables: Sequence[Any],
+        tables: Sequence[Table],
         *,
         schema: Schema,
         epsilon: Loss = 1,
@@ -203,37 +215,41 @@ class SecureFederation(Federation):
         colluding: int | None = None,
         say: Callable[[str], object] | None = None,
     ) -> SecureFederation:
-        """All parties in this process: the same numbers by the same steps, on unmasked shares, so it protects no party from this process.
+        """Makes a federation of all parties in this process.
+
+        The numbers are the same by the same steps, but on unmasked shares, so it protects no party
+        from this process.
 
         Args:
             tables: One pandas or Arrow table for each of at least three parties.
             schema: The public columns.
             epsilon: The most that all questions may cost.
-            rows: The most rows that a party may have, public; by default as many as its table has.
+            rows: The maximal number of rows of a party, public; by default as many as its table
+                has.
             colluding: How many parties may pool the noise they drew; by default as many as the
                 sharing withstands.
             say: Called with a line of text after each round.
         """
         if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
             raise QueryError(
-                "at least three tables are needed, in a list, one for each party; two parties of which one may be curious cannot share a secret."
+                "at least three tables are needed, in a list, one for each party; "
+                "two parties of which one may be curious cannot share a secret."
             )
-        if rows is not None and (most := max(map(len, tables))) > rows:
-            raise QueryError(f"`rows` is {rows}; a table has {most:,}. Declare as many as any party may have.")
+        longest = max(map(len, tables))
+        if rows is not None and longest > rows:
+            raise QueryError(f"`rows` is {rows}; a table has {longest:,}. Declare as many as any party may have.")
         pooling = threshold_of(len(tables)) if colluding is None else colluding
         if not 0 <= pooling < len(tables):
             raise QueryError(
                 f"`colluding` is {colluding}; it must be at least 0 and below the number of parties, {len(tables)}."
             )
-        together = schema.model_copy(
-            update={"max_rows": sum(max(1, len(table)) if rows is None else rows for table in tables)}
-        )
+        max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
 
         def add_up(totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
-            return simulate_noisy_sums(totals, epsilons, rows=together.max_rows, parties=len(tables), colluding=pooling)
+            return simulate_noisy_sums(totals, epsilons, rows=max_rows, parties=len(tables), colluding=pooling)
 
         return cls(
-            together,
+            schema.model_copy(update={"max_rows": max_rows}),
             OwnRows.of_tables(schema, tables),
             add_up,
             epsilon=epsilon,
@@ -242,40 +258,103 @@ class SecureFederation(Federation):
             say=say,
         )
 
-    def ask(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
-        """The noisy sums that answer some questions for counts: all of them one addition of all parties."""
+    @property
+    def holders(self) -> list[str]:
+        """One name, which stands for all parties."""
+        return [ALL]
+
+    def require_holder(self, holder: str) -> None:
+        """Raises ``QueryError`` where there is no holder of this name."""
+        if holder != ALL:
+            raise unknown_holder(holder, self.holders)
+
+    def distance(self, holder: str) -> int:
+        """Returns by how many rows two neighbouring tables may differ."""
+        return self.schema.distance
+
+    def parts(self) -> FederatedParts:
+        """Returns the whole of all tables, as a collection of one part."""
+        return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
+
+    def ask(self, questions: Sequence[Question]) -> list[dict[str, np.ndarray]]:
+        """Asks several questions for counts in one addition of all parties; returns the sums.
+
+        Raises:
+            QueryError: One asks for something else than counts; nothing was spent.
+            BudgetExceeded: Too little remains; nothing was shared.
+        """
         began = time.monotonic()
-        if other := next((one.verb for one in questions if one.verb != "noisy_count"), None):
-            raise QueryError(
-                f"parties that add up their counts cannot answer {other}; use strategy='secure' or 'noisy_counts'."
-            )
+        for question in questions:
+            _require_counts(question.verb)
         asked = [(question.parts.of(ALL).part_set, question.epsilon[ALL]) for question in questions]
         for parts, epsilon in asked:
-            self._account.charge(parts, epsilon)
-        found = self._add_up(
-            [self._rows.table(parts) for parts, _ in asked],
-            [epsilon / self.schema.distance for _, epsilon in asked],
-            _digest(asked),
-        )
+            self._budget.charge(parts, epsilon)
+        tables = [self._rows.table(parts) for parts, _ in asked]
+        per_row = [epsilon / self.schema.distance for _, epsilon in asked]
+        sums = self._add_up(tables, per_row, _digest(asked))
         self.rounds += 1
         self.requests[ALL] += 1
-        self._say(
-            f"round {self.rounds}: {sum(len(parts) for parts, _ in asked):,} noisy sums opened in {time.monotonic() - began:.1f} s"
-        )
-        return [{ALL: counts} for counts in found]
+        opened, seconds = sum(len(parts) for parts, _ in asked), time.monotonic() - began
+        self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
+        return [{ALL: counts} for counts in sums]
+
+    def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
+        """Asks questions for counts; returns the sums with the variance of their one noise."""
+        return tallies(self, questions)
+
+    def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
+        """Returns all tallies: no party is left behind."""
+        return list(tallies.values())
 
     def variance(self, holder: str, epsilon: Fraction) -> float:
-        """Of the noise in one sum; wider than one holder's where parties may pool what they drew."""
-        return self._wider * super().variance(holder, epsilon)
+        """Returns the variance of the noise in one sum.
+
+        It is wider than one holder's where parties may pool what they drew.
+        """
+        return self._variance_factor * count_variance(count_scale(self.schema, epsilon))
+
+    def spent(self) -> dict[str, Fraction | None]:
+        """Returns what the questions so far cost each party."""
+        return {ALL: self._budget.budget().spent}
+
+    def budgets(self) -> dict[str, Budget | None]:
+        """Returns the budget of each party."""
+        return {ALL: self._budget.budget()}
+
+    def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
+        """Acts on the budget of each party, which is the same for all."""
+        return {ALL: act(self._budget)}
+
+    def close(self) -> None:
+        """Does nothing, for there is no connection to close; also at a ``with`` block's end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"SecureFederation of {self._parties} parties, {self.rounds} rounds so far\n"
+            f"  {ALL}: {self._budget.budget()!r}, {self.requests[ALL]} requests"
+        )
+
+
+def _require_counts(verb: str) -> None:
+    """Raises ``QueryError`` unless a question asks for counts."""
+    if verb != "noisy_count":
+        raise QueryError(
+            f"parties that add up their counts cannot answer {verb}; use strategy='secure' or 'noisy_counts'."
+        )
 
 
 def _digest(asked: Sequence[tuple[PartSet, Fraction]]) -> bytes:
-    """The same for the same questions, wherever they are asked."""
-    whole = hashlib.sha256()
+    """Digests questions, so that equal digests mean the same questions, wherever they are asked."""
+    digest = hashlib.sha256()
     for parts, epsilon in asked:
-        whole.update(f"{epsilon} {len(parts.blocks)};".encode())
+        digest.update(f"{epsilon} {len(parts.blocks)};".encode())
         for block in parts.blocks:
-            whole.update(
-                block.part.key.rjust(KEY) + (b"" if block.partition is None else block.partition.key).rjust(KEY)
-            )
-    return whole.digest()
+            partition = b"" if block.partition is None else block.partition.key
+            digest.update(block.part.key.rjust(KEY) + partition.rjust(KEY))
+    return digest.digest()

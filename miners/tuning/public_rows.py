@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-import pinq
 from miners.estimator import Fitted
+from miners.tuning.simulated import simulated
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 
@@ -74,7 +74,7 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if len(X) != len(y):
             raise QueryError(f"`y` has {len(y):,} values for {len(X):,} rows.")
         rows = X.assign(**{self.target: np.asarray(y)})
-        with pinq.simulate(self.schema, data=rows, epsilon=self.estimator.epsilon) as handle:
+        with simulated(self.schema, data=rows, epsilon=self.estimator.epsilon) as handle:
             self.estimator_ = clone(self.estimator).fit(handle, self.target)
         if hasattr(self.estimator_, "classes_"):
             self.classes_ = self.estimator_.classes_

@@ -21,9 +21,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.isotonic import isotonic_regression
 
-import pinq
 from miners.budget.plan import FitWarning
 from miners.estimator import whole_number
+from miners.tuning.simulated import simulated
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
@@ -234,7 +234,7 @@ class _Trial:
         cls, opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
     ) -> _Trial:
         concept = Concept.random(schema, target, depth=depth, categorical="groups", seed=[*seed, 0])
-        handle = pinq.simulate(schema, data=concept.sample(rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
+        handle = simulated(schema, data=concept.sample(rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
         return cls(opened.enter_context(handle), concept.sample(FRESH, seed=[*seed, 2]), target)
 
     def score(self, miner: Any, epsilon: float) -> float:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands for computing among several parties: ``pinq secure draft``, ``show``, ``join`` and ``try``."""
+"""The commands ``pinq secure draft``, ``show``, ``join`` and ``try``, for several parties."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,59 +16,105 @@ from pinq.errors import QueryError
 from pinq.provider.report.html import printable
 
 if TYPE_CHECKING:
-    from miners.secure.session import Session
+    import pandas as pd
+
+    from pinq.public.secure_computation import Holding, Learned, SecureComputation, SecureSession, SessionMember
 
 __all__ = ["secure"]
 
 ABOUT = """\
 Learn a tree together with others who may not see your rows, nor you theirs.
 
-At least three parties agree on one session file and its hash; each runs [cyan]pinq secure join[/cyan] on its own machine with its own policy. What leaves a \
-machine are shares, random numbers to everybody who sees fewer than half of them; all that is opened stands in the session.
+At least three parties agree on one session file and its hash; each runs [cyan]pinq secure join[/cyan] on its own \
+machine with its own policy. What leaves a machine are shares, random numbers to everybody who sees fewer than half \
+of them; all that is opened stands in the session.
 """
 
 secure = typer.Typer(name="secure", help=ABOUT, no_args_is_help=True, rich_markup_mode="rich")
 
 SessionFile = Annotated[Path, argument("SESSION", "The session file.")]
+Target = Annotated[str, option("--target", metavar="COLUMN", help="The column to predict.")]
+Parties = Annotated[
+    list[str],
+    option("--party", metavar="NAME=HOST:PORT", help="A party; three or more times, in the same order for all."),
+]
+Protocol = Annotated[
+    str,
+    option("--protocol", metavar="NAME", help="sid3p, sid3, sid3t, sid3s or, with --epsilon, topdown."),
+]
+Epsilon = Annotated[
+    str | None,
+    option(
+        "--epsilon",
+        metavar="EPSILON",
+        help="Differentially private: what a row may lose. Without it the result is exact.",
+    ),
+]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        "--depth", help="With --epsilon: levels of splits; by default 3, for topdown as many as may be of use."
+    ),
+]
+Name = Annotated[str, option("--name", metavar="NAME", help="What the session is called.")]
+Draft = Annotated[
+    Path | None,
+    option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed."),
+]
+
+Own = Annotated[str, option("--party", metavar="PARTY", help="Which party you are: its number or name.")]
+OwnPolicy = Annotated[Path, option("--policy", metavar="POLICY", help="The policy of your rows.")]
+Agree = Annotated[
+    str | None,
+    option(
+        "--agree",
+        metavar="HASH",
+        help="The session's hash, that you compared with the others; asked for in a terminal.",
+    ),
+]
+Payer = Annotated[str | None, option("--analyst", metavar="ANALYST", help="With noise: whose grant is charged.")]
+Certificate = Annotated[Path | None, option("--cert", metavar="FILE", help="Your certificate, PEM.")]
+Key = Annotated[Path | None, option("--key", metavar="FILE", help="Its private key, PEM.")]
+Lookups = Annotated[
+    Path | None,
+    option("--lookup", metavar="FILE", help="sid3t, sid3s: rows to classify, Parquet or CSV."),
+]
+Output = Annotated[
+    Path | None,
+    option("-o", "--output", metavar="FILE", help="Where the result goes, JSON; by default it is printed."),
+]
+Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=1, help="How long to wait for the others.")]
+Listen = Annotated[
+    str | None,
+    option(
+        "--listen",
+        metavar="ADDRESS",
+        help="Where to listen; by default everywhere, without certificates on this machine only.",
+    ),
+]
+Tables = Annotated[
+    list[Path],
+    argument("TABLE...", "Made-up or public rows, one Parquet or CSV file for each party."),
+]
 
 
 @secure.command()
 @guarded
 def draft(
     policy: PolicyFile,
-    target: Annotated[str, option("--target", metavar="COLUMN", help="The column to predict.")],
-    party: Annotated[
-        list[str],
-        option("--party", metavar="NAME=HOST:PORT", help="A party; three or more times, in the same order for all."),
-    ],
-    protocol: Annotated[
-        str, option("--protocol", metavar="NAME", help="sid3p, sid3, sid3t, sid3s or, with --epsilon, topdown.")
-    ] = "sid3p",
-    epsilon: Annotated[
-        str | None,
-        option(
-            "--epsilon",
-            metavar="EPSILON",
-            help="Differentially private: what a row may lose. Without it the result is exact.",
-        ),
-    ] = None,
-    depth: Annotated[
-        int | None,
-        typer.Option(
-            "--depth", help="With --epsilon: levels of splits; by default 3, for topdown as many as may be of use."
-        ),
-    ] = None,
-    name: Annotated[str, option("--name", metavar="NAME", help="What the session is called.")] = "session",
-    output: Annotated[
-        Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")
-    ] = None,
+    target: Target,
+    party: Parties,
+    protocol: Protocol = "sid3p",
+    epsilon: Epsilon = None,
+    depth: Depth = None,
+    name: Name = "session",
+    output: Draft = None,
 ) -> None:
     """Propose a session with a policy's columns, to be agreed by all parties.
 
-    Certificates are looked for beside it as NAME.crt; rows are the policy's `max_rows` for each
-    party. Every party edits and checks the same file.
+    Certificates are looked for beside it as NAME.crt; a party's rows are the policy's `max_rows`.
+    Every party edits and checks the same file.
     """
-    from miners.secure.session import Session
     from pinq.public.epsilon import to_nano
     from pinq.public.plain_yaml import read_yaml, write_yaml
     from pinq.public.policy import load_policy
@@ -76,67 +123,47 @@ def draft(
     loaded.require_reviewed()
     if epsilon is not None:
         to_nano(epsilon)
-    levels = {"depth": 3 if depth is None else depth} if protocol != "topdown" or depth is not None else {}
-    noise: dict[str, Any] = {} if epsilon is None else {"noise": "discrete-laplace", "epsilon": epsilon, **levels}
     content = read_yaml(loaded.to_yaml())
     members = [_member(text, loaded.max_rows) for text in party]
-    fields: dict[str, Any] = {
-        "session": name,
-        "protocol": protocol,
-        "target": target,
-        **noise,
-        "parties": members,
-        "columns": content["columns"],
-    }
+    fields = {"version": 1, "session": name, "protocol": protocol, "target": target}
+    fields |= _noise(protocol, epsilon, depth) | {"parties": members}
     fields |= {key: content[key] for key in ("adjacency", "privacy_unit") if key in content}
-    # Certificates are files that may not be there yet; everything else is checked now.
-    checked = Session.drafted(fields | {"parties": [member | {"host": "localhost"} for member in members]})
-    local = all(member["host"] in ("localhost", "127.0.0.1") for member in members)
-    fields["parties"] = [member if local else member | {"certificate": f"{member['name']}.crt"} for member in members]
-    fields = {
-        "version": 1,
-        **{key: value for key, value in fields.items() if key != "columns"},
-        "reveals": list(checked.opened),
-        "columns": fields["columns"],
-    }
-    text = write_yaml(fields)
+    text = write_yaml(_drafted(fields, content["columns"]))
     if output is None:
         typer.echo(text, nl=False)
         return
     output.write_text(text, encoding="utf-8")
-    typer.echo(
-        printable(f"Wrote {output}. Next, at every party, with the same file: pinq secure show {output}"), err=True
-    )
+    advice = f"Wrote {output}. Next, at every party, with the same file: pinq secure show {output}"
+    typer.echo(printable(advice), err=True)
 
 
 @secure.command()
 @guarded
 def show(session: SessionFile, as_json: AsJson = False) -> None:
-    """Show a session's hash, its parties and all that it will open. Every party compares the hash with the others, by telephone say."""
-    from miners.secure.mpyc_runtime import field_bits, threshold_of
-    from miners.secure.session import load_session
+    """Show a session's hash, its parties and all that it will open.
 
-    found = load_session(session)
-    bits = found.rule().bits
+    Every party compares the hash with the others, by telephone say.
+    """
+    from pinq.public.secure_computation import secure_computation
+
+    computation = secure_computation()
+    loaded = computation.load_session(session)
+    size = computation.field_size(loaded)
     if as_json:
-        print_json(json.loads(found.text) | {"hash": found.digest, "bits": bits})
+        print_json(json.loads(loaded.text) | {"hash": loaded.digest, "bits": size.bits})
         return
     lines = [
-        f"{found.session}: {found.protocol}, to predict `{found.target}` from {len(found.task.splits)} attributes",
-        f"hash {found.digest}",
+        f"{loaded.session}: {loaded.protocol}, to predict `{loaded.target}` from {len(loaded.splits)} attributes",
+        f"hash {loaded.digest}",
         "opens",
+        *(f"  {opening}" for opening in loaded.opened),
+        "parties",
+        *(_party_line(number, member) for number, member in enumerate(loaded.parties)),
+        f"Any {size.threshold} of them together learn nothing else; {size.threshold + 1} who pool their shares could. "
+        f"Numbers of {size.bits} bits in a field of {size.field_bits}.",
     ]
-    lines += [f"  {one}" for one in found.opened]
-    lines += ["parties"] + [
-        f"  {number}  {one.name}  {one.host}:{one.port}, at most {one.rows:,} rows"
-        for number, one in enumerate(found.parties)
-    ]
-    pooled, size = threshold_of(len(found.parties)), field_bits(bits, len(found.parties))
-    lines += [
-        f"Any {pooled} of them together learn nothing else; {pooled + 1} who pool their shares could. Numbers of {bits} bits in a field of {size}."
-    ]
-    if found.noise != "none":
-        lines += [f"Epsilon {found.epsilon}, also to any {found.trusted_noise} who pool the noise that they drew."]
+    if loaded.noise != "none":
+        lines += [f"Epsilon {loaded.epsilon}, also to any {loaded.trusted_noise} who pool the noise that they drew."]
     typer.echo("\n".join(printable(line) for line in lines))
 
 
@@ -144,52 +171,30 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
 @guarded
 def join(
     session: SessionFile,
-    party: Annotated[str, option("--party", metavar="PARTY", help="Which party you are: its number or name.")],
-    policy: Annotated[Path, option("--policy", metavar="POLICY", help="The policy of your rows.")],
-    agree: Annotated[
-        str | None,
-        option(
-            "--agree",
-            metavar="HASH",
-            help="The session's hash, that you compared with the others; asked for in a terminal.",
-        ),
-    ] = None,
-    analyst: Annotated[
-        str | None, option("--analyst", metavar="ANALYST", help="With noise: whose grant is charged.")
-    ] = None,
-    cert: Annotated[Path | None, option("--cert", metavar="FILE", help="Your certificate, PEM.")] = None,
-    key: Annotated[Path | None, option("--key", metavar="FILE", help="Its private key, PEM.")] = None,
-    lookups: Annotated[
-        Path | None, option("--lookup", metavar="FILE", help="sid3t, sid3s: rows to classify, Parquet or CSV.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option("-o", "--output", metavar="FILE", help="Where the result goes, JSON; by default it is printed."),
-    ] = None,
-    wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", min=1, help="How long to wait for the others.")
-    ] = 600,
-    listen: Annotated[
-        str | None,
-        option(
-            "--listen",
-            metavar="ADDRESS",
-            help="Where to listen; by default everywhere, without certificates on this machine only.",
-        ),
-    ] = None,
+    party: Own,
+    policy: OwnPolicy,
+    agree: Agree = None,
+    analyst: Payer = None,
+    cert: Certificate = None,
+    key: Key = None,
+    lookups: Lookups = None,
+    output: Output = None,
+    wait: Wait = 600,
+    listen: Listen = None,
 ) -> None:
-    """Take part in a session: exit status 0 with the result, or 1 with a reason and nothing opened that the progress did not show."""
-    from miners.secure.network import Identity
-    from miners.secure.session import load_session
+    """Take part in a session.
+
+    The exit status is 0 with the result, or 1 with a reason and nothing opened that the progress
+    did not show.
+    """
     from pinq.provider.secure import join as take_part
+    from pinq.public.secure_computation import Identity, secure_computation
 
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
-    if output is not None and (output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK)):
-        raise QueryError(
-            f"the result could not be written to {output}; name a file in a folder that exists. Nothing left this party."
-        )
-    loaded = load_session(session)
+    if output is not None:
+        _require_writable(output)
+    loaded = secure_computation().load_session(session)
     result = take_part(
         loaded,
         party,
@@ -212,69 +217,107 @@ def join(
 
 @secure.command("try")
 @guarded
-def try_(
-    session: SessionFile,
-    tables: Annotated[
-        list[Path], argument("TABLE...", "Made-up or public rows, one Parquet or CSV file for each party.")
-    ],
-) -> None:
-    """Run a session in this process on rows that anybody may see: the same steps, no network, no protection, no charge."""
-    from miners.secure.local import run_simulation
-    from miners.secure.session import load_session
-    from miners.secure.task import hold
+def try_(session: SessionFile, tables: Tables) -> None:
+    """Run a session in this process on rows that anybody may see.
 
-    loaded = load_session(session)
+    The steps are the same; there is no network, no protection and no charge.
+    """
+    from pinq.public.secure_computation import secure_computation
+
+    computation = secure_computation()
+    loaded = computation.load_session(session)
     if len(tables) != len(loaded.parties):
         raise typer.BadParameter(f"{len(tables)} tables were given for {len(loaded.parties)} parties")
     frames = [_table(file) for file in tables]
-    holdings = [hold(loaded.task, frame) for frame in frames]
-    for member, frame, holding in zip(loaded.parties, frames, holdings, strict=True):
-        left_out = (
-            f", {len(frame) - holding.rows:,} left out for values that are missing or not declared"
-            if holding.rows < len(frame)
-            else ""
-        )
+    _print_learned(computation.simulate(loaded, _held(computation, loaded, frames)))
+
+
+def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, Any]:
+    """Returns the fields of a differentially private session; none where it is exact."""
+    if epsilon is None:
+        return {}
+    levels = {} if protocol == "topdown" and depth is None else {"depth": 3 if depth is None else depth}
+    return {"noise": "discrete-laplace", "epsilon": epsilon, **levels}
+
+
+def _drafted(fields: dict[str, Any], columns: dict[str, Any]) -> dict[str, Any]:
+    """Returns the content of a session file. ``QueryError`` where the fields cannot be a session."""
+    from pinq.public.secure_computation import secure_computation
+
+    # Certificates may not be there yet, so the check is made as if all were on one machine.
+    members = fields["parties"]
+    nearby = [member | {"host": "localhost"} for member in members]
+    opened = secure_computation().draft_session(fields | {"parties": nearby, "columns": columns}).opened
+    local = all(member["host"] in ("localhost", "127.0.0.1") for member in members)
+    parties = [member if local else member | {"certificate": f"{member['name']}.crt"} for member in members]
+    return fields | {"parties": parties, "reveals": list(opened), "columns": columns}
+
+
+def _party_line(number: int, member: SessionMember) -> str:
+    return f"  {number}  {member.name}  {member.host}:{member.port}, at most {member.rows:,} rows"
+
+
+def _held(
+    computation: SecureComputation[SecureSession], session: SecureSession, frames: list[pd.DataFrame]
+) -> list[Holding]:
+    """Encodes each party's table and says what was left out. ``QueryError`` where one has too many rows."""
+    holdings = [computation.hold(session, frame) for frame in frames]
+    for member, frame, holding in zip(session.parties, frames, holdings, strict=True):
+        missing = len(frame) - holding.rows
+        left_out = f", {missing:,} left out for values that are missing or not declared" if missing else ""
         typer.echo(printable(f"{member.name}: {holding.rows:,} rows{left_out}"), err=True)
         if holding.rows > member.rows:
             raise QueryError(
                 f"the table of {member.name} has {holding.rows:,} rows; the session says at most {member.rows:,}."
             )
-    outcome = run_simulation(loaded, holdings)[0]
-    for one in outcome.opened:
-        typer.echo(printable(f"opened: {one.what} {' '.join(map(str, one.values))}"), err=True)
-    if outcome.tree is not None:
-        typer.echo(outcome.tree.export_text())
+    return holdings
+
+
+def _print_learned(learned: Learned) -> None:
+    for opened in learned.opened:
+        typer.echo(printable(f"opened: {opened.what} {' '.join(map(str, opened.values))}"), err=True)
+    if learned.tree is not None:
+        typer.echo(learned.tree.export_text())
+    elif learned.depths is not None:
+        typer.echo(f"The tree is secret; lengths of its paths: {' '.join(map(str, learned.depths))}")
     else:
-        typer.echo(
-            "The tree is secret"
-            + (f"; lengths of its paths: {' '.join(map(str, outcome.depths))}" if outcome.depths is not None else ".")
-        )
+        typer.echo("The tree is secret.")
 
 
 def _member(text: str, rows: int) -> dict[str, Any]:
-    name, _, where = text.partition("=")
-    host, _, port = where.rpartition(":")
+    """Reads NAME=HOST:PORT."""
+    name, _, address = text.partition("=")
+    host, _, port = address.rpartition(":")
     if not name or not host or not port.isdecimal():
         raise typer.BadParameter(f"{text!r} is no party; write NAME=HOST:PORT, for example clinic=10.0.0.2:8801")
     return {"name": name, "host": host, "port": int(port), "rows": rows}
 
 
-def _agreed(session: Session) -> str:
-    """The hash, after a person at a terminal said yes."""
-    import sys
+def _require_writable(output: Path) -> None:
+    """Raises ``QueryError`` before anything is computed where the result could not be written afterwards."""
+    if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise QueryError(
+            f"the result could not be written to {output}; name a file in a folder that exists. "
+            "Nothing left this party."
+        )
 
+
+def _agreed(session: SecureSession) -> str:
+    """Returns the session's hash, after a person at a terminal said yes."""
     if not sys.stdin.isatty():
         fail(
-            f"--agree HASH is needed: `pinq secure show` prints it; compare it with the other parties first. It starts with {session.digest[:8]}."
+            "--agree HASH is needed: `pinq secure show` prints it; compare it with the other parties first. "
+            f"It starts with {session.digest[:8]}."
         )
     typer.echo(printable(f"Session {session.session}, hash {session.digest}. It opens:"), err=True)
-    for one in session.opened:
-        typer.echo(printable(f"  {one}"), err=True)
+    for opening in session.opened:
+        typer.echo(printable(f"  {opening}"), err=True)
     typer.confirm("Do all parties have this hash, and do you agree?", abort=True, err=True)
     return session.digest
 
 
-def _table(file: Path) -> Any:
+def _table(file: Path) -> pd.DataFrame:
+    """Reads a Parquet or CSV file."""
     import pandas as pd
 
     if file.suffix == ".parquet":

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's side of a computation among several parties: what its policy allows, its own rows, its own ledger.
+"""``join`` takes a provider's rows into a computation among several parties.
 
 ::
 
-    session and policy fit ── affordable? ── encode ── all agree ── charge or log ── take part ── result
-    (public facts)            (ledger)      (engine)  (hash)       (ledger)          (shares only)
+    fit ── affordable? ── encode ── agree ── charge or log ── take part ── result
+    policy  ledger        engine    hash     ledger           shares only
+
+The protocols themselves are a registered implementation's (``pinq.public.secure_computation``).
 
 Privacy:
-    With noise, what a session opens is epsilon-DP for the rows of every party together
-    (miners/secure/rules.py) in the session's adjacency and privacy unit, which must be the
-    policy's; it is charged to the grant of ``analyst`` before anything leaves, by the rule that
-    charges queries. Without noise the exact result leaks, which no epsilon describes: the policy
-    must say ``secure: exact``, and the log gets an event instead of a charge. Refusals follow from
-    session, policy and ledger, never from rows that the policy admits: a table of more than its
-    ``max_rows``, for which no claim is made and no field is sized, never takes part.
+    With noise, what a session opens is epsilon-DP for the rows of every party together, in the
+    session's adjacency and privacy unit, which must be the policy's. The implementation claims that
+    (miners/secure/rules.py). Epsilon is charged to the grant of ``analyst`` before anything leaves,
+    by the rule that charges queries. Without noise the exact result leaks, which no epsilon
+    describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge.
+    Refusals follow from session, policy and ledger, never from rows that the policy admits: a table
+    of more than its ``max_rows``, for which no claim is made and no field is sized, never takes
+    part.
     Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
 """
 
@@ -29,22 +32,28 @@ from typing import Any
 
 import numpy as np
 
-from miners.secure.network import Identity, Traffic, run_party
-from miners.secure.protocols import Part
-from miners.secure.session import Member, Session, first_certificate, load_session
-from miners.secure.task import Holding, Task
 from pinq.engine import ListRequest, open_engine
 from pinq.errors import BudgetExceeded, PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import exact, show
-from pinq.public.parts import Block, PartSet
-from pinq.public.parts import Part as Rows
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy, load_policy
+from pinq.public.secure_computation import (
+    Holding,
+    Identity,
+    Learned,
+    SecureComputation,
+    SecureSession,
+    Traffic,
+    secure_computation,
+)
 from pinq.public.specs import Axis, Values, bind
 
 __all__ = ["Result", "join", "require_fit"]
+
+NOTHING_LEFT = "Nothing left this party."
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class Result:
     """What this party learned.
 
     Attributes:
-        run: Names this run of the session in the ledger of each party.
+        run: The name of this run of the session in the ledger of each party.
         tree: The public tree as JSON (``miners.Tree.from_json``); None where it stays secret.
         depths: SID3T: the lengths of paths.
         classes: The classes of the rows that this party looked up.
@@ -66,7 +75,7 @@ class Result:
     traffic: Traffic
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Returns plain values, for JSON."""
         return {
             "run": self.run,
             "tree": None if self.tree is None else json.loads(self.tree),
@@ -78,7 +87,7 @@ class Result:
 
 
 def join(
-    session: str | os.PathLike[str] | Session,
+    session: str | os.PathLike[str] | SecureSession,
     party: str,
     policy: str | os.PathLike[str] | Policy,
     *,
@@ -94,9 +103,9 @@ def join(
     """Takes part in a session with a policy's rows.
 
     Args:
-        session: A session file, or a loaded one.
+        session: A session file, or a loaded session.
         party: Which of its parties this is: its number or name.
-        policy: Whose rows; reviewed.
+        policy: The reviewed policy of the rows.
         agree: The session's hash (16 hexadecimal digits or more) as this party was told and has
             checked it.
         analyst: With noise: whose grant is charged.
@@ -106,73 +115,41 @@ def join(
         wait: Seconds until all parties must have joined.
         listen: The address to listen on; by default all, or without certificates the one of this
             machine that the session names.
-        progress: Told what happens.
+        progress: Called with a line of text for each step.
 
     Raises:
         SessionError: The hash is another one, or the parties could not agree or finish.
         PolicyError: The policy does not fit the session, or does not permit it.
         BudgetExceeded, NotAuthorised, NotAllowed: The ledger refused; nothing left this party.
     """
-    agreed_to = session if isinstance(session, Session) else load_session(Path(session))
-    loaded, number = load_policy(policy), agreed_to.number(party)
-    if len(agree) < 16 or not agreed_to.digest.startswith(agree.lower()):
-        raise SessionError(
-            f"the session's hash is {agreed_to.digest}, and not {agree!r}. Compare with the other parties which file is meant; give at least 16 digits."
-        )
-    require_fit(agreed_to, number, loaded)
-    if (agreed_to.parties[number].certificate is None) != (identity is None):
-        asked = (
-            "names certificates: give this party's certificate and key"
-            if identity is None
-            else "names no certificates, so TLS cannot be used"
-        )
-        raise SessionError(f"the session {asked}.")
-    if identity is not None:
-        _require_own(identity, agreed_to.parties[number])
-    mine = None if lookups is None else agreed_to.task.places(lookups)
-    if mine is not None and len(mine) > agreed_to.parties[number].lookups:
-        raise QueryError(
-            f"{len(mine)} rows are to be looked up; the session allows this party {agreed_to.parties[number].lookups}."
-        )
+    computation = secure_computation()
+    agreed = computation.load_session(Path(session)) if isinstance(session, (str, os.PathLike)) else session
+    loaded, number = load_policy(policy), agreed.number(party)
+    _require_agreement(agreed, agree)
+    require_fit(agreed, number, loaded)
+    _require_identity(computation, agreed, number, identity)
+    codes = None if lookups is None else _lookup_codes(computation, agreed, number, lookups)
     with closing(open_ledger(loaded)) as ledger:
-        booking = _Booking(ledger, agreed_to, number, analyst)
+        booking = _Booking(ledger, agreed, number, analyst)
         booking.require_affordable()
-        engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-        with closing(engine):
-            holding = _holding(engine, agreed_to.task)
-        if holding.rows > loaded.max_rows:
-            raise PolicyError(
-                f"The table of {loaded.dataset!r} has more rows than its policy's `max_rows`. Correct one of them (see `pinq check`). Nothing left this party."
-            )
-        part = Part(
-            agreed_to.protocol,
-            agreed_to.task,
-            agreed_to.rule(),
+        holding = _encoded_rows(agreed, loaded, ledger, data)
+        learned, traffic = computation.run(
+            agreed,
+            number,
             holding,
-            number,
-            [one.lookups for one in agreed_to.parties],
-            mine,
-            progress=progress,
-        )
-        outcome, traffic = run_party(
-            agreed_to,
-            number,
-            identity,
-            part.run,
-            bits=part.rule.bits,
+            identity=identity,
+            lookups=codes,
             agreed=booking.book,
             wait=wait,
             listen=listen,
             progress=progress,
         )
         booking.finish()
-    classes = agreed_to.schema_.categorical(agreed_to.target).values
-    tree = None if outcome.tree is None else outcome.tree.to_json()
-    return Result(booking.run, tree, outcome.depths, tuple(classes[one] for one in outcome.looked_up), traffic)
+    return _result(booking.run, agreed, learned, traffic)
 
 
-def require_fit(session: Session, party: int, policy: Policy) -> None:
-    """``PolicyError`` unless the policy's public facts are the session's and it permits what will be opened."""
+def require_fit(session: SecureSession, party: int, policy: Policy) -> None:
+    """Raises ``PolicyError`` unless the policy fits the session and permits what will be opened."""
     policy.require_reviewed()
     schema, member = session.schema_, session.parties[party]
     problems = []
@@ -185,51 +162,90 @@ def require_fit(session: Session, party: int, policy: Policy) -> None:
     if (policy.adjacency, policy.privacy_unit) != (schema.adjacency, schema.privacy_unit):
         problems.append("adjacency or privacy unit differ, so an epsilon of one is not an epsilon of the other")
     if policy.max_rows > member.rows:
-        problems.append(
-            f"the policy admits {policy.max_rows:,} rows, the session only {member.rows:,} of {member.name}"
-        )
+        admitted = f"the policy admits {policy.max_rows:,} rows"
+        problems.append(f"{admitted}, the session only {member.rows:,} of {member.name}")
     if session.noise == "none" and policy.secure != "exact":
         problems.append(
-            "the session opens exact results, which leak; the policy does not permit that (`secure: exact`). Or use `noise: discrete-laplace`"
+            "the session opens exact results, which leak; the policy does not permit that (`secure: exact`). "
+            "Or use `noise: discrete-laplace`"
         )
     if problems:
-        raise PolicyError(
-            f"The policy of {policy.dataset!r} and the session do not fit: {'; '.join(problems)}. Nothing left this party."
+        listed = "; ".join(problems)
+        raise PolicyError(f"The policy of {policy.dataset!r} and the session do not fit: {listed}. {NOTHING_LEFT}")
+
+
+def _require_agreement(session: SecureSession, agree: str) -> None:
+    """Raises ``SessionError`` unless ``agree`` is the session's hash, or enough of it."""
+    if len(agree) < 16 or not session.digest.startswith(agree.lower()):
+        raise SessionError(
+            f"the session's hash is {session.digest}, and not {agree!r}. "
+            "Compare with the other parties which file is meant; give at least 16 digits."
         )
 
 
-def _require_own(identity: Identity, member: Member) -> None:
-    """``SessionError`` where the others would turn this party away."""
+def _require_identity(
+    computation: SecureComputation[SecureSession], session: SecureSession, party: int, identity: Identity | None
+) -> None:
+    """Raises ``SessionError`` where the others would turn this party away."""
+    member = session.parties[party]
+    if identity is None:
+        if member.certificate_der is not None:
+            raise SessionError("the session names certificates: give this party's certificate and key.")
+        return
+    if member.certificate_der is None:
+        raise SessionError("the session names no certificates, so TLS cannot be used.")
     try:
-        shown = first_certificate(Path(identity.certificate).read_text(encoding="ascii"))
+        shown = computation.certificate(Path(identity.certificate).read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
         raise SessionError(f"the certificate {identity.certificate} cannot be read: {error}.") from None
     if shown != member.certificate_der:
         raise SessionError(
-            f"the certificate {identity.certificate} is not the one that the session names for {member.name}, so the others would turn it away. "
+            f"the certificate {identity.certificate} is not the one that the session names for {member.name}, "
+            "so the others would turn it away. "
             "Name your party and its certificate, or agree on a session with the new one."
         )
 
 
-class _Booking:
-    """This party's log of one run: the charge, or the event of an exact release, before anything leaves; its end afterwards."""
+def _lookup_codes(
+    computation: SecureComputation[SecureSession], session: SecureSession, party: int, lookups: Any
+) -> np.ndarray:
+    """Encodes the rows that this party looks up.
 
-    def __init__(self, ledger: Ledger, session: Session, party: int, analyst: str | None) -> None:
+    ``QueryError`` where they are more than the session allows it.
+    """
+    codes, allowed = computation.lookup_codes(session, lookups), session.parties[party].lookups
+    if len(codes) > allowed:
+        raise QueryError(f"{len(codes)} rows are to be looked up; the session allows this party {allowed}.")
+    return codes
+
+
+def _result(run: str, session: SecureSession, learned: Learned, traffic: Traffic) -> Result:
+    """Makes a result: the tree as JSON, classes as their declared values."""
+    classes = session.schema_.categorical(session.target).values
+    tree = None if learned.tree is None else learned.tree.to_json()
+    return Result(run, tree, learned.depths, tuple(classes[number] for number in learned.looked_up), traffic)
+
+
+class _Booking:
+    """This party's log of one run.
+
+    Before anything leaves it gets the charge, or the event of an exact release; afterwards the end.
+    """
+
+    def __init__(self, ledger: Ledger, session: SecureSession, party: int, analyst: str | None) -> None:
         if session.nano and not analyst:
             raise QueryError(
-                "with noise an analyst is needed whose grant is charged: `pinq grant POLICY NAME --epsilon ...`, then name it."
+                "with noise an analyst is needed whose grant is charged: "
+                "`pinq grant POLICY NAME --epsilon ...`, then name it."
             )
         self._ledger, self._session = ledger, session
         self._analyst = analyst or ""
-        self._demand = Demand.of(PartSet([Block(Rows())]))
-        self._columns = [session.target, *(split.column for split in session.task.splits)]
+        self._demand = Demand.of(PartSet([Block(Part())]))
+        self._columns = [session.target, *(split.column for split in session.splits)]
         loss = f"epsilon {show(session.nano)}" if session.nano else "exact"
+        about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"
         self._verb = "secure_topdown" if session.protocol == "topdown" else "secure_id3"
-        self._body = {
-            "verb": self._verb,
-            "session": session.digest,
-            "about": f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"[:200],
-        }
+        self._body = {"verb": self._verb, "session": session.digest, "about": about[:200]}
         self.run = ""
 
     def require_affordable(self) -> None:
@@ -241,10 +257,12 @@ class _Booking:
             self._analyst, self._demand, self._session.nano, verb=self._verb, columns=self._columns
         )
         if left < 0:
+            remaining = max(0, price + left)
             raise BudgetExceeded(
-                f"This session would cost epsilon {show(price)}; {show(max(0, price + left))} remains for {self._analyst!r}. Nothing was spent, nothing left this party.",
+                f"This session would cost epsilon {show(price)}; {show(remaining)} remains for {self._analyst!r}. "
+                "Nothing was spent, nothing left this party.",
                 asked=exact(price),
-                remaining=exact(max(0, price + left)),
+                remaining=exact(remaining),
                 scope="analyst",
             )
 
@@ -264,10 +282,24 @@ class _Booking:
             self._ledger.log_session(self._analyst, self.run, self._body | {"opens": list(self._session.opened)})
 
 
-def _holding(engine: Any, task: Task) -> Holding:
-    """This party's distinct rows and how often each occurs, in one pass; rows without a class teach nothing."""
-    axes: list[Axis] = [bind(split, engine.schema).axes[0] for split in (*task.splits, Values(task.target))]
-    (listed,) = engine.tabulate(PartSet([Block(Rows())]), [ListRequest(tuple(axes))])
-    places = listed.codes.astype(np.int64)
-    known = places[-1] < task.classes
-    return Holding(places[:, known], listed.counts[known].astype(np.int64))
+def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: Any) -> Holding:
+    """Reads this party's rows. ``PolicyError`` where there are more than the policy admits."""
+    engine, _ = open_engine(policy, data=data, salt=ledger.salt)
+    with closing(engine):
+        holding = _holding(engine, session)
+    if holding.rows > policy.max_rows:
+        raise PolicyError(
+            f"The table of {policy.dataset!r} has more rows than its policy's `max_rows`. "
+            f"Correct one of them (see `pinq check`). {NOTHING_LEFT}"
+        )
+    return holding
+
+
+def _holding(engine: Any, session: SecureSession) -> Holding:
+    """Reads the distinct rows with a class and how often each occurs, in one pass."""
+    axes: list[Axis] = [bind(split, engine.schema).axes[0] for split in (*session.splits, Values(session.target))]
+    (listed,) = engine.tabulate(PartSet([Block(Part())]), [ListRequest(tuple(axes))])
+    codes = listed.codes.astype(np.int64)
+    # The class after the declared ones stands for a missing class.
+    known = codes[-1] < len(session.schema_.categorical(session.target).values)
+    return Holding(codes[:, known], listed.counts[known].astype(np.int64))

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from miners.secure.network import Identity, run_party
+from miners.secure.network import Network
+from miners.secure.party import run_party
 from miners.secure.session import Session
 from pinq.errors import SessionError
+from pinq.public.secure_computation import Identity
 from tests.parties import NAMES, Consortium, certify
 
 
@@ -120,3 +122,16 @@ def test_without_certificates_nobody_from_elsewhere_is_listened_to(
         with pytest.raises(SessionError, match="cannot be listened on"):
             run_party(local.session, 1, None, None, bits=8, wait=1, listen=listen)  # type: ignore[arg-type]
     assert asked == ["127.0.0.1", "::1"]
+
+
+@pytest.mark.parametrize("sent", [17, None, ["zz"], [5], {"0": "aa"}])
+def test_keys_that_are_none_end_the_session(parties: Consortium, sent: object) -> None:
+    """Whatever a party sends in place of keys, the error is one of the session."""
+
+    async def read() -> None:
+        network = Network(parties.session, 0, None)
+        network._told["keys"] = {1: sent}
+        network._keys(1)
+
+    with pytest.raises(SessionError, match=r"party 1 \(hospital\) sent keys that are none"):
+        asyncio.run(read())

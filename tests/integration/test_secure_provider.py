@@ -13,13 +13,13 @@ import yaml
 from typer.testing import CliRunner
 
 from miners.secure import SecureID3, Session, load_session
-from miners.secure.network import Identity
 from miners.secure.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAuthorised, PolicyError, QueryError, SessionError
 from pinq.provider.secure import join, require_fit
 from pinq.public.policy import load_policy
 from pinq.public.schema import Schema
+from pinq.public.secure_computation import Identity
 from tests.parties import COLUMNS, NAMES, Consortium, patients
 from tests.servers import publish
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miners.secure.arithmetic import Arithmetic
 from miners.secure.mpyc_runtime import install, mpyc
 
 PARTIES = ((0, 1), (0, 2), (1, 2))
@@ -34,20 +33,20 @@ async def sent_by_all(secret: int, bits: int, step: Any) -> tuple[list[list[int]
     """What each of three parties sends in the openings of a step on a secret whose shares lie on a(x) = secret + SLOPE x."""
     sent: list[list[int]] = []
     for party in range(3):
-        runtime = install(party, [mpyc().Party(number) for number in range(3)], bits=bits)
-        runtime._prss_keys = {pair: bytes([sum(pair)]) * 16 for pair in PARTIES if party in pair}
+        runtime = install(party, 3, bits=bits)
+        runtime.mpyc._prss_keys = {pair: bytes([sum(pair)]) * 16 for pair in PARTIES if party in pair}
         sent.append([])
 
         async def output(share: Any, *receivers: Any, mine: list[int] = sent[-1], **threshold: Any) -> Any:
             mine += share.value.tolist()
             return share
 
-        runtime.output = output
-        arithmetic = Arithmetic(runtime, bits)
+        runtime.mpyc.output = output
+        integers = runtime.integers(bits)
         await step(
-            runtime, arithmetic._secure(np.array([(secret + SLOPE * (party + 1)) % arithmetic.modulus], dtype=object))
+            runtime.mpyc, integers.secure(np.array([(secret + SLOPE * (party + 1)) % integers.modulus], dtype=object))
         )
-    return sent, arithmetic.modulus
+    return sent, integers.modulus
 
 
 @pytest.mark.parametrize(("bits", "secret"), [(20, 1), (20, 17), (100, 17), (100, 0)])
@@ -74,7 +73,7 @@ import asyncio
 from miners.secure.mpyc_runtime import simulate
 
 async def work(runtime):
-    return len(runtime.parties)
+    return runtime.parties
 
 async def notebook():
     loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ import pytest
 
 import pinq.curator.mechanisms
 from miners import DPTopDown, Federation
-from miners.federated.federation import Question
+from miners.federated.source import Question
 from pinq.provider.simulation import simulate
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Numeric, Schema

@@ -14,7 +14,8 @@ import pytest
 
 import miners.federated.federation
 from miners import Federation
-from miners.federated.federation import FederatedParts, HolderFailed
+from miners.federated.federation import HolderFailed
+from miners.federated.source import FederatedParts
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
 from pinq.provider.simulation import simulate

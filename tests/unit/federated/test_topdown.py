@@ -18,7 +18,8 @@ from sklearn.base import clone
 import miners.federated.topdown
 from miners import DPTopDown, Federation
 from miners.federated.best_first import BestFirst
-from miners.federated.federation import HolderFailed, Tally
+from miners.federated.federation import HolderFailed
+from miners.federated.source import Tally
 from miners.federated.splitting import splitting_functions
 from miners.federated.turns import deal
 from miners.growth.criteria import promise

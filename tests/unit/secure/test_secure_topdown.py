@@ -15,18 +15,22 @@ from hypothesis import strategies as st
 
 import miners.secure.together
 from miners import DPTopDown, Federation
+from miners.federated.source import CountSource, Question
 from miners.federated.splitting import splitting_functions
+from miners.federated.topdown import NEEDS, STRATEGIES
 from miners.secure import SecureFederation
 from miners.secure.arithmetic import Arithmetic
+from miners.secure.histogram import noisy_sum_bits
 from miners.secure.mpyc_runtime import simulate as run_alone
-from miners.secure.protocols import Outcome, Part
+from miners.secure.own_rows import OwnRows
+from miners.secure.protocols import Role
 from miners.secure.session import Session
 from miners.secure.task import Holding, hold
-from miners.secure.together import OwnRows
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.provider.simulation import simulate
+from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
-from pinq.public.specs import Values
+from pinq.public.specs import AnyCut, Cross, Cuts, Values
 from tests.parties import COLUMNS, patients, session_of
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)
@@ -92,6 +96,69 @@ def test_a_plan_says_what_a_fit_costs() -> None:
     assert (again.tree_, again.card_) == (fitted.tree_, fitted.card_)
 
 
+def test_a_charge_is_rounded_up() -> None:
+    """A third of an epsilon costs 333,333,334 nano-epsilons, never less than was asked; noise is that of the third."""
+    together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1)
+    together.ask([Question(together.parts(), "noisy_count", {"all parties": Fraction(1, 3)}, {})])
+    assert together.spent() == {"all parties": Fraction(333_333_334, 10**9)}
+    with pytest.raises(BudgetExceeded):
+        together.ask([Question(together.parts(), "noisy_count", {"all parties": Fraction(2, 3)}, {})])
+
+
+# How large its numbers are
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    nano=st.integers(10**9, 50 * 10**9),
+    leaf=st.sampled_from([None, "0.01", "0.9"]),
+    max_depth=st.none() | st.integers(0, 3),
+    budget=st.sampled_from([None, "decay", "uniform"]),
+)
+def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_depth: Any, budget: Any) -> None:
+    """What sizes the field is what the fit asks: no question has less, and where the tree grows to its end one has just that."""
+    together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=Fraction(nano, 10**9))
+    asked: list[Fraction] = []
+    ask = together.ask
+
+    def noted(questions: Any) -> Any:
+        asked.extend(question.epsilon["all parties"] for question in questions)
+        return ask(questions)
+
+    together.ask = noted  # type: ignore[method-assign]
+    miner = DPTopDown(
+        epsilon=Fraction(nano, 10**9),
+        strategy="secure",
+        leaf_fraction=leaf and Fraction(leaf),
+        max_depth=max_depth,
+        budget=budget,
+    )
+    smallest = miner.smallest_count_loss(SCHEMA, "ill")
+    miner.fit(together, "ill")
+    assert min(asked) >= smallest
+    if max_depth == 0:
+        assert asked == [smallest] == [Fraction(nano, 10**9)]
+    if max_depth == 1:  # the root is always judged, and its tables are asked first
+        assert smallest == min(asked[0], asked[-1])
+
+
+def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan is for people: what it prints decides nothing. The smallest loss does, at the schema's distance."""
+    monkeypatch.setattr("miners.secure.joint.AGREED_BITS", 0)  # else the digest needs more bits than these sums
+    monkeypatch.setattr(DPTopDown, "plan", None)
+    for adjacency, distance in (("add-remove", 1), ("substitute", 2)):
+        session = drafted([900] * 3, epsilon="0.5", adjacency=adjacency)
+        smallest = DPTopDown(epsilon="0.5", strategy="secure").smallest_count_loss(session.schema_, "ill")
+        assert smallest < Fraction(1, 10)
+        assert session.rule().bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
+
+
+@pytest.mark.parametrize("strategy", ["turns", "single", "local_rnm"])
+def test_choices_have_no_smallest_count(strategy: Any) -> None:
+    with pytest.raises(QueryError, match="asks for choices too"):
+        DPTopDown(strategy=strategy).smallest_count_loss(SCHEMA, "ill")
+
+
 # What it opens
 
 
@@ -99,7 +166,7 @@ def test_what_is_opened_is_what_was_promised() -> None:
     """Noisy sums, and before each whether all ask the same; nothing else, and no more values than the questions have cells."""
     session, joined = drafted([900] * 3), Holding.joined([hold(drafted([900] * 3).task, table) for table in TABLES])
     rule = session.rule()
-    found: Outcome = run_alone(Part("topdown", session.task.merged(), rule, joined, 0, plays=3).run, rule.bits)
+    found = run_alone(Role("topdown", session.task.merged(), rule, joined, 0, plays=3).run, rule.bits)
     assert [one.what for one in found.opened] == ["question", "noisy sum"] * (len(found.opened) // 2)
     assert len(found.opened[1].values) == sum(session.task.sizes) * 2  # the root's tables
     assert found.tree is not None
@@ -141,6 +208,64 @@ def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str
     with pytest.raises(QueryError, match="cannot answer exp_mech"):
         together.parts().exp_mech([Values("ward")], score=DPTopDown()._score("ill"), epsilon=1)
     assert together.spent() == {"all parties": 0}
+
+
+def test_parties_that_add_up_are_a_source_and_no_federation() -> None:
+    """Both answer for counts by one protocol; neither is made of the other, and no handle stands for all parties."""
+    together = SecureFederation.simulated(TABLES, schema=SCHEMA)
+    with Federation([simulate(SCHEMA, rows=50, epsilon=1)]) as holders:
+        assert all(isinstance(source, CountSource) for source in (together, holders))
+    assert not isinstance(together, Federation)
+    assert not hasattr(together, "handle")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_says_what_it_needs(strategy: Any) -> None:
+    """Whoever does not answer that is refused before anything is spent; whoever does learns."""
+    together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1)
+    with Federation([simulate(SCHEMA, rows=200, epsilon=1)]) as holders:
+        for source in (together, holders):
+            miner = DPTopDown(epsilon=1, strategy=strategy, max_depth=1)
+            if NEEDS[strategy] in (None, *source.abilities):
+                assert miner.fit(source, "ill").cost_ == 1
+            else:
+                with pytest.raises(QueryError, match=f"strategy '{strategy}' .*Nothing was spent"):
+                    miner.fit(source, "ill")
+                assert set(source.spent().values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        (("ill",), "'ill' is not a partition spec"),
+        ((AnyCut("age"),), "is not a partition spec"),
+        (([Values("ill")],), "1 specs were given for 2 parts"),
+        ((Values("smokes"), Values("nosuch")), "nosuch"),
+    ],
+)
+def test_parts_of_all_parties_are_cut_like_a_handles(specs: tuple[Any, ...], message: str) -> None:
+    """Tuples and crosses are joint parts, None leaves a part as it is; what is no spec is refused."""
+    halves = SecureFederation.simulated(TABLES, schema=SCHEMA).parts().partition(Values("smokes"))
+    with simulate(SCHEMA, rows=50, epsilon=1) as handle:
+        own = handle.parts().partition(Values("smokes"))
+        for cut in ([Values("ill"), None], [(Values("ill"), Values("ward")), Cuts("age", (50,))]):
+            assert _keys(halves.partition(cut).of("all parties").part_set) == _keys(own.partition(cut).part_set)
+        for cuts in (
+            (Values("ill"), Values("ward")),
+            ((Values("ill"), Values("ward")),),
+            (Cross((Values("ill"), Values("ward"))),),
+        ):
+            assert _keys(halves[[1]].partition(*cuts).of("all parties").part_set) == _keys(
+                own[[1]].partition(*cuts).part_set
+            )
+    with pytest.raises(QueryError, match=message):
+        halves.partition(*specs)
+    with pytest.raises(QueryError, match="positions must be whole numbers from 0 to 1"):
+        halves[[2]]
+
+
+def _keys(parts: PartSet) -> list[bytes]:
+    return [part.key for part in parts]
 
 
 def test_handles_that_answer_for_themselves_are_refused() -> None:

@@ -15,11 +15,11 @@ import pytest
 from benchmarks.datasets import load, why_missing
 from miners.secure.arithmetic import Opened
 from miners.secure.local import run_processes, run_simulation
-from miners.secure.mpyc_runtime import _masking_runtime, simulate
+from miners.secure.mpyc_runtime import _Integers, _masking_runtime, simulate
 from miners.secure.plain import plain_id3, plain_paths
-from miners.secure.protocols import Outcome, Part
+from miners.secure.protocols import Outcome, Role
 from miners.secure.rules import Budget, Exact, Noisy
-from miners.secure.secret_tree import MOST_PATHS
+from miners.secure.secret_tree import MAX_PATHS
 from miners.secure.task import Branch, Holding, Task, hold
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
@@ -31,7 +31,7 @@ def run(
     protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None
 ) -> Outcome:
     rule = Exact(task, share, alpha)
-    return simulate(Part(protocol, task, rule, holding, 0, [0 if mine is None else len(mine)], mine).run, rule.bits)
+    return simulate(Role(protocol, task, rule, holding, 0, [0 if mine is None else len(mine)], mine).run, rule.bits)
 
 
 def cases(seed: int) -> list[tuple[Task, Holding, Fraction, int]]:
@@ -113,12 +113,12 @@ def test_the_papers_data_sets(name: str) -> None:
     assert run("sid3t", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [
         walk(tree, row) for row in asked
     ]
-    if math.prod(task.sizes) <= MOST_PATHS:
+    if math.prod(task.sizes) <= MAX_PATHS:
         labels = plain_paths(task, holding)
         assert run("sid3s", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [
             labels[tuple(row)] for row in asked
         ]
-    assert (math.prod(task.sizes) > MOST_PATHS) == (name == "spect")
+    assert (math.prod(task.sizes) > MAX_PATHS) == (name == "spect")
 
 
 def test_what_is_opened_is_what_was_promised() -> None:
@@ -139,7 +139,7 @@ def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     callers: set[tuple[str, str]] = set()
     kind = _masking_runtime()
 
-    def watch(name: str) -> None:
+    def watch(kind: Any, name: str) -> None:
         real = getattr(kind, name)
 
         def opened(*args: Any, **kwargs: Any) -> Any:
@@ -150,18 +150,17 @@ def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, name, opened)
 
     for name in ("output", "np_is_zero_public", "is_zero_public", "peek", "transfer"):
-        watch(name)
+        watch(kind, name)
+    for name in ("open", "is_zero"):
+        watch(_Integers, name)
     (task, holding), share = random_task(np.random.default_rng(8), 40, 4), Fraction(1, 20)
     for protocol in ("sid3", "sid3p", "sid3t", "sid3s"):
         run(protocol, task, holding, share, 8, every_row(task))
     ours = {name for module, name in callers if module == "miners.secure.arithmetic"}
     inner = {(module, name) for module, name in callers if module != "miners.secure.arithmetic"}
+    boundary = {("miners.secure.mpyc_runtime", name) for name in ("open", "is_zero", "np_is_zero_public")}
     assert ours == {"open", "is_zero"}
-    assert inner <= {
-        ("mpyc.runtime", "np_random_bits"),
-        ("mpyc.runtime", "np_sgn"),
-        ("miners.secure.mpyc_runtime", "np_is_zero_public"),
-    }
+    assert inner <= {("mpyc.runtime", "np_random_bits"), ("mpyc.runtime", "np_sgn")} | boundary
 
 
 def test_noisy_trees_open_what_was_promised() -> None:
@@ -170,7 +169,7 @@ def test_noisy_trees_open_what_was_promised() -> None:
     session = session_of("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
     holding = hold(session.task, frame)
     rule = session.rule()
-    found: Outcome = simulate(Part("sid3p", session.task.merged(), rule, holding, 0, plays=3).run, rule.bits)
+    found = simulate(Role("sid3p", session.task.merged(), rule, holding, 0, plays=3).run, rule.bits)
     assert found.opened[0] == Opened("noisy rows", (300,))
     assert {one.what for one in found.opened[1:]} == {"stop", "class", "attribute"}
     assert max(_depths(list(found.branches or ()))) == 2
@@ -184,7 +183,7 @@ def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
     sent = []
     for times in (1, 100):
         holdings = [hold(session.task, frame) for frame in small]
-        grown = [Holding(one.places, one.counts * times) for one in holdings]
+        grown = [Holding(one.codes, one.counts * times) for one in holdings]
         ended = run_processes(session, grown, timeout=120)
         sent.append([traffic.bytes_sent for _, traffic in ended])
         assert len({outcome.branches for outcome, _ in ended}) == 1

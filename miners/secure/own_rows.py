@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``OwnRows`` counts one party's rows by any parts, exactly.
+
+The counts must only ever be shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from miners.federated.splitting import first_codes
+from miners.fitted.route import encode
+from miners.secure.task import Table, Task
+from pinq.public.parts import Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.secure_computation import Holding
+from pinq.public.specs import Partition, bind
+
+__all__ = ["OwnRows"]
+
+
+class OwnRows:
+    """One party's rows.
+
+    Args:
+        codes: Of each column that may be asked for a code of each distinct row, or another code
+            that no question tells apart from it.
+        counts: How often each occurs.
+    """
+
+    def __init__(self, codes: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
+        self._codes, self._counts = codes, counts
+        self._rows: dict[bytes, np.ndarray] = {Part().key: np.arange(len(counts))}
+
+    @classmethod
+    def of_holding(cls, task: Task, holding: Holding) -> OwnRows:
+        """Takes a session's holding: rows known by the values that the splits tell apart."""
+        *attributes, classes = holding.codes
+        codes = {task.target: classes}
+        for split, values in zip(task.splits, attributes, strict=True):
+            codes[split.column] = first_codes(bind(split, task.schema).axes[0])[values]
+        return cls(codes, holding.counts)
+
+    @classmethod
+    def of_tables(cls, schema: Schema, tables: Sequence[Table]) -> OwnRows:
+        """Takes all rows of several tables.
+
+        Those with an undeclared value are left out, as behind pinq's wall.
+        """
+        codes = {name: np.concatenate([encode(schema, name, table) for table in tables]) for name in schema.columns}
+        known = np.all([column >= 0 for column in codes.values()], axis=0)
+        counts = np.ones(int(known.sum()), dtype=np.int64)
+        return cls({name: column[known] for name, column in codes.items()}, counts)
+
+    def table(self, parts: PartSet) -> np.ndarray:
+        """Counts the rows of each part, shape ``parts.shape``."""
+        counts = [self._block(self._within(block.part), block.partition) for block in parts.blocks]
+        return np.concatenate(counts or [np.zeros(0, dtype=np.int64)]).reshape(parts.shape)
+
+    def _block(self, rows: np.ndarray, partition: Partition | None) -> np.ndarray:
+        if partition is None:
+            return self._counts[rows].sum(keepdims=True)
+        return np.bincount(self._cells(partition, rows), self._counts[rows], partition.size).astype(np.int64)
+
+    def _within(self, part: Part) -> np.ndarray:
+        """Selects the rows of a part; remembered, for those below it are asked next."""
+        if part.key not in self._rows:
+            assert part.parent is not None
+            assert part.partition is not None
+            above = self._within(part.parent)
+            self._rows[part.key] = above[self._cells(part.partition, above) == part.index]
+        return self._rows[part.key]
+
+    def _cells(self, partition: Partition, rows: np.ndarray) -> np.ndarray:
+        """Finds the part of a partition in which each row lies."""
+        positions = tuple(axis.parts_of(self._codes[str(axis.column)][rows]) for axis in partition.axes)
+        return np.ravel_multi_index(positions, partition.shape)

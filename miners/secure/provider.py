@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``COMPUTATION`` gives the provider's ``pinq secure`` command the protocols of this folder.
+
+It is registered as the entry point ``computation`` of the group ``pinq.provider.secure``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from miners.secure.local import run_simulation
+from miners.secure.mpyc_runtime import field_bits, threshold_of
+from miners.secure.party import role_of, run_party
+from miners.secure.protocols import Outcome
+from miners.secure.session import Session, first_certificate, load_session
+from miners.secure.task import Table, hold
+from pinq.public.secure_computation import FieldSize, Holding, Identity, SecureComputation, Traffic
+
+__all__ = ["COMPUTATION", "MPyCComputation"]
+
+
+class MPyCComputation:
+    """Sessions of ``miners.secure`` on MPyC; see ``pinq.public.secure_computation.SecureComputation``."""
+
+    def load_session(self, path: Path) -> Session:
+        return load_session(path)
+
+    def draft_session(self, fields: Mapping[str, object]) -> Session:
+        return Session.drafted(fields)
+
+    def field_size(self, session: Session) -> FieldSize:
+        bits, parties = session.rule().bits, len(session.parties)
+        return FieldSize(bits, field_bits(bits, parties), threshold_of(parties))
+
+    def certificate(self, text: str) -> bytes:
+        return first_certificate(text)
+
+    def hold(self, session: Session, table: Table) -> Holding:
+        return hold(session.task, table)
+
+    def lookup_codes(self, session: Session, table: Table) -> np.ndarray:
+        return session.task.lookup_codes(table)
+
+    def run(
+        self,
+        session: Session,
+        party: int,
+        holding: Holding,
+        *,
+        identity: Identity | None,
+        lookups: np.ndarray | None,
+        agreed: Callable[[str], None],
+        wait: float,
+        listen: str | None,
+        progress: Callable[[str], None],
+    ) -> tuple[Outcome, Traffic]:
+        role = role_of(session, party, holding, lookups, progress)
+        return run_party(
+            session,
+            party,
+            identity,
+            role.run,
+            bits=role.rule.bits,
+            agreed=agreed,
+            wait=wait,
+            listen=listen,
+            progress=progress,
+        )
+
+    def simulate(self, session: Session, holdings: Sequence[Holding]) -> Outcome:
+        return run_simulation(session, holdings)[0]
+
+
+COMPUTATION: SecureComputation[Session] = MPyCComputation()

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``simulated`` opens a free handle on rows that anybody may see, for miners that try settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pinq.public.epsilon import Loss
+from pinq.public.plugins import plugin
+from pinq.public.schema import Schema
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["simulated"]
+
+MISSING = "Trying settings on public rows needs the provider's side: pip install 'pinq-miners[provider]'."
+
+
+class Simulator(Protocol):
+    """Opens a handle on public rows; ``pinq.simulate`` is one."""
+
+    def __call__(self, schema: Schema, *, data: Any, epsilon: Loss) -> PrivateQueryable: ...
+
+
+def simulated(schema: Schema, *, data: Any, epsilon: Loss) -> PrivateQueryable:
+    """Opens a handle on public rows, with the noise and the refusals of a real one.
+
+    The provider's side registers what opens it (``pinq.public.plugins``), for miners import nothing
+    of that side.
+
+    Args:
+        schema: The schema that the rows are encoded by.
+        data: A pandas or Arrow table.
+        epsilon: The handle's budget.
+    """
+    simulate: Simulator = plugin("pinq.provider.grants", "simulate", MISSING)
+    return simulate(schema, data=data, epsilon=epsilon)

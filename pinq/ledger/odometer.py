@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Odometer`` adds up what questions cost one party, as a ledger would.
+
+A party of a secure computation is charged as a whole before the computation starts. This odometer
+prices the questions on the way as that party's ledger would price them. Registered as ``odometer``;
+see ``pinq.public.plugins``.
+"""
+
+from __future__ import annotations
+
+from pinq.ledger.composition import Costs, Demand
+from pinq.public.parts import PartSet
+
+__all__ = ["Odometer"]
+
+
+class Odometer:
+    """The cost of all questions so far, in nano-epsilons."""
+
+    def __init__(self) -> None:
+        self._costs = Costs()
+
+    @property
+    def spent(self) -> int:
+        """The cost of all charged questions."""
+        return self._costs.spent
+
+    def price(self, parts: PartSet, nano: int) -> int:
+        """Returns by how much ``spent`` would grow if each part were asked at ``nano``."""
+        return self._costs.price(Demand.of(parts), nano)
+
+    def charge(self, parts: PartSet, nano: int) -> None:
+        """Adds a question of ``nano`` to each of these parts."""
+        self._costs.charge(Demand.of(parts), nano)

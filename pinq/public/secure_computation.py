@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the provider's side and an implementation of secure computation know of each other.
+
+``pinq secure`` checks a policy, reads the rows and charges the ledger; the implementation knows
+sessions, secret sharing and networks. It registers itself as the entry point ``computation`` of the
+group ``pinq.provider.secure`` (``pinq.public.plugins``). ``miners.secure.provider`` is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from pinq.public.plugins import plugin
+from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Values
+
+__all__ = [
+    "FieldSize",
+    "Holding",
+    "Identity",
+    "Learned",
+    "LearnedTree",
+    "OpenedValues",
+    "SecureComputation",
+    "SecureSession",
+    "SessionMember",
+    "Traffic",
+    "secure_computation",
+]
+
+MISSING = "Computing among several parties needs an implementation: pip install 'pinq-miners[secure]'."
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Files with a party's certificate chain and private key, PEM."""
+
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a party sent while the protocol ran, and how long it ran, sharing of inputs included.
+
+    Attributes:
+        bytes_sent: To all other parties.
+        seconds: By the clock.
+        processor_seconds: Of this party's process.
+    """
+
+    bytes_sent: int
+    seconds: float
+    processor_seconds: float
+
+
+@dataclass(frozen=True)
+class FieldSize:
+    """How large a session's secret numbers are, and who could read them.
+
+    Attributes:
+        bits: The longest numbers that are compared.
+        field_bits: The size of the prime field in which they are computed.
+        threshold: How many parties learn nothing, even if they pool their shares; one more could
+            read everything.
+    """
+
+    bits: int
+    field_bits: int
+    threshold: int
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One party's rows, encoded: the distinct rows, and how often each occurs.
+
+    Attributes:
+        codes: The value of each attribute, then the class; shape (attributes + 1, distinct rows).
+        counts: Shape (distinct rows,).
+    """
+
+    codes: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def each(self) -> np.ndarray:
+        """Every single row, shape (attributes + 1, rows)."""
+        repeated: np.ndarray = np.repeat(self.codes, self.counts, axis=1)
+        return repeated
+
+    @staticmethod
+    def joined(holdings: Sequence[Holding]) -> Holding:
+        """All rows of several parties, as one holding."""
+        codes = np.concatenate([holding.codes for holding in holdings], axis=1)
+        return Holding(codes, np.concatenate([holding.counts for holding in holdings]))
+
+
+class SessionMember(Protocol):
+    """One party as the session names it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def lookups(self) -> int: ...
+    @property
+    def certificate_der(self) -> bytes | None: ...
+
+
+class SecureSession(Protocol):
+    """What all parties agreed to, as far as a provider checks it.
+
+    See docs/secure.md for each field.
+    """
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def noise(self) -> str: ...
+    @property
+    def epsilon(self) -> Decimal | None: ...
+    @property
+    def nano(self) -> int: ...
+    @property
+    def trusted_noise(self) -> int: ...
+    @property
+    def parties(self) -> Sequence[SessionMember]: ...
+    @property
+    def schema_(self) -> Schema: ...
+    @property
+    def splits(self) -> Sequence[Values | Cuts]: ...
+    @property
+    def opened(self) -> tuple[str, ...]: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+
+    def number(self, party: str) -> int:
+        """Returns the number of a party that is given by number or name.
+
+        ``SessionError`` where there is none.
+        """
+
+
+class LearnedTree(Protocol):
+    """A tree that a session opened."""
+
+    def to_json(self) -> str: ...
+    def export_text(self) -> str: ...
+
+
+class OpenedValues(Protocol):
+    """Numbers that a session opened, and what they are."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def values(self) -> tuple[int, ...]: ...
+
+
+class Learned(Protocol):
+    """What a party learned."""
+
+    @property
+    def tree(self) -> LearnedTree | None: ...
+    @property
+    def depths(self) -> tuple[int, ...] | None: ...
+    @property
+    def looked_up(self) -> np.ndarray: ...
+    @property
+    def opened(self) -> Sequence[OpenedValues]: ...
+
+
+AnySession = TypeVar("AnySession", bound=SecureSession)
+
+
+class SecureComputation(Protocol[AnySession]):
+    """An implementation of the protocols, for the sessions that it makes itself."""
+
+    def load_session(self, path: Path) -> AnySession:
+        """Reads a session file. ``SessionError`` where it cannot be read or cannot be a session."""
+
+    def draft_session(self, fields: Mapping[str, Any]) -> AnySession:
+        """Makes a session of its fields, ``reveals`` filled in.
+
+        ``QueryError`` that names each wrong field.
+        """
+
+    def field_size(self, session: AnySession) -> FieldSize:
+        """Returns how large the session's secret numbers are."""
+
+    def certificate(self, text: str) -> bytes:
+        """Returns the first certificate of a PEM file, DER. ``ValueError`` where there is none."""
+
+    def hold(self, session: AnySession, table: Any) -> Holding:
+        """Encodes a pandas or Arrow table; rows with a missing or undeclared value are left out."""
+
+    def lookup_codes(self, session: AnySession, table: Any) -> np.ndarray:
+        """Encodes rows to look up, shape (rows, attributes).
+
+        ``QueryError`` where a value is missing or not declared.
+        """
+
+    def run(
+        self,
+        session: AnySession,
+        party: int,
+        holding: Holding,
+        *,
+        identity: Identity | None,
+        lookups: np.ndarray | None,
+        agreed: Callable[[str], None],
+        wait: float,
+        listen: str | None,
+        progress: Callable[[str], None],
+    ) -> tuple[Learned, Traffic]:
+        """Runs one party's side of a session to its end.
+
+        Args:
+            session: What was agreed.
+            party: This party's number.
+            holding: This party's rows.
+            identity: Its certificate and key; None where the session names no certificates.
+            lookups: The codes of the rows that it looks up, or None.
+            agreed: Called with the run's name when all parties agree, before anything leaves: the
+                moment to charge.
+            wait: Seconds until all parties must have joined.
+            listen: The address to listen on, or None for the default.
+            progress: Called with a line of text for each step.
+
+        Raises:
+            SessionError: The parties could not agree or finish. Errors of ``agreed`` pass through.
+        """
+
+    def simulate(self, session: AnySession, holdings: Sequence[Holding]) -> Learned:
+        """Runs all parties in this process; protects nothing.
+
+        Returns what the first party would learn.
+        """
+
+
+def secure_computation() -> SecureComputation[SecureSession]:
+    """Loads the registered implementation. ``QueryError`` where there is none."""
+    computation: SecureComputation[SecureSession] = plugin("pinq.provider.secure", "computation", MISSING)
+    return computation

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the two sides of the wall register for each other, and that neither needs to import the other."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import miners
+import pinq
+import pinq.public.plugins
+from miners import DiffPC45, PublicRows
+from miners.secure import SecureFederation
+from pinq.cli.main import app
+from pinq.errors import QueryError
+from pinq.public.plugins import plugin
+from pinq.public.schema import Schema
+from pinq.public.secure_computation import secure_computation
+from tests.parties import COLUMNS, patients
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
+WALL = "Miners import what both sides know, and the analyst's face; nothing else of pinq"
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
+    """What is registered: nothing, until a test adds something."""
+    entries: list[EntryPoint] = []
+    monkeypatch.setattr(
+        pinq.public.plugins,
+        "entry_points",
+        lambda **wanted: [one for one in entries if (one.group, one.name) == (wanted["group"], wanted["name"])],
+    )
+    plugin.cache_clear()
+    yield entries
+    plugin.cache_clear()
+
+
+def modules(package: object) -> list[str]:
+    return [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_module_of_pinq_works_where_the_miners_cannot_be_imported() -> None:
+    """Also what is imported late: `pinq secure --help` and a simulated handle."""
+    code = (
+        "import sys, importlib; sys.modules['miners'] = None\n"
+        f"for name in {modules(pinq)!r}: importlib.import_module(name)\n"
+        "import pinq\n"
+        "schema = pinq.Schema(columns={'a': {'type': 'categorical', 'values': ['x', 'y']}}, max_rows=10)\n"
+        "print(pinq.simulate(schema, rows=5, epsilon=1).budget)\n"
+    )
+    assert "remaining=1" in run(code)
+
+
+def test_every_module_of_the_miners_imports_where_the_providers_side_cannot_be() -> None:
+    """By the very list of the contract: every other module of pinq is out of reach."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (wall,) = [one for one in contracts if one["name"] == WALL]
+    # Answers carry a handle's numbers; they belong to the analyst's face, which alone imports them.
+    allowed = {"pinq.analyst.answers"} | {
+        line.partition(" -> ")[2].replace("**", "*") for line in wall["ignore_imports"]
+    }
+
+    def within(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) or pattern.startswith(f"{name}.") for pattern in allowed)
+
+    hidden = [name for name in modules(pinq) if not within(name)]
+    assert len(hidden) > len(allowed)
+    code = f"import sys, importlib\nfor name in {hidden!r}: sys.modules[name] = None\nfor name in {modules(miners)!r}: importlib.import_module(name)\nprint('all')"
+    assert run(code) == "all\n"
+
+
+def test_type_checkers_imports_count_at_the_wall() -> None:
+    """An import under TYPE_CHECKING is a dependency too, and pinq has no exception."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert settings["exclude_type_checking_imports"] is False
+    (contract,) = [one for one in settings["contracts"] if one.get("forbidden_modules") == ["miners"]]
+    assert contract["source_modules"] == ["pinq"]
+    assert "ignore_imports" not in contract
+
+
+def test_what_is_registered_is_found() -> None:
+    """By this installation: both sides' entry points, each of the kind that its user expects."""
+    assert plugin("pinq.provider.grants", "simulate", "") is pinq.simulate
+    odometer = plugin("pinq.provider.grants", "odometer", "")()
+    assert odometer.spent == 0
+    assert secure_computation().certificate("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----") == b"\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            ["secure", "show", "session.yaml"],
+            "Computing among several parties needs an implementation: pip install 'pinq-miners[secure]'. No installed package registers",
+        ),
+        (["secure", "try", "session.yaml", "a.csv"], "pip install 'pinq-miners[secure]'"),
+    ],
+)
+def test_the_command_says_what_is_missing(registered: list[EntryPoint], command: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert message in done.stderr
+
+
+def test_miners_say_what_is_missing(registered: list[EntryPoint]) -> None:
+    """Both hooks of the provider's side, before any row is looked at."""
+    rows = patients(30, 0)
+    with pytest.raises(QueryError, match=r"needs the provider's side: pip install 'pinq-miners\[provider\]'"):
+        PublicRows(DiffPC45(), SCHEMA, "ill").fit(rows, rows["ill"])
+    with pytest.raises(QueryError, match=r"Pricing sums .* needs the provider's side"):
+        SecureFederation.simulated([pd.DataFrame(rows)] * 3, schema=SCHEMA)
+
+
+def test_two_that_register_the_same_are_named(registered: list[EntryPoint]) -> None:
+    registered += [EntryPoint("computation", value, "pinq.provider.secure") for value in ("one:A", "other:B")]
+    with pytest.raises(
+        QueryError,
+        match=r"several installed packages register `computation` in the group `pinq\.secure`: one:A, other:B",
+    ):
+        secure_computation()
