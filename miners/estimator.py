@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from miners.budget.plan import Priced
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = [
     "Classifier",
