@@ -73,7 +73,7 @@ class _PartyBudget:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._odometer: Odometer = plugin("pinq.provider.grants", "odometer", NO_ODOMETER)()
+        self._odometer: Odometer = plugin("pinq.provider", "odometer", NO_ODOMETER)()
 
     def charge(self, parts: PartSet, epsilon: Fraction) -> None:
         """Charges a question, rounded up. ``BudgetExceeded`` where too little remains."""

@@ -34,5 +34,5 @@ def simulated(schema: Schema, *, data: Any, epsilon: Loss) -> PrivateQueryable:
         data: A pandas or Arrow table.
         epsilon: The handle's budget.
     """
-    simulate: Simulator = plugin("pinq.provider.grants", "simulate", MISSING)
+    simulate: Simulator = plugin("pinq.provider", "simulate", MISSING)
     return simulate(schema, data=data, epsilon=epsilon)

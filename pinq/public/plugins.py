@@ -4,15 +4,12 @@
 The provider's side and the miners may not import each other. What one needs of the other is an
 entry point:
 
-=================  ============
-========================================================================== group              name
-what it is =================  ============
-========================================================================== ``pinq.provider.secure``
-computation   a ``pinq.public.secure_computation.SecureComputation``, for ``pinq secure`` ``pinq.provider.grants``
-simulate      ``pinq.simulate``, for miners that try settings on made-up rows ``pinq.provider.grants``
-odometer      a class like ``pinq.ledger.odometer.Odometer``, for parties that price their sums
-=================  ============
-==========================================================================
+- ``computation`` in the group ``pinq.secure``: a ``SecureComputation`` of
+  ``pinq.public.secure_computation``, for the command ``pinq secure``
+- ``simulate`` in the group ``pinq.provider``: ``pinq.simulate``, for miners that try settings on
+  made-up rows
+- ``odometer`` in the group ``pinq.provider``: a class like ``pinq.ledger.odometer.Odometer``, for
+  parties that price their sums
 """
 
 from __future__ import annotations

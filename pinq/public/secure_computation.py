@@ -263,5 +263,5 @@ class SecureComputation(Protocol[AnySession]):
 
 def secure_computation() -> SecureComputation[SecureSession]:
     """Loads the registered implementation. ``QueryError`` where there is none."""
-    computation: SecureComputation[SecureSession] = plugin("pinq.provider.secure", "computation", MISSING)
+    computation: SecureComputation[SecureSession] = plugin("pinq.secure", "computation", MISSING)
     return computation

@@ -100,8 +100,8 @@ def test_type_checkers_imports_count_at_the_wall() -> None:
 
 def test_what_is_registered_is_found() -> None:
     """By this installation: both sides' entry points, each of the kind that its user expects."""
-    assert plugin("pinq.provider.grants", "simulate", "") is pinq.simulate
-    odometer = plugin("pinq.provider.grants", "odometer", "")()
+    assert plugin("pinq.provider", "simulate", "") is pinq.simulate
+    odometer = plugin("pinq.provider", "odometer", "")()
     assert odometer.spent == 0
     assert secure_computation().certificate("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----") == b"\0\0\0"
 
@@ -132,7 +132,7 @@ def test_miners_say_what_is_missing(registered: list[EntryPoint]) -> None:
 
 
 def test_two_that_register_the_same_are_named(registered: list[EntryPoint]) -> None:
-    registered += [EntryPoint("computation", value, "pinq.provider.secure") for value in ("one:A", "other:B")]
+    registered += [EntryPoint("computation", value, "pinq.secure") for value in ("one:A", "other:B")]
     with pytest.raises(
         QueryError,
         match=r"several installed packages register `computation` in the group `pinq\.secure`: one:A, other:B",
