@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -38,7 +38,7 @@ from pinq.ledger.grants import FREE, Book, Grant, Terms, dump_demand, meaning, n
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare
 from pinq.public.epsilon import show
 
-__all__ = ["Event", "Ledger"]
+__all__ = ["Answered", "Event", "Ledger"]
 
 IDLE_SECONDS = 300  # of a PostgreSQL transaction; the first replay of millions of events stays below
 
@@ -89,6 +89,13 @@ class Event:
     request: str
     body: dict[str, Any]
     hash: str
+
+
+class Answered(NamedTuple):
+    """A stored answer: when it was found, and its text."""
+
+    at: str
+    payload: str
 
 
 class Ledger:
@@ -219,17 +226,14 @@ class Ledger:
         with self._lock, self._transaction(write=False) as connection:
             return self._known(connection, analyst, request)
 
-    def payloads(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, str]:
+    def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, Answered]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
-        joined = (
-            sa.select(_events.c.request, _answers.c.payload)
-            .join(_answers, _answers.c.seq == _events.c.seq)
-            .where(_events.c.analyst == analyst)
-        )
+        columns = (_events.c.request, _events.c.at, _answers.c.payload)
+        joined = sa.select(*columns).join(_answers, _answers.c.seq == _events.c.seq).where(_events.c.analyst == analyst)
         if requests is not None:
             joined = joined.where(_events.c.request.in_(requests))
         with self._lock, self._transaction(write=False) as connection:
-            return {row.request: row.payload for row in connection.execute(joined)}
+            return {row.request: Answered(row.at, row.payload) for row in connection.execute(joined)}
 
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events. ``LedgerError`` where the chain does not hold."""

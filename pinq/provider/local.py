@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from pinq.analyst.queryable import Budget, PrivateQueryable
@@ -13,7 +14,7 @@ from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.composition import Costs
-from pinq.ledger.grants import load_demand
+from pinq.ledger.grants import load_demand, now
 from pinq.ledger.ledger import Event, Ledger
 from pinq.public.epsilon import exact, show
 from pinq.public.policy import Policy, load_policy
@@ -116,17 +117,34 @@ def budget(ledger: Ledger, analyst: str) -> Budget:
     return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
 
 
-def history(ledger: Ledger, analyst: str, start: int = 0) -> Iterator[Asked]:
-    """An analyst's charges and refusals, oldest first, without the first ``start``; ``spent`` is the total after each. Answers are read some at a time."""
+def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
+    """Yields an analyst's charges and refusals, oldest first; ``spent`` is the total after each. Answers are read some at a time.
+
+    Args:
+        ledger: Whose log.
+        analyst: Whose lines.
+        start: How many lines to leave out.
+        bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
+            found: how long it took follows the rows.
+    """
     costs, events = Costs(), ledger.requests_of(analyst)
     for first in range(0, len(events), ANSWERS_AT_A_TIME):
         some = events[first : first + ANSWERS_AT_A_TIME]
-        answers = ledger.payloads(analyst, [event.request for event in some]) if first + len(some) > start else {}
+        answers = ledger.answers(analyst, [event.request for event in some]) if first + len(some) > start else {}
         for number, event in enumerate(some, first):
             if event.kind == "charge":
                 costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
             if number >= start:
-                yield _asked(event, answers.get(event.request), costs.spent)
+                given = answers.get(event.request)
+                shown = given is not None and (not bucket or _bucket_ended(event.at, given.at, bucket))
+                yield _asked(event, given.payload if given is not None and shown else None, costs.spent)
+
+
+def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
+    """Whether the time bucket of an answer is over. Buckets are counted from the charge; every server finds the same moment in the log."""
+    begin, width = datetime.fromisoformat(charged), timedelta(seconds=bucket)
+    buckets = max(1, -(-(datetime.fromisoformat(answered) - begin) // width))  # rounded up
+    return now() >= begin + buckets * width
 
 
 def _asked(event: Event, given: str | None, spent: int) -> Asked:

@@ -135,7 +135,7 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
     charged = [(event.analyst, event.request) for event in ledger.events() if event.kind == "charge"]
     assert len(charged) == len(set(charged)), "a request was charged twice"
     assert ledger.joint()[0] == to_nano("0.5") * len(charged)
-    given = [Answer.from_json(payload) for name in seen_by for payload in ledger.payloads(name).values()]
+    given = [Answer.from_json(given.payload) for name in seen_by for given in ledger.answers(name).values()]
     assert len(given) >= sum(map(len, seen_by.values()))
     assert len(given) > 50, "the runs were killed too early to mean anything"
     assert repeated > 10

@@ -72,7 +72,7 @@ def test_killed_a_hundred_times_while_clients_ask(tmp_path: Path) -> None:
     assert len(charged) == len(set(charged)), "a request was charged twice"
     for number in range(CLIENTS):
         analyst = f"ana{number}"
-        stored = {name: Answer.from_json(payload).to_json() for name, payload in ledger.payloads(analyst).items()}
+        stored = {name: Answer.from_json(given.payload).to_json() for name, given in ledger.answers(analyst).items()}
         assert stored == seen[number], "an answer was lost, or given and not kept"
         assert {name for who, name in charged if who == analyst} == set(stored), "a charge has no answer"
         assert ledger.grants()[analyst].spent == to_nano("0.0001") * len(stored)

@@ -47,7 +47,7 @@ def test_a_charge_is_charged_once(ledger: Ledger) -> None:
     assert ledger.answer("ana", "r", "two") == "one"
     assert ledger.charge("ana", "r", WHOLE, 5, {})[1] == "one"
     assert ledger.grants()["ana"].spent == 5
-    assert ledger.payloads("ana") == {"r": "one"}
+    assert [(name, given.payload) for name, given in ledger.answers("ana").items()] == [("r", "one")]
     assert ledger.verify() == 5
 
 
@@ -58,7 +58,7 @@ def test_request_ids_belong_to_their_analyst(ledger: Ledger) -> None:
     ledger.answer("ana", "r", "ana's")
     assert ledger.charge("bob", "r", WHOLE, 7, {}) == (None, None)
     assert ledger.answer_of("bob", "r")[1] is None
-    assert ledger.payloads("bob") == {}
+    assert ledger.answers("bob") == {}
 
 
 def test_a_refusal_is_not_remembered_as_an_answer(ledger: Ledger) -> None:
