@@ -194,7 +194,7 @@ def grant(
 @guarded
 def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     """Show who was granted what, and what is left of it."""
-    from pinq.ledger.grants import FREE
+    from pinq.ledger.grants import CAP_RULES, FREE
     from pinq.provider.grants import show as status_of
     from pinq.provider.report.audit import print_table
     from pinq.public.epsilon import show as decimal
@@ -208,6 +208,7 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     out.print(
         f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap"
     )
+    out.print(f"the cap counts {CAP_RULES[status.cap_rule]}")
     if not status.accounts:
         out.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
         return

@@ -14,6 +14,9 @@ Privacy:
     from the leaves those queries cost at most cost(part) at each part of the way. "Asked of all
     parts alike" adds the same to each of them, hence to their maximum. Only the set of answered
     queries matters, so interleaving does not (privacy.md 1.3).
+    All analysts together: their joint transcript is cost-DP for the cost of the union of their
+    trees, as the theorem does not care who asked, and that is at most the sum of their costs (a
+    row's queries are those of each analyst's tree), so a cap on either holds.
     Exact: integers (nano-epsilons). Held by: tests/property/test_composition.py, against the
     recursion written out.
 
@@ -25,12 +28,16 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pinq.public.parts import PartSet
 
-__all__ = ["Costs", "Demand"]
+__all__ = ["CapRule", "Costs", "Demand", "Together"]
 
 ROOT = b""
+
+CapRule = Literal["sum", "union"]
+"""How the cap counts what several analysts spent: ``sum`` adds it up, ``union`` counts once what they asked alike."""
 
 
 @dataclass(frozen=True)
@@ -116,3 +123,43 @@ class Costs:
         if grown[0]:
             part[ROOT] = self.spent + grown[0]
         return part, largest
+
+
+@dataclass
+class Together:
+    """What all analysts together spent, as the cap over them counts it.
+
+    Under ``sum`` what an analyst can still ask follows from the own tree and from one number, the
+    sum of what the others spent. Under ``union`` it follows from the trees of the others too, so
+    prices tell which parts they asked; in return, analysts who ask alike share the cap.
+
+    Attributes:
+        cap: nano-epsilons.
+        rule: Which of the two holds.
+        sum: The sum of what each analyst spent, nano-epsilons.
+        union: The recursion over the union of all analysts' trees.
+    """
+
+    cap: int = 0
+    rule: CapRule = "sum"
+    sum: int = 0
+    union: Costs = field(default_factory=Costs)
+
+    @property
+    def spent(self) -> int:
+        """What counts against the cap, nano-epsilons."""
+        return self.sum if self.rule == "sum" else self.union.spent
+
+    @property
+    def remaining(self) -> int:
+        """What the cap leaves, nano-epsilons."""
+        return max(0, self.cap - self.spent)
+
+    def price(self, demand: Demand, epsilon: int, own: int) -> int:
+        """By how much ``spent`` would grow if an analyst asked the demand, for whom alone it costs ``own``."""
+        return own if self.rule == "sum" else self.union.price(demand, epsilon)
+
+    def charge(self, demand: Demand, epsilon: int, own: int) -> None:
+        """Adds a demand that cost its analyst ``own``. Both counts are kept, for the rule may change."""
+        self.sum += own
+        self.union.charge(demand, epsilon)

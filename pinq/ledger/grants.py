@@ -11,13 +11,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, TooManyRequests
-from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.composition import CapRule, Costs, Demand, Together
 from pinq.public.epsilon import exact, show
 
-__all__ = ["FREE", "VERBS", "Book", "Grant", "Terms", "load_demand", "now"]
+__all__ = ["CAP_RULES", "FREE", "VERBS", "Book", "Grant", "Terms", "load_demand", "now"]
 
 VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
 MINUTE = timedelta(minutes=1)
+
+CAP_RULES: dict[CapRule, str] = {
+    "sum": "the sum of what each analyst spent",
+    "union": "what several analysts ask alike once",
+}
+"""What the cap over all analysts counts, in words."""
 
 
 def now() -> datetime:
@@ -143,17 +149,16 @@ class Book:
     """Every grant and what was spent, as the events so far say.
 
     Attributes:
-        policy: Digest of the schema and the cap, as last declared.
+        policy: Digest of the schema, the cap and its rule, as last declared.
         meaning: What an epsilon means: adjacency and privacy unit.
-        joint: The recursion over the union of all analysts' trees.
+        together: What all analysts spent, and the cap over them.
     """
 
     def __init__(self) -> None:
         self.dataset, self.salt, self.meaning = "", b"", ""
-        self.policy: tuple[str, int] | None = None
-        self.cap = 0
+        self.policy: tuple[str, int, CapRule] | None = None
         self.grants: dict[str, Grant] = {}
-        self.joint = Costs()
+        self.together = Together()
         self._questions: dict[tuple[str, str], str] = {}
 
     def asked(self, analyst: str, question: str) -> str | None:
@@ -164,11 +169,17 @@ class Book:
         """Raises what refuses a request: ``NotAllowed``, ``TooManyRequests`` or ``BudgetExceeded``."""
         grant.terms.require(verb, columns, epsilon)
         grant.require_pace()
-        for scope, costs, limit in (("analyst", grant.costs, grant.limit), ("cap", self.joint, self.cap)):
-            price = costs.price(demand, epsilon)
-            left = max(0, limit - costs.spent)
-            if price > left:
-                whose = f"for {grant.analyst!r}" if scope == "analyst" else "under the cap over all analysts"
+        own, together = grant.costs.price(demand, epsilon), self.together
+        under_cap = f"under the cap over all analysts, which counts {CAP_RULES[together.rule]}"
+        for scope, price, spent, limit, whose in (
+            ("analyst", own, grant.spent, grant.limit, f"for {grant.analyst!r}"),
+            ("cap", together.price(demand, epsilon, own), together.spent, together.cap, under_cap),
+        ):
+            # Past a limit (the cap was lowered, or its rule changed) what costs nothing more is
+            # refused too: for one analyst it may be free, and yet make the cost of all together
+            # grow.
+            if price > limit - spent:
+                left = max(0, limit - spent)
                 raise BudgetExceeded(
                     f"This would cost epsilon {show(price)}; {show(left)} of {show(limit)} remains {whose}. "
                     "Ask for less, or ask the data provider to extend the grant.",
@@ -177,6 +188,13 @@ class Book:
                     scope=scope,
                 )
 
+    def price(self, grant: Grant, demand: Demand, epsilon: int) -> tuple[int, int]:
+        """What a request would cost its analyst, and what it would leave of the grant or of the cap, whichever is less; below 0 where refused."""
+        own, together = grant.costs.price(demand, epsilon), self.together
+        return own, min(
+            grant.limit - grant.spent - own, together.cap - together.spent - together.price(demand, epsilon, own)
+        )
+
     def apply(
         self, at: str, kind: str, analyst: str, request: str, body: dict[str, Any], demand: Demand | None = None
     ) -> None:
@@ -184,7 +202,9 @@ class Book:
         if kind == "created":
             self.dataset, self.salt = body["dataset"], bytes.fromhex(body["salt"])
         elif kind == "policy":
-            self.policy, self.cap = (body["digest"], body["cap"]), body["cap"]
+            # Ledgers from before there was a rule counted the union.
+            self.together.cap, self.together.rule = body["cap"], body.get("cap_rule", "union")
+            self.policy = body["digest"], self.together.cap, self.together.rule
             self.meaning = meaning(body["schema"])
         elif kind == "grant":
             spent = self.grants[analyst].costs if analyst in self.grants else Costs()
@@ -209,8 +229,7 @@ class Book:
             self._charge(at, self.grants[analyst], request, body, demand or load_demand(body["demand"]))
 
     def _charge(self, at: str, grant: Grant, request: str, body: dict[str, Any], demand: Demand) -> None:
-        grant.costs.charge(demand, body["epsilon"])
-        self.joint.charge(demand, body["epsilon"])
+        self.together.charge(demand, body["epsilon"], grant.costs.charge(demand, body["epsilon"]))
         if "question" in body:
             self._questions[grant.analyst, body["question"]] = request
         grant.recent.append(datetime.fromisoformat(at))

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
-from pinq.ledger.composition import Demand
+from pinq.ledger.composition import CapRule, Demand
 from pinq.ledger.grants import FREE, Book, Grant, Terms, dump_demand, meaning, now, refusal_body
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare
 from pinq.public.epsilon import show
@@ -189,9 +189,14 @@ class Ledger:
             return dict(self._book.grants)
 
     def joint(self) -> tuple[int, int]:
-        """Spent by all together (the recursion on the union of their trees), and the cap; nano-epsilons."""
+        """Spent by all together, as the cap counts it, and the cap; nano-epsilons."""
         self.grants()
-        return self._book.joint.spent, self._book.cap
+        return self._book.together.spent, self._book.together.cap
+
+    def cap_rule(self) -> CapRule:
+        """How the cap counts what several analysts spent."""
+        self.grants()
+        return self._book.together.rule
 
     def grant_of(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``."""
@@ -252,8 +257,10 @@ class Ledger:
 
     # What changes it
 
-    def declare(self, digest: str, cap: int, schema: dict[str, Any], *, may_raise: bool = True) -> None:
-        """Logs the policy when it differs from the last one logged. A lower cap counts at once, a higher one if ``may_raise``.
+    def declare(
+        self, digest: str, cap: int, schema: dict[str, Any], *, rule: CapRule = "sum", may_raise: bool = True
+    ) -> None:
+        """Logs the policy when it differs from the last one logged. What leaves less (a lower cap, its sum) counts at once, what leaves more if ``may_raise``.
 
         A changed schema gives every partition of a changed column a new identity, so it can never
         make an old charge cheaper. What epsilon *means* (adjacency, privacy unit) cannot change
@@ -263,6 +270,7 @@ class Ledger:
             digest: Identifies the schema.
             cap: nano-epsilons.
             schema: What the log keeps of it, defaults left out.
+            rule: How the cap counts what several analysts spent.
             may_raise: Whether this is the provider's own act.
 
         Raises:
@@ -272,7 +280,7 @@ class Ledger:
         means = meaning(schema)
         with self._lock:
             self.grants()
-            with self._transaction(write=self._book.policy != (digest, cap)) as connection:
+            with self._transaction(write=self._book.policy != (digest, cap, rule)) as connection:
                 self._catch_up(connection)
                 book = self._book
                 if book.grants and book.meaning != means:
@@ -280,9 +288,13 @@ class Ledger:
                         f"The ledger {self._shown()} holds budgets for adjacency and privacy unit {book.meaning}; the policy now says {means}, and an epsilon of one "
                         "is not an epsilon of the other. Keep them, or start over with another ledger and another table."
                     )
-                cap = cap if may_raise or book.policy is None else min(cap, book.cap)
-                if book.policy != (digest, cap):
-                    self._append(connection, "policy", "", "", {"digest": digest, "cap": cap, "schema": schema})
+                if not may_raise and book.policy is not None:
+                    cap = min(cap, book.together.cap)
+                    rule = "sum" if "sum" in (rule, book.together.rule) else "union"
+                if book.policy != (digest, cap, rule):
+                    self._append(
+                        connection, "policy", "", "", {"digest": digest, "cap": cap, "schema": schema, "cap_rule": rule}
+                    )
             self._write_head()
 
     def grant(
@@ -436,11 +448,7 @@ class Ledger:
         with self._lock:
             grant, book = self.grant_of(analyst), self._book
             grant.terms.require(verb, columns, epsilon)
-            price = grant.costs.price(demand, epsilon)
-            left = min(
-                grant.limit - grant.spent - price, book.cap - book.joint.spent - book.joint.price(demand, epsilon)
-            )
-        return price, left
+            return book.price(grant, demand, epsilon)
 
     def close(self) -> None:
         """Closes the connections."""

@@ -17,7 +17,8 @@ from pinq.analyst.tokens import digest, new_token
 from pinq.engine import open_engine
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.claim import ledger_url
-from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
+from pinq.ledger.composition import CapRule
+from pinq.ledger.grants import CAP_RULES, FREE, VERBS, Grant, Terms, now
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Loss, exact, to_nano
@@ -130,19 +131,22 @@ class Account:
 
 @dataclass(frozen=True)
 class Status:
-    """All accounts of a dataset, and what all analysts together spent under the cap; nano-epsilons."""
+    """All accounts of a dataset, and what all analysts together spent under the cap, as ``cap_rule`` counts it; nano-epsilons."""
 
     dataset: str
     cap: int
     spent: int
+    cap_rule: CapRule
     accounts: tuple[Account, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
         numbers = {"cap": self.cap, "spent": self.spent, "remaining": max(0, self.cap - self.spent)}
+        plain = {name: float(exact(number)) for name, number in numbers.items()}
         return {
             "dataset": self.dataset,
-            **{k: float(exact(v)) for k, v in numbers.items()},
+            **plain,
+            "cap_rule": self.cap_rule,
             "analysts": [one.to_dict() for one in self.accounts],
         }
 
@@ -328,7 +332,7 @@ def show(policy: Where) -> Status:
     with _ledger(policy) as ledger:
         spent, cap = ledger.joint()
         accounts = tuple(_account(one, max(0, cap - spent)) for one in ledger.grants().values())
-        return Status(ledger.dataset or "", cap, spent, accounts)
+        return Status(ledger.dataset or "", cap, spent, ledger.cap_rule(), accounts)
 
 
 def parse_expiry(expires: str | date | None) -> datetime | None:
@@ -425,9 +429,10 @@ def cap_warning(ledger: Ledger, analyst: str, limit: int) -> str:
     (_, cap), total = ledger.joint(), limit + promised(ledger, besides=analyst)
     if total <= cap:
         return ""
+    who = "analysts who share little of what they ask" if ledger.cap_rule() == "union" else "some analysts"
     return (
-        f"All grants together come to epsilon {decimal(total)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
-        "will be refused under the cap before they reach their own limits."
+        f"All grants together come to epsilon {decimal(total)}, above the cap of {decimal(cap)}, which counts {CAP_RULES[ledger.cap_rule()]}: "
+        f"{who} will be refused under the cap before they reach their own limits."
     )
 
 

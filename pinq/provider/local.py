@@ -104,14 +104,13 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
     create = create and provider
     ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create)
     schema = policy.schema_
-    ledger.declare(
-        schema.digest, policy.cap_nano, schema.model_dump(mode="json", exclude_defaults=True), may_raise=provider
-    )
+    logged = schema.model_dump(mode="json", exclude_defaults=True)
+    ledger.declare(schema.digest, policy.cap_nano, logged, rule=policy.cap_rule, may_raise=provider)
     return ledger
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:
-    """An analyst's budget; what the cap over all analysts leaves bounds what remains."""
+    """An analyst's budget; what the cap over all analysts leaves, one number, bounds what remains."""
     grant = ledger.grants()[analyst]
     spent, cap = ledger.joint()
     return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))

@@ -725,7 +725,7 @@ def test_the_cap_over_all_analysts(granted: Callable[..., Any], tiny_policy: Pol
     assert handle.budget.remaining == Fraction(1, 10)
     with pytest.raises(
         BudgetExceeded,
-        match=r"^This would cost epsilon 0\.3; 0\.1 of 0\.5 remains under the cap over all analysts\. Nothing was spent\.",
+        match=r"^This would cost epsilon 0\.3; 0\.1 of 0\.5 remains under the cap over all analysts, which counts the sum of what each analyst spent\. Nothing was spent\.",
     ) as refused:
         handle.noisy_count(epsilon=0.3)
     assert refused.value.scope == "cap"

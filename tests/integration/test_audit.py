@@ -119,6 +119,25 @@ def test_changes(used: Path) -> None:
     assert audit(used).changes[-1].about == "epsilon 1, until 2999-01-01"
 
 
+def test_the_caps_rule_is_in_every_report(used: Path) -> None:
+    """Which rule holds is a fact of the log: the change of it is a line, and each report says it."""
+    assert audit(used).to_dict()["cap_rule"] == provider.show(used).to_dict()["cap_rule"] == "sum"
+    used.write_text(POLICY + "cap_rule: union\n")
+    assert provider.show(used).cap_rule == "sum"  # until the provider's next act
+    warning = provider.grant(used, "cy", 1).warnings[0]
+    assert "above the cap of 2, which counts what several analysts ask alike once" in warning
+    found = audit(used)
+    assert [line.about.rsplit(",", 1)[0] for line in found.changes if line.kind == "policy"] == [
+        "cap 2, which counts the sum of what each analyst spent",
+        "cap 2, which counts what several analysts ask alike once",
+    ]
+    assert found.to_dict()["cap_rule"] == provider.show(used).to_dict()["cap_rule"] == "union"
+    out = io.StringIO()
+    found.render(Console(file=out, width=200))
+    for text in (out.getvalue(), found.to_html(), found.of("ana").to_html()):
+        assert "counts what several analysts ask alike once" in text
+
+
 def test_terms_and_tokens_are_changes(used: Path) -> None:
     """What a grant allows beside its budget, and each change of it, is in the report."""
     provider.grant(used, "cy", 1, terms=Terms(queries_per_minute=3))

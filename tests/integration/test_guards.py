@@ -176,10 +176,11 @@ def test_too_many_axes_are_refused_before_the_charge(place: Path) -> None:
 
 def test_preview_and_ask_agree_under_both_limits(place: Path) -> None:
     """``remaining`` of a preview is negative exactly where the request is refused."""
-    ledger = open_ledger(policy(place))
+    shared = policy(place, cap_rule="union")
+    ledger = open_ledger(shared)
     for name, epsilon in (("ana", 10**9), ("bob", 10**9)):
         ledger.grant(name, epsilon)
-    ana, bob = (pinq.open(policy(place), analyst=name) for name in ("ana", "bob"))
+    ana, bob = (pinq.open(shared, analyst=name) for name in ("ana", "bob"))
     parts = [handle.partition(Values("sex")) for handle in (ana, bob)]
     parts[0]["F"].noisy_count(epsilon=0.7)
     assert bob.preview("noisy_count", epsilon=0.4).remaining < 0
@@ -188,6 +189,12 @@ def test_preview_and_ask_agree_under_both_limits(place: Path) -> None:
     preview = parts[1]["M"].preview("noisy_count", epsilon=0.7)
     assert preview.remaining == pinq.public.epsilon.exact(3 * 10**8)
     parts[1]["M"].noisy_count(epsilon=0.7)
+    ana = pinq.open(policy(place), analyst="ana")  # from here on the sum counts, which passes the cap
+    free = ana.partition(Values("sex"))["M"]
+    assert free.preview("noisy_count", epsilon=0.7).cost == 0
+    assert free.preview("noisy_count", epsilon=0.7).remaining < 0
+    with pytest.raises(BudgetExceeded, match="the sum of what each analyst spent"):
+        free.noisy_count(epsilon=0.7)
     ledger.close()
 
 

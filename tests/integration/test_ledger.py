@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
-from pinq.ledger.composition import Demand
+from pinq.ledger.composition import CapRule, Demand
 from pinq.ledger.grants import now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import NANO
@@ -25,6 +25,17 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
+SCHEMA = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
+WOMEN, MEN = (Demand.of(PartSet([Block(Part(Part(), bind(Values("s"), SCHEMA), i))])) for i in (0, 1))
+
+
+def shared(rule: CapRule) -> Ledger:
+    """In memory, with a cap of 1 that two analysts share, who were granted 2 each."""
+    ledger = Ledger("sqlite://", "d")
+    ledger.declare("x", NANO, {}, rule=rule)
+    for name in "ab":
+        ledger.grant(name, 2 * NANO)
+    return ledger
 
 
 @pytest.fixture
@@ -96,18 +107,58 @@ def test_nobody_asks_after_the_end(ledger: Ledger) -> None:
 
 
 def test_all_together_share_what_they_ask_alike() -> None:
-    """The cap counts the union of the trees: different parts of one partition cost their maximum, over analysts too."""
-    schema = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
-    women, men = (Demand.of(PartSet([Block(Part(Part(), bind(Values("s"), schema), i))])) for i in (0, 1))
-    ledger = Ledger("sqlite://", "d")
-    ledger.declare("x", NANO, {})
-    for name in "ab":
-        ledger.grant(name, 2 * NANO)
-    ledger.charge("a", "1", women, NANO, {})
-    ledger.charge("b", "1", men, NANO, {})
+    """A cap that counts the union of the trees: different parts of one partition cost their maximum, over analysts too."""
+    ledger = shared("union")
+    ledger.charge("a", "1", WOMEN, NANO, {})
+    ledger.charge("b", "1", MEN, NANO, {})
     assert ledger.joint() == (NANO, NANO)
-    with pytest.raises(BudgetExceeded, match="under the cap over all analysts"):
+    with pytest.raises(
+        BudgetExceeded, match="under the cap over all analysts, which counts what several analysts ask alike once"
+    ):
         ledger.charge("b", "2", WHOLE, 1, {})
+    ledger.close()
+
+
+def test_all_together_share_nothing_unless_the_policy_says_so() -> None:
+    """By default the cap counts the sum of what each analyst spent, also where they asked different parts of one partition."""
+    ledger = shared("sum")
+    ledger.charge("a", "1", WOMEN, NANO // 2, {})
+    assert ledger.price("b", MEN, NANO // 2) == (NANO // 2, 0)
+    ledger.charge("b", "1", MEN, NANO // 2, {})
+    assert ledger.joint() == (NANO, NANO)
+    ledger.charge("b", "2", WOMEN, NANO // 2, {})  # adds nothing to what b spent
+    with pytest.raises(
+        BudgetExceeded,
+        match="0 of 1 remains under the cap over all analysts, which counts the sum of what each analyst spent",
+    ):
+        ledger.charge("a", "2", WOMEN, 1, {})
+    ledger.close()
+
+
+def test_a_ledger_of_the_union_under_the_sum() -> None:
+    """What a ledger from before there was a choice spent stands. Where its sum passes the cap, nothing more is answered, not even
+    what costs its analyst nothing: it could cost all together something.
+    """
+    ledger = shared("union")
+    with ledger._lock, ledger._transaction() as connection:
+        ledger._catch_up(connection)
+        ledger._append(
+            connection, "policy", "", "", {"digest": "x", "cap": NANO, "schema": {}}
+        )  # as it was written then
+    assert ledger.cap_rule() == "union"
+    ledger.charge("a", "1", WOMEN, NANO, {})
+    ledger.charge("b", "1", MEN, NANO, {})
+    ledger.declare("x", NANO, {}, may_raise=False)  # an analyst's opening is enough for what leaves less
+    assert (ledger.cap_rule(), ledger.joint()) == ("sum", (2 * NANO, NANO))
+    assert ledger.price("a", MEN, NANO) == (0, -NANO)
+    with pytest.raises(BudgetExceeded, match="would cost epsilon 0; 0 of 1 remains under the cap"):
+        ledger.charge("a", "2", MEN, NANO, {})
+    ledger.declare("x", NANO, {}, rule="union", may_raise=False)
+    assert ledger.cap_rule() == "sum"
+    ledger.declare("x", NANO, {}, rule="union")
+    assert (ledger.cap_rule(), ledger.joint()) == ("union", (NANO, NANO))
+    ledger.verify()
+    assert (ledger.cap_rule(), ledger.joint()) == ("union", (NANO, NANO))
     ledger.close()
 
 

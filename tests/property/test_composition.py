@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from oracles import cost, disjoint
 
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.composition import CapRule, Costs, Demand
 from pinq.ledger.grants import dump_demand as dump
 from pinq.ledger.grants import load_demand
 from pinq.ledger.ledger import Ledger
@@ -103,23 +103,26 @@ def test_order_does_not_matter(requests: list[tuple[PartSet, int]], random: publ
     assert spent[0] == spent[1]
 
 
-@given(REQUESTS, st.integers(1, 120), st.integers(1, 120))
-@settings(max_examples=60)
-def test_the_ledger_never_passes_grant_or_cap(requests: list[tuple[PartSet, int]], limit: int, cap: int) -> None:
-    """Two analysts interleaved: each stays within the grant, both together within the cap, refused requests cost nothing, and a request
-    is refused only if it would not fit.
+@given(REQUESTS, st.integers(1, 120), st.integers(1, 120), st.sampled_from(["sum", "union"]))
+@settings(max_examples=120)
+def test_the_ledger_never_passes_grant_or_cap(
+    requests: list[tuple[PartSet, int]], limit: int, cap: int, rule: CapRule
+) -> None:
+    """Two analysts interleaved: each stays within the grant, both together within the cap, as its rule counts, refused requests cost
+    nothing, and a request is refused only if it would not fit. The union, which is what all answers cost, never passes the cap.
     """
     ledger = Ledger("sqlite://", "d")
-    ledger.declare("x", cap, {})
+    ledger.declare("x", cap, {}, rule=rule)
     answered: dict[str, list[tuple[PartSet, int]]] = {"a": [], "b": []}
     for name in answered:
         ledger.grant(name, limit)
     for number, (parts, epsilon) in enumerate(requests):
         name = "ab"[number % 2]
-        mine, everyone = (
+        mine, union = (
             cost([*answered[name], (parts, epsilon)]),
             cost([*answered["a"], *answered["b"], (parts, epsilon)]),
         )
+        everyone = union if rule == "union" else mine + cost(answered["ba"[number % 2]])
         try:
             ledger.charge(name, f"r{number}", Demand.of(parts), epsilon, {})
             answered[name].append((parts, epsilon))
@@ -129,7 +132,9 @@ def test_the_ledger_never_passes_grant_or_cap(requests: list[tuple[PartSet, int]
             assert mine > limit if refusal.scope == "analyst" else everyone > cap
             assert refusal.asked > refusal.remaining
         assert ledger.grants()[name].spent == cost(answered[name]) <= limit
-        assert ledger.joint()[0] == cost([*answered["a"], *answered["b"]]) <= cap
+        union, total = cost([*answered["a"], *answered["b"]]), cost(answered["a"]) + cost(answered["b"])
+        assert ledger.joint()[0] == (union if rule == "union" else total) <= cap
+        assert union <= total
     ledger.verify()
     ledger.close()
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from pinq.errors import QueryError
 from pinq.ledger.claim import ledger_url
-from pinq.ledger.composition import Costs
-from pinq.ledger.grants import FREE, Terms, load_demand, now
+from pinq.ledger.composition import CapRule, Costs, Together
+from pinq.ledger.grants import CAP_RULES, FREE, Terms, load_demand, now
 from pinq.ledger.ledger import Event, Ledger
 from pinq.provider.report.html import page, printable
 from pinq.public.epsilon import exact, show
@@ -152,7 +152,7 @@ class Audit:
     Attributes:
         events: Events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
-        cap, joint: nano-epsilons.
+        cap, joint: nano-epsilons; ``joint`` is what all together spent, as ``cap_rule`` counts it.
         accounts: By analyst.
         lines: Every event, oldest first.
         only: The analyst that accounts and lines were narrowed to.
@@ -163,6 +163,7 @@ class Audit:
     head: str = ""
     cap: int = 0
     joint: int = 0
+    cap_rule: CapRule = "sum"
     accounts: dict[str, Account] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     only: str | None = None
@@ -204,6 +205,7 @@ class Audit:
             self.head,
             self.cap,
             self.joint,
+            self.cap_rule,
             {analyst: self.accounts[analyst]},
             lines,
             only=analyst,
@@ -215,6 +217,7 @@ class Audit:
             "dataset": self.dataset,
             "chain": {"verified": True, "events": self.events, "head": self.head},
             "cap": _float(self.cap),
+            "cap_rule": self.cap_rule,
             "spent": _float(self.joint),
             "remaining": _float(max(0, self.cap - self.joint)),
             "analysts": [account.to_dict() for account in self.accounts.values()],
@@ -253,6 +256,7 @@ class Audit:
                 (printable(self.dataset), "bold"),
                 (f" for {printable(self.only)}" if self.only else ""),
                 f"\nall analysts together: {show(self.joint)} of {show(self.cap)} spent, {show(max(0, self.cap - self.joint))} remains under the cap",
+                f"\nthe cap counts {CAP_RULES[self.cap_rule]}",
                 "\nchain: ",
                 ("verified", "green"),
                 f", {self.events:,} events, last {self.head[:16]}",
@@ -342,7 +346,7 @@ class Replay:
 
     def __init__(self, dataset: str) -> None:
         self.audit = Audit(dataset)
-        self._joint = Costs()
+        self._together = Together()
         self._open: dict[tuple[str, str], int] = {}  # charges without an answer so far, and where their lines are
 
     def follow(self, ledger: Ledger) -> Audit:
@@ -367,12 +371,12 @@ class Replay:
         line: dict[str, Any] = {"about": event.body.get("about", "")}
         account = found.accounts.setdefault(event.analyst, Account(event.analyst)) if event.analyst else None
         if event.kind in ("created", "policy"):
-            line["about"] = _declared(found, event)
+            line["about"] = _declared(found, event, self._together)
         elif event.kind == "secure" and account is None:
             line["outcome"] = "exact, no epsilon"
         elif account is not None:
-            line |= _applied(account, event, self._joint, self._open, len(found.lines))
-        found.joint = self._joint.spent
+            line |= _applied(account, event, self._together, self._open, len(found.lines))
+        found.joint, found.cap, found.cap_rule = self._together.spent, self._together.cap, self._together.rule
         if account is not None:
             line |= {"spent": account.spent, "limit": account.limit if account.granted else None}
         line |= {"joint": found.joint, "cap": found.cap, "request": event.request, "hash": event.hash}
@@ -383,16 +387,17 @@ class Replay:
                 found.lines[place] = Line(**vars(found.lines[place]) | {"outcome": "answered"})
 
 
-def _declared(found: Audit, event: Event) -> str:
+def _declared(found: Audit, event: Event, together: Together) -> str:
     if event.kind == "created":
         return f"ledger of {event.body.get('dataset', '')}"
-    before, found.cap = found.cap, event.body["cap"]
-    cap = f"cap {show(found.cap)}" if before in (0, found.cap) else f"cap {show(before)} to {show(found.cap)}"
-    return f"{cap}, schema {event.body['digest'][:8]}"
+    together.cap, together.rule = event.body["cap"], event.body.get("cap_rule", "union")
+    before, after = show(found.cap), show(together.cap)
+    cap = f"cap {after}" if before in ("0", after) else f"cap {before} to {after}"
+    return f"{cap}, which counts {CAP_RULES[together.rule]}, schema {event.body['digest'][:8]}"
 
 
 def _applied(
-    account: Account, event: Event, joint: Costs, open_charges: dict[tuple[str, str], int], place: int
+    account: Account, event: Event, together: Together, open_charges: dict[tuple[str, str], int], place: int
 ) -> dict[str, Any]:
     """Applies an event to its analyst's account; what its line says."""
     body = event.body
@@ -411,12 +416,9 @@ def _applied(
     if event.kind == "charge":
         demand = load_demand(body["demand"])
         open_charges[account.analyst, event.request] = place
-        joint.charge(demand, body["epsilon"])
-        return {
-            "epsilon": body["epsilon"],
-            "cost": account.costs.charge(demand, body["epsilon"]),
-            "outcome": "charged, not answered",
-        }
+        cost = account.costs.charge(demand, body["epsilon"])
+        together.charge(demand, body["epsilon"], cost)
+        return {"epsilon": body["epsilon"], "cost": cost, "outcome": "charged, not answered"}
     if event.kind == "refusal":
         account.refused[body["reason"]] += 1
         scope = (

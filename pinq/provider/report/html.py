@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
+from pinq.ledger.grants import CAP_RULES
 from pinq.public.epsilon import NANO, show
 
 if TYPE_CHECKING:
@@ -129,7 +130,10 @@ def cards(audit: Audit) -> str:
     """The report in five numbers."""
     left = max(0, audit.cap - audit.joint)
     facts = [
-        (f"{show(audit.joint)} <small>of {show(audit.cap)}</small>", "spent by all together, under the cap"),
+        (
+            f"{show(audit.joint)} <small>of {show(audit.cap)}</small>",
+            f"spent by all together, under the cap: it counts {CAP_RULES[audit.cap_rule]}",
+        ),
         (show(left), "remains under the cap"),
         (f"{sum(one.answered for one in audit.accounts.values()):,}", "queries answered"),
         (f"{sum(one.refused.total() for one in audit.accounts.values()):,}", "requests refused"),
