@@ -35,7 +35,7 @@ from miners.secure.task import Holding, Task
 from pinq.analyst.queryable import Budget, PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.ledger.composition import Costs, Demand
-from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Part, PartSet
 from pinq.public.queries import Asked, Preview, Request
 from pinq.public.schema import Schema
@@ -107,21 +107,21 @@ class _Account:
     """What stands behind the handle on all parties: the budget of one of them, and no other way to ask than through the federation."""
 
     schema: Schema
-    limit: int
+    limit: Epsilon
     name: str = ALL
     costs: Costs = field(default_factory=Costs)
 
     def charge(self, parts: PartSet, epsilon: Fraction) -> None:
-        demand, nano = Demand.of(parts), int(epsilon * NANO)
-        price, left = self.costs.price(demand, nano), self.limit - self.costs.spent
+        demand, loss = Demand.of(parts), Epsilon.of(epsilon)
+        price, left = self.costs.price(demand, loss), self.limit - self.costs.spent
         if price > left:
             raise BudgetExceeded(
-                f"This would cost each party epsilon {show(price)}; {show(left)} remains. Nothing was shared.",
-                asked=exact(price),
-                remaining=exact(left),
+                f"This would cost each party epsilon {price}; {left} remains. Nothing was shared.",
+                asked=price.exact,
+                remaining=left.exact,
                 scope="analyst",
             )
-        self.costs.charge(demand, nano)
+        self.costs.charge(demand, loss)
 
     def ask(self, request: Request) -> NoReturn:
         raise QueryError(
@@ -129,15 +129,15 @@ class _Account:
         )
 
     def preview(self, request: Request) -> Preview:
-        price = self.costs.price(Demand.of(request.parts.bind(self.schema)), to_nano(request.epsilon))
+        price = self.costs.price(Demand.of(request.parts.bind(self.schema)), Epsilon.of(request.epsilon))
         return Preview(
-            exact(price),
-            exact(self.limit - self.costs.spent - price),
+            price.exact,
+            (self.limit - self.costs.spent - price).exact,
             "the noise of one holder, wider where parties may pool theirs",
         )
 
     def budget(self) -> Budget:
-        return Budget(exact(self.limit), exact(self.costs.spent), exact(self.limit - self.costs.spent))
+        return Budget(self.limit.exact, self.costs.spent.exact, (self.limit - self.costs.spent).exact)
 
     def history(self) -> list[Asked]:
         return []
@@ -187,7 +187,7 @@ class SecureFederation(Federation):
         colluding: int,
         say: Callable[[str], object] | None = None,
     ) -> None:
-        self._account = _Account(schema, to_nano(epsilon))
+        self._account = _Account(schema, Epsilon.of(epsilon))
         self._rows, self._add_up = rows, add_up
         self._wider = parties / (parties - colluding)
         super().__init__({ALL: PrivateQueryable(self._account)}, say=say)

@@ -13,10 +13,12 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.claim import ledger_url
-from pinq.ledger.composition import Costs
-from pinq.ledger.grants import load_demand, now
-from pinq.ledger.ledger import Event, Ledger
-from pinq.public.epsilon import exact, show
+from pinq.ledger.composition import Together
+from pinq.ledger.events import Charged, Event, Refused
+from pinq.ledger.grants import now
+from pinq.ledger.ledger import Ledger
+from pinq.ledger.state import Account
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Answer, Asked, Preview, Request
 
@@ -105,15 +107,14 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
     ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create)
     schema = policy.schema_
     logged = schema.model_dump(mode="json", exclude_defaults=True)
-    ledger.declare(schema.digest, policy.cap_nano, logged, rule=policy.cap_rule, may_raise=provider)
+    ledger.declare(schema.digest, Epsilon(policy.cap_nano), logged, rule=policy.cap_rule, may_raise=provider)
     return ledger
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:
     """An analyst's budget; what the cap over all analysts leaves, one number, bounds what remains."""
-    grant = ledger.grants()[analyst]
-    spent, cap = ledger.joint()
-    return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
+    account = ledger.state().accounts[analyst]
+    return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
 
 
 def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
@@ -126,17 +127,16 @@ def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -
         bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
             found: how long it took follows the rows.
     """
-    costs, events = Costs(), ledger.requests_of(analyst)
+    account, events = Account(analyst, Together()), ledger.requests_of(analyst)
     for first in range(0, len(events), ANSWERS_AT_A_TIME):
         some = events[first : first + ANSWERS_AT_A_TIME]
         answers = ledger.answers(analyst, [event.request for event in some]) if first + len(some) > start else {}
         for number, event in enumerate(some, first):
-            if event.kind == "charge":
-                costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
+            account.apply(event)
             if number >= start:
                 given = answers.get(event.request)
                 shown = given is not None and (not bucket or _bucket_ended(event.at, given.at, bucket))
-                yield _asked(event, given.payload if given is not None and shown else None, costs.spent)
+                yield _asked(event, given.payload if given is not None and shown else None, account.spent)
 
 
 def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
@@ -146,21 +146,25 @@ def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
     return now() >= begin + buckets * width
 
 
-def _asked(event: Event, given: str | None, spent: int) -> Asked:
-    line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
-    if event.kind == "charge":
-        answer = None if given is None else Answer.from_json(given)
+def _asked(event: Event, given: str | None, spent: Epsilon) -> Asked:
+    record = event.record
+    if isinstance(record, Charged):
         outcome = (
             "answered"
             if given
             else "computed among several parties"
-            if "session" in event.body
+            if record.question.session
             else "charged, not answered"
         )
-        line = {
-            "outcome": outcome,
-            "epsilon": show(event.body["epsilon"]),
-            "answer": answer,
-            "classes": event.body.get("classes"),
-        }
-    return Asked(at=event.at, about=event.body.get("about", ""), spent=show(spent), **line)
+        answer = None if given is None else Answer.from_json(given)
+        return Asked(
+            at=event.at,
+            about=record.question.about,
+            epsilon=str(record.epsilon),
+            spent=str(spent),
+            outcome=outcome,
+            answer=answer,
+            classes=record.question.classes or None,
+        )
+    assert isinstance(record, Refused)
+    return Asked(at=event.at, about=record.question.about, spent=str(spent), outcome=f"refused ({record.reason})")

@@ -16,6 +16,7 @@ import pinq
 from miners.secure import Member, Session
 from pinq import errors
 from pinq.provider.local import open_ledger
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit
 from pinq.public.wire import STATUSES
@@ -39,7 +40,7 @@ def test_the_readmes_python_runs(project: Path) -> None:
     """The analyst's example works on a grant of 1 and leaves something of it."""
     mpl.use("Agg")
     ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
-    ledger.grant("analyst1", 10**9)
+    ledger.grant("analyst1", Epsilon.of(1))
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
@@ -77,7 +78,7 @@ def test_the_page_on_distances_runs(project: Path) -> None:
     """Its example costs what it says and draws what it shows."""
     mpl.use("Agg")
     ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
-    ledger.grant("analyst1", 10**9)
+    ledger.grant("analyst1", Epsilon.of(1))
     (block,) = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "dilca.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )

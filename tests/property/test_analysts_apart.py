@@ -17,7 +17,7 @@ from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import CapRule, Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
-from pinq.public.epsilon import NANO, show
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import Request, WireParts
@@ -38,7 +38,7 @@ PLACES = [
         for name, index in (("a", 0), ("a", 1), ("b", 0), ("b", 1))
     ),
 ]
-LOSSES = st.integers(1, 12).map(lambda eighths: eighths * NANO // 8)
+LOSSES = st.integers(1, 12).map(lambda eighths: eighths * Epsilon.of(1) // 8)
 OTHERS = st.lists(st.tuples(st.sampled_from(PLACES), LOSSES), max_size=3)
 TURNS = st.lists(
     st.tuples(OTHERS, st.sampled_from(["ask", "preview"]), st.sampled_from(PLACES), LOSSES), min_size=1, max_size=5
@@ -57,24 +57,24 @@ class World:
 
     def __init__(self, engine: Any, rule: CapRule) -> None:
         self.ledger = Ledger("sqlite://", "d")
-        self.ledger.declare("x", POLICY.cap_nano, {}, rule=rule)
-        self.ledger.grant("bob", 100 * NANO)
-        self.ledger.grant("eve", 100 * NANO)
+        self.ledger.declare("x", Epsilon.of(POLICY.cap), {}, rule=rule)
+        self.ledger.grant("bob", Epsilon.of(100))
+        self.ledger.grant("eve", Epsilon.of(100))
         self._eve = LocalSession("d", "eve", Curator(SCHEMA, self.ledger, engine))
         self.told: list[str] = []
 
-    def bob(self, parts: PartSet, nano: int) -> int:
+    def bob(self, parts: PartSet, loss: Epsilon) -> Epsilon:
         """A question of bob's; by how much his spending grew, nothing where he was refused."""
         before = self.ledger.grants()["bob"].spent
         try:
-            self.ledger.charge("bob", str(len(list(self.ledger.events()))), Demand.of(parts), nano, {})
+            self.ledger.charge("bob", str(len(list(self.ledger.events()))), Demand.of(parts), loss)
         except BudgetExceeded:
-            return 0
+            return Epsilon(0)
         return self.ledger.grants()["bob"].spent - before
 
-    def eve(self, act: str, parts: PartSet, nano: int) -> None:
+    def eve(self, act: str, parts: PartSet, loss: Epsilon) -> None:
         """Her budget, her question or its preview, her budget again."""
-        request = Request(id=str(len(self.told)), verb="noisy_count", epsilon=show(nano), parts=WireParts.of(parts))
+        request = Request(id=str(len(self.told)), verb="noisy_count", epsilon=str(loss), parts=WireParts.of(parts))
         self.told.append(str(self._eve.budget()))
         try:
             answer = self._eve.preview(request) if act == "preview" else self._eve.ask(request).epsilon
@@ -89,7 +89,7 @@ def told(engine: Any, turns: list[Any], rule: CapRule) -> tuple[list[str], list[
     """What eve is told where bob asks what he likes, and where he asks the whole table, and nothing else, for the same totals."""
     real, plain = World(engine, rule), World(engine, rule)
     for others, *own in turns:
-        grown = sum(real.bob(*question) for question in others)
+        grown = sum((real.bob(*question) for question in others), Epsilon(0))
         if grown:
             assert plain.bob(WHOLE, grown) == grown
         real.eve(*own)
@@ -110,7 +110,7 @@ def test_only_the_sum_of_the_others_is_told(engine: Any, turns: list[Any]) -> No
 def test_the_union_tells_more(engine: Any) -> None:
     """Where a provider lets the cap count the union, eve's previews say which part bob asked: the test above can fail."""
     _, x, y, *_ = PLACES
-    turns = [([(y, 5 * NANO // 4)], "preview", part, 3 * NANO // 2) for part in (x, y)]
+    turns = [([(y, Epsilon.of(1.25))], "preview", part, Epsilon.of(1.5)) for part in (x, y)]
     real, plain = told(engine, turns, "union")
     assert real != plain
     real, plain = told(engine, turns, "sum")
