@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the log holds: one record for each kind of event, and how each is written down.
 
-A record's meaning never changes; a new meaning is a new kind. A kind, or a field, that this version
-does not know stops the ledger from opening: whoever skipped it might count too little as spent.
-What the records mean together is in ``state.py``.
+A record's meaning never changes; a new meaning is a new kind. A kind, or a field, that this
+version does not know stops the ledger from opening: whoever skipped it might count too little as
+spent. What the records mean together is in ``state.py``.
 """
 
 from __future__ import annotations
@@ -119,7 +119,14 @@ class Declared:
 
 @dataclass(frozen=True)
 class Granted:
-    """An analyst got a budget, until ``expires`` (None for ever), under terms, with a bearer token (its digest; empty for none)."""
+    """An analyst got a budget.
+
+    Attributes:
+        limit: The most that may be spent.
+        expires: When it ends; None for never.
+        terms: What it allows beside the budget.
+        token: Digest of the bearer token; empty for none.
+    """
 
     kind: ClassVar[str] = "grant"
     limit: Epsilon
@@ -209,7 +216,7 @@ class Revoked:
 
 @dataclass(frozen=True)
 class Charged:
-    """A request was charged: ``epsilon`` for each part of the demand. It has not been computed yet."""
+    """A request was charged: ``epsilon`` for each part of the demand. Nothing was read yet."""
 
     kind: ClassVar[str] = "charge"
     epsilon: Epsilon
@@ -230,7 +237,7 @@ class Charged:
 
 @dataclass(frozen=True)
 class Answered:
-    """A charged request got its answer, whose SHA-256 is ``payload``; the text itself is beside the log."""
+    """A charged request got its answer: ``payload`` is its SHA-256, the text is beside the log."""
 
     kind: ClassVar[str] = "answer"
     payload: str
@@ -251,8 +258,8 @@ class Refused:
 
     Attributes:
         reason: The error's code.
-        asked, remaining, scope: For want of budget: what it would have cost, what was left, of
-            whose limit.
+        asked, remaining, scope: For want of budget: what it would have cost, what was left, and
+            of whose limit.
         question: What was asked; nothing where the analyst had no grant.
     """
 
@@ -272,12 +279,10 @@ class Refused:
 
     def to_body(self) -> dict[str, Any]:
         """As the log keeps it."""
-        budget = (
-            {}
-            if self.asked is None or self.remaining is None
-            else {"asked": self.asked.nano, "remaining": self.remaining.nano, "scope": self.scope}
-        )
-        return {"reason": self.reason, **budget, **self.question.to_body()}
+        body: dict[str, Any] = {"reason": self.reason}
+        if self.asked is not None and self.remaining is not None:
+            body |= {"asked": self.asked.nano, "remaining": self.remaining.nano, "scope": self.scope}
+        return body | self.question.to_body()
 
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> Refused:
@@ -289,7 +294,10 @@ class Refused:
 
 @dataclass(frozen=True)
 class SessionLogged:
-    """A computation among several parties: an exact one before anything is shared, a charged one when it came to its end."""
+    """A computation among several parties was logged.
+
+    An exact one is logged before anything is shared, a charged one when it came to its end.
+    """
 
     kind: ClassVar[str] = "secure"
     question: Question
@@ -338,7 +346,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Record]] = {
 
 
 def read(kind: str, body: dict[str, Any]) -> Record:
-    """The record of an event. ``UnknownEvent`` for a kind or a field of which this version knows nothing."""
+    """Reads an event's record. ``UnknownEvent`` for a kind or field that this version lacks."""
     if kind not in _READERS:
         raise UnknownEvent(f"is of the kind {kind!r}")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The durable record of one dataset: grants, charges and answers, each in one transaction of an append-only log.
+"""The durable record of one dataset: grants, charges and answers, each in one transaction of a log.
 
 Budgets are a replay of the log; there is no other state. ``events.py`` has the kinds of events,
 ``state.py`` what they mean, ``log.py`` the chain, and ``store.py`` the database.
@@ -73,8 +73,9 @@ class Ledger:
         if dataset is not None and self._log.state.dataset != dataset:
             known = self._log.state.dataset
             raise LedgerError(
-                f"The ledger {self._store} belongs to the dataset {known!r}, not to {dataset!r}. One table has one ledger, "
-                f"whatever the policies over it are called: use `dataset: {known}`, or another ledger for other data."
+                f"The ledger {self._store} belongs to the dataset {known!r}, not to {dataset!r}. "
+                "One table has one ledger, whatever the policies over it are called: "
+                f"use `dataset: {known}`, or another ledger for other data."
             )
 
     # What the log says
@@ -111,7 +112,7 @@ class Ledger:
         return self._log.events(after)
 
     def requests_of(self, analyst: str) -> list[Event]:
-        """An analyst's charges and refusals, oldest first. Costs what the analyst asked, not what all did."""
+        """An analyst's charges and refusals, oldest first. Reads no one else's."""
         with self._log.transaction(write=False) as reading:
             return [self._log.event(row) for row in self._store.of_analyst(reading.connection, analyst)]
 
@@ -126,7 +127,10 @@ class Ledger:
             return self._store.answers(reading.connection, analyst, requests)
 
     def verify(self) -> int:
-        """Replays the whole log from scratch; returns the number of events. ``LedgerError`` where the chain does not hold."""
+        """Replays the whole log from scratch; returns the number of events.
+
+        ``LedgerError`` where the chain does not hold.
+        """
         self._log.replay()
         answered = [(event.seq, event.record) for event in self._log.events() if isinstance(event.record, Answered)]
         with self._log.transaction(write=False) as reading:
@@ -140,11 +144,12 @@ class Ledger:
     def declare(
         self, digest: str, cap: Epsilon, schema: dict[str, Any], *, rule: CapRule = "sum", may_raise: bool = True
     ) -> None:
-        """Logs the policy when it differs from the last one logged. What leaves less (a lower cap, its sum) counts at once, what leaves more if ``may_raise``.
+        """Logs the policy when it differs from the last one logged.
 
-        A changed schema gives every partition of a changed column a new identity, so it can never
-        make an old charge cheaper. What epsilon *means* (adjacency, privacy unit) cannot change
-        once there are grants: spent and asked would be of different kinds.
+        What leaves less (a lower cap, the sum as its rule) counts at once, what leaves more if
+        ``may_raise``. A changed schema gives every partition of a changed column a new identity, so
+        it can never make an old charge cheaper. What epsilon *means* (adjacency, privacy unit)
+        cannot change once there are grants: spent and asked would be of different kinds.
 
         Args:
             digest: Identifies the schema.
@@ -168,7 +173,7 @@ class Ledger:
     def grant(
         self, analyst: str, limit: Epsilon, expires: datetime | None = None, *, terms: Terms = FREE, token: str = ""
     ) -> Grant:
-        """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already: extend that.
+        """Grants a budget to a new analyst. ``LedgerError`` when there is a grant already.
 
         Args:
             analyst: Who.
@@ -199,7 +204,7 @@ class Ledger:
         return self._change(analyst, TokenSet(token))
 
     def revoke(self, analyst: str) -> None:
-        """Ends a grant at once. What it spent stays spent, also for a later grant of the same name."""
+        """Ends a grant at once. What it spent stays spent, also for a later grant of the name."""
         self._change(analyst, Revoked())
 
     def charge(
@@ -238,9 +243,8 @@ class Ledger:
         with self._log.transaction() as writing:
             try:
                 grant = _valid(writing.state, analyst)
-                known = self._known(
-                    writing, analyst, (writing.state.asked(analyst, question.question) if reuse else None) or request
-                )
+                before = writing.state.asked(analyst, question.question) if reuse else None
+                known = self._known(writing, analyst, before or request)
                 if known[0] is not None:
                     return known
                 writing.state.require(grant, question.verb, columns, demand, epsilon)
@@ -248,13 +252,16 @@ class Ledger:
                 return None, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                 refused = error
-                writing.append(
-                    Refused.of(error, NOTHING if isinstance(error, NotAuthorised) else question), analyst, request
-                )
+                told = NOTHING if isinstance(error, NotAuthorised) else question
+                writing.append(Refused.of(error, told), analyst, request)
         raise refused
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
-        """Persists the answer of a charged request before it is sent. The first one stays: returns the answer to send."""
+        """Persists the answer of a charged request before it is sent.
+
+        Returns:
+            The answer to send: the first one stays.
+        """
         with self._log.transaction() as writing:
             _, given = self._known(writing, analyst, request)
             if given is None:
@@ -263,7 +270,7 @@ class Ledger:
         return payload if given is None else given
 
     def log_session(self, analyst: str, request: str, question: Question, opens: Collection[str]) -> None:
-        """Logs a computation among several parties: an exact one before anything is shared, a charged one when it came to its end."""
+        """Logs a computation among several parties: an exact one before, a charged one after it."""
         with self._log.transaction() as writing:
             writing.append(SessionLogged(question, tuple(opens)), analyst, request)
 
@@ -279,9 +286,15 @@ class Ledger:
     def price(
         self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()
     ) -> tuple[Epsilon, Epsilon]:
-        """What a request would cost now, and what it would leave (of the grant, of the cap, whichever is less); below 0 where refused.
+        """What a request would cost now, and what it would leave.
 
-        ``NotAllowed`` where the grant's terms forbid it.
+        Returns:
+            The cost, and what the grant or the cap would have left, whichever is less; below 0
+            where the request would be refused.
+
+        Raises:
+            NotAuthorised: No valid grant.
+            NotAllowed: The grant's terms forbid it.
         """
         with self._log.transaction(write=False) as reading:
             grant = _valid(reading.state, analyst)
@@ -310,8 +323,9 @@ class Ledger:
         before = state.policy
         if before is not None and state.grants and meaning(before.schema) != means:
             raise LedgerError(
-                f"The ledger {self._store} holds budgets for adjacency and privacy unit {meaning(before.schema)}; the policy now says {means}, and an epsilon of one "
-                "is not an epsilon of the other. Keep them, or start over with another ledger and another table."
+                f"The ledger {self._store} holds budgets for adjacency and privacy unit {meaning(before.schema)}; "
+                f"the policy now says {means}, and an epsilon of one is not an epsilon of the other. "
+                "Keep them, or start over with another ledger and another table."
             )
         if before is not None and not may_raise:
             rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"
@@ -344,9 +358,8 @@ class Ledger:
         """The text of an answer; ``LedgerError`` where it is not the one that was logged."""
         payload = self._store.payload(reading.connection, seq)
         if payload is None or _digest(payload) != record.payload:
-            raise LedgerError(
-                f"The ledger {self._store} is damaged: the answer of event {seq} is not the one that was logged."
-            )
+            what = f"the answer of event {seq} is not the one that was logged"
+            raise LedgerError(f"The ledger {self._store} is damaged: {what}.")
         return payload
 
 

@@ -30,7 +30,7 @@ __all__ = ["Log", "Writing"]
 
 
 class Writing:
-    """One transaction of a log: what was read is as new as can be, and at most one event is appended.
+    """One transaction of a log: it begins with all events so far, and appends at most one.
 
     Attributes:
         connection: Within the store's transaction.
@@ -71,7 +71,10 @@ class Log:
 
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[Writing]:
-        """One transaction, up to date from its start; an appended event is applied, and named in the head, once it is committed."""
+        """One transaction, up to date from its start.
+
+        An appended event is applied, and named in the head, once it is committed.
+        """
         with self._lock:
             with self.store.transaction(write) as connection:
                 self._catch_up(connection)
@@ -110,9 +113,8 @@ class Log:
         with self.transaction(write=False) as reading:
             row = next(self.store.since(reading.connection, head[0]), None)
         if row is None or (row.seq, row.hash) != head:
-            raise LedgerError(
-                f"{self._cut(head[0])} Or delete {self.store.head_name} and accept that what was spent since no longer counts."
-            )
+            or_else = f"Or delete {self.store.head_name} and accept that what was spent since no longer counts."
+            raise LedgerError(f"{self._cut(head[0])} {or_else}")
 
     def append(self, connection: sa.Connection, record: Record, analyst: str, request: str) -> Event:
         """Writes an event at the end of the chain."""
@@ -147,8 +149,9 @@ class Log:
             chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body
         ):
             raise LedgerError(
-                f"The ledger {self.store} is damaged at event {number}: it was edited or cut. The dataset stays closed; restore the ledger "
-                "from a backup, or start a new one and accept that what was spent before no longer counts."
+                f"The ledger {self.store} is damaged at event {number}: it was edited or cut. "
+                "The dataset stays closed; restore the ledger from a backup, "
+                "or start a new one and accept that what was spent before no longer counts."
             )
         return self.event(row)
 
@@ -158,13 +161,15 @@ class Log:
             record = read(row.kind, json.loads(row.body))
         except UnknownEvent as error:
             raise LedgerError(
-                f"The ledger {self.store} was written by another version of pinq: event {row.seq} {error}, which this version does not know. To go on without it "
-                "could count too little as spent. The dataset stays closed; install the version that wrote the ledger, or a later one."
+                f"The ledger {self.store} was written by another version of pinq: event {row.seq} {error}, "
+                "which this version does not know. To go on without it could count too little as spent. "
+                "The dataset stays closed; install the version that wrote the ledger, or a later one."
             ) from None
         return Event(row.seq, row.at, row.analyst, row.request, record, row.hash)
 
     def _cut(self, seq: int) -> str:
-        return f"The ledger {self.store} was cut or rolled back: event {seq}, which was committed, is not in it. The dataset stays closed; restore the ledger."
+        what = f"event {seq}, which was committed, is not in it"
+        return f"The ledger {self.store} was cut or rolled back: {what}. The dataset stays closed; restore the ledger."
 
 
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log means: budgets, grants and accounts, folded from its records one by one. Pure; there is no other state.
+"""What the log means: grants, accounts and budgets, folded from its records one by one. Pure.
 
-Whatever is said of budgets (what a request costs, reports, the provider's page, metrics) is read
-off this one fold.
+There is no other state. Whatever is said of budgets (what a request costs, reports, the provider's
+page, metrics) is read off this one fold.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Account:
 
     @property
     def remaining(self) -> Epsilon:
-        """What can still be asked: 0 unless the grant is active, and never more than the cap leaves."""
+        """What can still be asked: 0 unless the grant is active, at most what the cap leaves."""
         return min(self.grant.remaining, self.together.remaining) if self.grant else ZERO
 
     def apply(self, event: Event) -> Epsilon:
@@ -184,14 +184,23 @@ class LedgerState:
         return self._questions.get((analyst, question))
 
     def price(self, grant: Grant, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
-        """What a request would cost its analyst, and what it would leave of the grant or of the cap, whichever is less; below 0 where refused."""
+        """What a request would cost its analyst, and what it would leave.
+
+        Returns:
+            The cost, and what the grant or the cap would have left, whichever is less; below 0
+            where the request would be refused.
+        """
         own, together = grant.costs.price(demand, epsilon), self.together
-        return own, min(
-            grant.limit - grant.spent - own, together.cap - together.spent - together.price(demand, epsilon, own)
-        )
+        under_cap = together.cap - together.spent - together.price(demand, epsilon, own)
+        return own, min(grant.limit - grant.spent - own, under_cap)
 
     def require(self, grant: Grant, verb: str, columns: Collection[str], demand: Demand, epsilon: Epsilon) -> None:
-        """Raises what refuses a request: ``NotAllowed``, ``TooManyRequests`` or ``BudgetExceeded``."""
+        """Raises what refuses a request.
+
+        Raises:
+            NotAllowed, TooManyRequests: The grant's terms forbid it.
+            BudgetExceeded: More than the grant or the cap leaves.
+        """
         grant.terms.require(verb, columns, epsilon)
         grant.require_pace()
         own, together = grant.costs.price(demand, epsilon), self.together
@@ -201,8 +210,9 @@ class LedgerState:
             ("cap", together.price(demand, epsilon, own), together.spent, together.cap, under_cap),
         ):
             # Past a limit (the cap was lowered, or its rule changed) what costs nothing more is
-            # refused too: for one analyst it may be free, and yet make the cost of all together
-            # grow.
+            # refused too. Example: two analysts counted one half of the table each, under the
+            # union. Under the sum, the other half is free for either of them, and would make the
+            # union, which is what all answers really cost, grow past the cap.
             if price > limit - spent:
                 left = max(ZERO, limit - spent)
                 raise BudgetExceeded(

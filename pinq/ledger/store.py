@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a ledger's log is kept: two tables in SQLite or PostgreSQL, locked while they are written, and the head file beside an SQLite file.
+"""Where a ledger's log is kept: tables in SQLite or PostgreSQL, and a head file beside SQLite's.
 
-Nothing here knows what an event means. SQLite's own busy handler starves writers under load; ours
-tries again after a random fraction of a millisecond.
+Nothing here knows what an event means. Tables are locked while they are written. SQLite's own busy
+handler starves writers under load; ours tries again after a random fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -147,11 +147,13 @@ class Store:
 
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[sa.Connection]:
-        """One transaction, committed at the end if it writes; one writer at a time, and readers see one state throughout."""
+        """One transaction, committed at the end if it writes.
+
+        There is one writer at a time, and readers see one state throughout.
+        """
         if os.getpid() != self._process:
-            raise LedgerError(
-                "This ledger was opened in another process; connections do not survive a fork. Open it again here."
-            )
+            forked = "This ledger was opened in another process; connections do not survive a fork."
+            raise LedgerError(f"{forked} Open it again here.")
         try:
             with self._engine.connect() as connection:
                 self._begin(connection, write)
@@ -159,9 +161,7 @@ class Store:
                 if write:
                     connection.commit()
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(
-                f"The ledger {self} cannot be used: {_first_line(error)}. What was spent is in the log."
-            ) from None
+            raise self._unusable(_first_line(error)) from None
 
     def _begin(self, connection: sa.Connection, write: bool) -> None:
         if not self._sqlite:
@@ -191,16 +191,18 @@ class Store:
         if sa.make_url(self._url).get_driver_name().startswith("psycopg"):
             # Nobody waits for ever for a writer that hangs, and a connection that the server closed
             # is replaced.
-            waits = (
-                f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
-            )
+            waits = f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms"
+            waits += f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
             options |= {"connect_args": {"options": waits}, "pool_pre_ping": True}
         return options
 
     # The head file
 
     def write_head(self, seq: int, chained: str) -> None:
-        """Names the last event beside the ledger. After the commit, so it may lag behind but never run ahead."""
+        """Names the last event beside the ledger.
+
+        It is written after the commit, so it may lag behind but never run ahead.
+        """
         if self._file is None:
             return
         try:
@@ -209,12 +211,13 @@ class Store:
             os.pwrite(self._head, f"{seq:020d} {chained}\n".encode(), 0)
         except OSError as error:
             why = error.strerror or type(error).__name__
-            raise LedgerError(
-                f"The ledger {self} cannot be used: {self._head_file.name} cannot be written ({why}). What was spent is in the log."
-            ) from None
+            raise self._unusable(f"{self.head_name} cannot be written ({why})") from None
 
     def read_head(self) -> tuple[int, str] | None:
-        """The event that the head file names; None where there is no such file. A line that is none names event 0."""
+        """The event that the head file names; None where there is no such file.
+
+        A line that names none stands for event 0, which no log has.
+        """
         if self._file is None or not self._head_file.exists():
             return None
         text = self._head_file.read_text()
@@ -235,6 +238,9 @@ class Store:
     def head_name(self) -> str:
         """What the head file is called."""
         return self._head_file.name
+
+    def _unusable(self, why: str) -> LedgerError:
+        return LedgerError(f"The ledger {self} cannot be used: {why}. What was spent is in the log.")
 
     def close(self) -> None:
         """Closes the connections."""
