@@ -66,10 +66,10 @@ class Ledger:
         self.dataset = dataset
         self._store = Store(url, create=create)
         self._log = Log(self._store)
+        self._log.check_head()  # before the first write, which would name another head
         with self._log.transaction() as writing:
             if self._log.seq == 0:
                 writing.append(Created(dataset or "", secrets.token_hex(16)))
-        self._log.check_head()
         if dataset is not None and self._log.state.dataset != dataset:
             known = self._log.state.dataset
             raise LedgerError(
@@ -79,6 +79,11 @@ class Ledger:
             )
 
     # What the log says
+
+    @property
+    def url(self) -> str:
+        """Where it is: an SQLAlchemy URL."""
+        return self._store.url
 
     @property
     def salt(self) -> bytes:

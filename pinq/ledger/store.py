@@ -74,16 +74,19 @@ class Store:
         url: A file, or an SQLAlchemy URL of SQLite or PostgreSQL.
         create: Make the file where there is none.
 
+    Attributes:
+        url: An SQLAlchemy URL.
+
     Raises:
         LedgerError: Out of reach, or not there.
     """
 
     def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
         text = os.fspath(url)
-        self._url = text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
-        self._sqlite = self._url.startswith("sqlite")
-        memory = self._url in ("sqlite://", "sqlite:///:memory:")
-        self._file = Path(self._url.removeprefix("sqlite:///")) if self._sqlite and not memory else None
+        self.url = text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
+        self._sqlite = self.url.startswith("sqlite")
+        memory = self.url in ("sqlite://", "sqlite:///:memory:")
+        self._file = Path(self.url.removeprefix("sqlite:///")) if self._sqlite and not memory else None
         if self._file is not None and not create and not self._file.exists():
             raise LedgerError(f"There is no ledger {self._file}. `pinq grant` makes one.")
         self._process = os.getpid()
@@ -91,7 +94,7 @@ class Store:
         try:
             if self._file is not None:
                 _make_private(self._file)
-            self._engine = sa.create_engine(self._url, **self._options(memory))
+            self._engine = sa.create_engine(self.url, **self._options(memory))
             # Whoever forgets close() leaves no open connection behind.
             self._closing = weakref.finalize(self, self._engine.dispose)
             if self._sqlite:
@@ -102,9 +105,7 @@ class Store:
             raise LedgerError(f"The ledger {self} cannot be opened: {_first_line(error)}.") from None
 
     def __str__(self) -> str:
-        return (
-            str(self._file) if self._file is not None else sa.make_url(self._url).render_as_string(hide_password=True)
-        )
+        return str(self._file) if self._file is not None else sa.make_url(self.url).render_as_string(hide_password=True)
 
     # Rows; each method within a transaction
 
@@ -188,7 +189,7 @@ class Store:
             options: dict[str, Any] = {"connect_args": {"timeout": 0, "check_same_thread": False}}
             return options | ({"poolclass": sa.StaticPool} if memory else {})
         options = {"isolation_level": "READ COMMITTED"}
-        if sa.make_url(self._url).get_driver_name().startswith("psycopg"):
+        if sa.make_url(self.url).get_driver_name().startswith("psycopg"):
             # Nobody waits for ever for a writer that hangs, and a connection that the server closed
             # is replaced.
             waits = f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pinq.ledger.ledger import Ledger
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.queries import Answer
 
 RUNS = 200
@@ -28,7 +28,7 @@ import os, sys
 import pandas as pd
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy
 from pinq.public.queries import Request
@@ -122,7 +122,7 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
             ledger.verify()
             grant = ledger.grants().get(name)
             assert grant is not None or not seen
-            assert (grant.spent if grant else 0) >= Epsilon.of("0.5") * len(seen)
+            assert (grant.spent if grant else ZERO) >= Epsilon.of("0.5") * len(seen)
             for request, answer in seen.items():
                 charge, given = ledger.answer_of(name, request)
                 assert charge is not None

@@ -50,10 +50,11 @@ from pinq import (
 from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
+from pinq.ledger.events import Refused
 from pinq.ledger.grants import now
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Request
@@ -132,7 +133,7 @@ def test_losses_are_checked_without_assertions(tmp_path: Path) -> None:
     program = """
 import math, pathlib, sys
 import pandas as pd, pinq
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.provider.local import open_ledger
 assert False, "assertions are on"
 policy = pinq.Policy(dataset="o", cap=10, max_rows=10, columns={"s": {"type": "categorical", "values": ["f"]}}, folder=pathlib.Path(sys.argv[1]))
@@ -450,7 +451,7 @@ except pinq.BudgetExceeded:
     assert set(said) <= {"fitted\n", "refused\n"}
     assert said.count("fitted\n") <= 2
     ledger.verify()
-    assert Epsilon(0) < ledger.grants()["ana"].spent <= Epsilon.of(1)
+    assert ZERO < ledger.grants()["ana"].spent <= Epsilon.of(1)
 
 
 # Exact sums
@@ -625,7 +626,7 @@ def test_a_handle_does_not_survive_a_fork(granted: Callable[..., Any]) -> None:
     """A connection that two processes share would corrupt both; the child is told to open its own."""
     handle = granted()
     ledger, engine = ledger_of(handle), engine_of(handle)
-    ledger._process = engine._process = os.getpid() + 1
+    ledger._store._process = engine._process = os.getpid() + 1
     with pytest.raises(LedgerError, match="opened in another process; connections do not survive a fork"):
         handle.noisy_count(epsilon=0.1)
     with pytest.raises(pinq.InternalError, match="does not survive a fork"):
@@ -695,13 +696,10 @@ def test_not_enough_budget(granted: Callable[..., Any]) -> None:
     ledger = ledger_of(handle)
     ledger.verify()
     last = list(ledger.events())[-1]
-    assert (last.kind, last.body["reason"], last.body["asked"], last.body["remaining"]) == (
-        "refusal",
-        "budget",
-        400_000_000,
-        300_000_000,
-    )
-    assert last.body["about"] == "noisy_avg of age on the whole table"
+    refusal = last.record
+    assert isinstance(refusal, Refused)
+    assert (refusal.reason, refusal.asked, refusal.remaining) == ("budget", Epsilon.of("0.4"), Epsilon.of("0.3"))
+    assert refusal.question.about == "noisy_avg of age on the whole table"
     handle.noisy_count(epsilon=0.3)
 
 
@@ -835,9 +833,9 @@ def test_no_grant_an_expired_and_a_revoked_one_sound_the_same(
     said.add(str(refused.value))
     assert said == {"No valid grant under this name for this dataset. Ask the data provider for one (pinq grant)."}
     last = list(ledger.events())[-1]
-    assert (last.kind, last.analyst, last.body["reason"]) == ("refusal", "gone", "not-authorised")
+    assert (last.kind, last.analyst, last.record.to_body()["reason"]) == ("refusal", "gone", "not-authorised")
     ledger.verify()
-    assert {grant.spent for grant in ledger.grants().values()} == {Epsilon(0)}
+    assert {grant.spent for grant in ledger.grants().values()} == {ZERO}
     with pytest.raises(NotAuthorised):
         handle.preview("noisy_count", epsilon=0.1)
 
@@ -850,7 +848,7 @@ def test_a_grant_that_expires_between_two_questions(
     ledger_of(handle).extend("ana", expires=now() + timedelta(hours=1))
     handle.noisy_count(epsilon=0.1)
     late = now() + timedelta(hours=2)
-    for module in ("grants", "ledger"):
+    for module in ("grants", "log"):
         monkeypatch.setattr(f"pinq.{module}.now", lambda: late)
     with pytest.raises(NotAuthorised):
         handle.noisy_count(epsilon=0.1)
