@@ -20,10 +20,10 @@ from benchmarks.dilca.data import Dataset, load, synthetic
 from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 from miners import DPDilca
 from pinq.curator.monitor import Curator
-from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.events import Question
 from pinq.ledger.grants import Grant
-from pinq.ledger.state import Account, LedgerState
+from pinq.ledger.state import Account
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
 
@@ -101,13 +101,12 @@ class PassingLedger:
     def price(self, analyst: str, demand: Demand, epsilon: Epsilon, **terms: object) -> tuple[Epsilon, Epsilon]:
         return self.costs.price(demand, epsilon), ENDLESS
 
-    def state(self) -> LedgerState:
-        state = LedgerState()
-        state.together.cap = ENDLESS
-        state.accounts["simulated"] = Account(
-            "simulated", state.together, Grant("simulated", ENDLESS, costs=self.costs), self.costs
-        )
-        return state
+    def accounts(self) -> dict[str, Account]:
+        return {
+            "simulated": Account(
+                "simulated", Together(ENDLESS), Grant("simulated", ENDLESS, costs=self.costs), self.costs
+            )
+        }
 
 
 def free_handle(schema: pinq.Schema, rows: Any) -> pinq.PrivateQueryable:

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
-from pinq.ledger.composition import CapRule, Demand
+from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import (
     NOTHING,
     Answered,
@@ -35,7 +35,7 @@ from pinq.ledger.events import (
 )
 from pinq.ledger.grants import FREE, Grant, Terms
 from pinq.ledger.log import Log, Writing
-from pinq.ledger.state import LedgerState, meaning
+from pinq.ledger.state import Account, LedgerState, meaning
 from pinq.ledger.store import Store, StoredAnswer
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -90,23 +90,30 @@ class Ledger:
         """Keys the coins of the dataset's rows; made once with the ledger."""
         return self._log.state.salt
 
-    def state(self) -> LedgerState:
-        """What the log says now. It goes on changing; read from it, and keep no part of it."""
-        with self._log.transaction(write=False):
-            return self._log.state
+    def accounts(self) -> dict[str, Account]:
+        """Everybody whom the log names."""
+        with self._log.transaction(write=False) as reading:
+            return dict(reading.state.accounts)
 
     def grants(self) -> dict[str, Grant]:
         """Every analyst that was ever granted anything."""
-        return self.state().grants
+        with self._log.transaction(write=False) as reading:
+            return reading.state.grants
+
+    def together(self) -> Together:
+        """What all analysts spent, and the cap over them."""
+        with self._log.transaction(write=False) as reading:
+            return reading.state.together
 
     def joint(self) -> tuple[Epsilon, Epsilon]:
         """Spent by all together, as the cap counts it, and the cap."""
-        together = self.state().together
+        together = self.together()
         return together.spent, together.cap
 
     def grant_of(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``."""
-        return _valid(self.state(), analyst)
+        with self._log.transaction(write=False) as reading:
+            return _valid(reading.state, analyst)
 
     def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified.
@@ -168,8 +175,9 @@ class Ledger:
                 granted.
         """
         policy = Declared(digest, cap, schema, rule)
-        if self._due(self.state(), policy, may_raise) is None:
-            return
+        with self._log.transaction(write=False) as reading:
+            if self._due(reading.state, policy, may_raise) is None:
+                return
         with self._log.transaction() as writing:
             due = self._due(writing.state, policy, may_raise)
             if due is not None:

@@ -331,11 +331,8 @@ def show(policy: Where) -> Status:
         PolicyError: Wrong policy.
     """
     with _ledger(policy) as ledger:
-        state = ledger.state()
-        together, accounts = (
-            state.together,
-            tuple(_report(account) for account in state.accounts.values() if account.granted),
-        )
+        together = ledger.together()
+        accounts = tuple(_report(account) for account in ledger.accounts().values() if account.granted)
         return Status(ledger.dataset or "", together.cap, together.spent, together.remaining, together.rule, accounts)
 
 
@@ -430,7 +427,7 @@ def _ledger(of: Where, *, create: bool = False, declare: bool = False) -> Iterat
 
 def cap_warning(ledger: Ledger, analyst: str, limit: Epsilon) -> str:
     """What to know before ``analyst`` has a limit: that all grants together pass the cap. Empty where they do not."""
-    together, total = ledger.state().together, limit + promised(ledger, besides=analyst)
+    together, total = ledger.together(), limit + promised(ledger, besides=analyst)
     if total <= together.cap:
         return ""
     who = "analysts who share little of what they ask" if together.rule == "union" else "some analysts"
@@ -449,7 +446,7 @@ def promised(ledger: Ledger, besides: str = "") -> Epsilon:
 
 def _changed(ledger: Ledger, analyst: str) -> GrantReport:
     """The report of a grant after a change."""
-    account = ledger.state().accounts[analyst]
+    account = ledger.accounts()[analyst]
     warning = cap_warning(ledger, analyst, account.limit) if account.grant is not None and account.grant.valid else ""
     return replace(_report(account), warnings=(warning,) if warning else ())
 

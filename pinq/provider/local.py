@@ -113,7 +113,7 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True) -
 
 def budget(ledger: Ledger, analyst: str) -> Budget:
     """An analyst's budget; what the cap over all analysts leaves, one number, bounds what remains."""
-    account = ledger.state().accounts[analyst]
+    account = ledger.accounts()[analyst]
     return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
 
 

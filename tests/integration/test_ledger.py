@@ -148,16 +148,16 @@ def test_a_ledger_of_the_union_under_the_sum() -> None:
     ledger.charge("a", "1", WOMEN, ONE)
     ledger.charge("b", "1", MEN, ONE)
     ledger.declare("x", ONE, {}, may_raise=False)  # an analyst's opening is enough for what leaves less
-    assert (ledger.state().together.rule, ledger.joint()) == ("sum", (2 * ONE, ONE))
+    assert (ledger.together().rule, ledger.joint()) == ("sum", (2 * ONE, ONE))
     assert ledger.price("a", MEN, ONE) == (Epsilon(0), Epsilon(0) - ONE)
     with pytest.raises(BudgetExceeded, match="would cost epsilon 0; 0 of 1 remains under the cap"):
         ledger.charge("a", "2", MEN, ONE)
     ledger.declare("x", ONE, {}, rule="union", may_raise=False)
-    assert ledger.state().together.rule == "sum"
+    assert ledger.together().rule == "sum"
     ledger.declare("x", ONE, {}, rule="union")
-    assert (ledger.state().together.rule, ledger.joint()) == ("union", (ONE, ONE))
+    assert (ledger.together().rule, ledger.joint()) == ("union", (ONE, ONE))
     ledger.verify()
-    assert (ledger.state().together.rule, ledger.joint()) == ("union", (ONE, ONE))
+    assert (ledger.together().rule, ledger.joint()) == ("union", (ONE, ONE))
     ledger.close()
 
 

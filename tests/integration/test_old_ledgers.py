@@ -63,7 +63,7 @@ def test_an_old_ledger_replays_to_the_same_balances(old: Path) -> None:
     }
     assert found == GOLDEN["grants"]
     assert [loss.nano for loss in ledger.joint()] == GOLDEN["joint"]
-    assert ledger.state().together.rule == "union"
+    assert ledger.together().rule == "union"
     assert ledger.answer_of("ana", "a1")[1] == '{"id":"a1"}'
     assert ledger.answer_of("bob", "b2")[1] is None
     assert [line.about for line in history(ledger, "nobody")] == ["open"]

@@ -300,7 +300,7 @@ class Replay:
 
     def follow(self, ledger: Ledger) -> Audit:
         """Adds what a ledger has beyond the last event; its chain is verified from there on."""
-        ledger.state()  # the last event that the ledger knows must still be there
+        ledger.together()  # the last event that the ledger knows must still be there
         self.add(ledger.events(after=(self.audit.events, self.audit.head)))
         return self.audit
 

@@ -66,8 +66,8 @@ class _State(Collector):
             "pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"]
         )
         for name, dataset in self._datasets.items():
-            state = dataset.ledger.state()
-            spent.add_metric([name], float(state.together.spent))
-            cap.add_metric([name], float(state.together.cap))
-            grants.add_metric([name], sum(one.valid for one in state.grants.values()))
+            together = dataset.ledger.together()
+            spent.add_metric([name], float(together.spent))
+            cap.add_metric([name], float(together.cap))
+            grants.add_metric([name], sum(one.valid for one in dataset.ledger.grants().values()))
         return lost, spent, cap, grants
