@@ -102,7 +102,8 @@ class Grant:
         limit: The most that may be spent.
         expires: No answer from this moment on; None for never.
         token: SHA-256 of the bearer token, in hexadecimal; empty where none was issued.
-        recent: When the charges of the last minute before the last charge were made.
+        recent: Times of the last charge and of those up to a minute before it. Older ones cannot
+            matter: the pace looks back a minute from now, which is never before the last charge.
     """
 
     analyst: str

@@ -136,7 +136,7 @@ def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -
             if number >= start:
                 given = answers.get(event.request)
                 shown = given is not None and (not bucket or _bucket_ended(event.at, given.at, bucket))
-                yield _asked(event, given.payload if given is not None and shown else None, account.spent)
+                yield _shown(event, given.payload if given is not None and shown else None, account.spent)
 
 
 def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
@@ -146,7 +146,8 @@ def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
     return now() >= begin + buckets * width
 
 
-def _asked(event: Event, given: str | None, spent: Epsilon) -> Asked:
+def _shown(event: Event, given: str | None, spent: Epsilon) -> Asked:
+    """A line of the history."""
     record = event.record
     if isinstance(record, Charged):
         outcome = (
