@@ -512,7 +512,9 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
             far.partition(Values("sex"), Values("income")).noisy_count(epsilon=0.1)
     ledger = open_ledger(pinq.load_policy(policy))
     reasons = [
-        event.body["reason"] for event in ledger.events() if event.analyst == "terms" and event.kind == "refusal"
+        event.record.to_body()["reason"]
+        for event in ledger.events()
+        if event.analyst == "terms" and event.kind == "refusal"
     ]
     ledger.close()
     assert reasons.count("not-allowed") == 9
