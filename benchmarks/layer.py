@@ -37,6 +37,7 @@ from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import bind
@@ -79,8 +80,8 @@ def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
 
 def handle_over(policy: Policy, engine: DuckDBEngine, ledger: Ledger) -> pinq.PrivateQueryable:
     """A handle with a durable ledger and a budget that does not end."""
-    ledger.declare("benchmark", 10**15, {})
-    ledger.grant("analyst", 10**15)
+    ledger.declare("benchmark", Epsilon(10**15), {})
+    ledger.grant("analyst", Epsilon(10**15))
     return pinq.PrivateQueryable(LocalSession(policy.dataset, "analyst", Curator(policy.schema_, ledger, engine)))
 
 
@@ -255,12 +256,14 @@ def histogram() -> None:
 def charges(place: Path) -> None:
     """Durable charges a second: one process, a long ledger, eight processes."""
     ledger = Ledger(place / "charges.ledger", "charges")
-    ledger.declare("benchmark", 10**15, {})
-    ledger.grant("analyst", 10**15)
+    ledger.declare("benchmark", Epsilon(10**15), {})
+    ledger.grant("analyst", Epsilon(10**15))
     demand = Demand.of(PartSet([Block(Part())]))
 
     def burst(start: int, number: int = 1000) -> float:
-        return number / timed(lambda: [ledger.charge("analyst", f"{start + i}", demand, 1, {}) for i in range(number)])
+        return number / timed(
+            lambda: [ledger.charge("analyst", f"{start + i}", demand, Epsilon(1)) for i in range(number)]
+        )
 
     first = burst(0)
     for start in range(1000, 20_000, 1000):
@@ -280,7 +283,7 @@ def charges(place: Path) -> None:
         "",
         "replay of the whole chain",
     )
-    ledger.grant("racer", 4000)
+    ledger.grant("racer", Epsilon(4000))
     ledger.close()
     with multiprocessing.get_context("spawn").Pool(8) as pool:
         began = time.perf_counter()
@@ -299,7 +302,7 @@ def race(path: Path) -> int:
     ledger, demand, answered = Ledger(path, "charges"), Demand.of(PartSet([Block(Part())])), 0
     while True:
         try:
-            ledger.charge("racer", f"{os.getpid()}-{answered}", demand, 1, {})
+            ledger.charge("racer", f"{os.getpid()}-{answered}", demand, Epsilon(1))
             answered += 1
         except BudgetExceeded:
             return answered

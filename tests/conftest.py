@@ -22,7 +22,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession, open_ledger
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 
@@ -103,7 +103,7 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
     ) -> PrivateQueryable:
         ledger = open_ledger(policy)
         if analyst not in ledger.grants():
-            ledger.grant(analyst, to_nano(epsilon))
+            ledger.grant(analyst, Epsilon.of(epsilon))
         ledger.close()
         opened.append(pinq.open(policy, analyst=analyst, data=data))
         return opened[-1]
@@ -122,8 +122,8 @@ def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[...
     def make(epsilon: Any = 1, *, policy: Policy = tiny_policy, data: Any = frame) -> PrivateQueryable:
         schema = policy.schema_
         ledger = Ledger("sqlite://", policy.dataset)
-        ledger.declare(schema.digest, to_nano(epsilon), {})
-        ledger.grant("ana", to_nano(epsilon))
+        ledger.declare(schema.digest, Epsilon.of(epsilon), {})
+        ledger.grant("ana", Epsilon.of(epsilon))
         engine, _ = open_engine(policy, data=data, salt=ledger.salt)
         opened.extend([ledger, engine])
         return PrivateQueryable(LocalSession(policy.dataset, "ana", Curator(schema, ledger, engine)))

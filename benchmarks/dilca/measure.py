@@ -20,15 +20,19 @@ from benchmarks.dilca.data import Dataset, load, synthetic
 from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 from miners import DPDilca
 from pinq.curator.monitor import Curator
-from pinq.ledger.composition import Costs, Demand
-from pinq.ledger.ledger import Grant
+from pinq.ledger.composition import Costs, Demand, Together
+from pinq.ledger.events import Question
+from pinq.ledger.grants import Grant
+from pinq.ledger.state import Account
 from pinq.provider.local import LocalSession
+from pinq.public.epsilon import Epsilon
 
 __all__ = ["WHO", "clustering", "contexts_and_distances", "neighbours", "synthetic_context"]
 
 # "ours" has the paper's adjacency, so that an epsilon means the same; "ours, add-remove" the one that this project recommends.
 WHO = {"ours": "substitute", "ours, add-remove": "add-remove", "published": None}
 H = 0.3
+ENDLESS = Epsilon(10**18)
 
 
 def remembered(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
@@ -86,7 +90,7 @@ class PassingLedger:
         self.costs = Costs()
 
     def charge(
-        self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any], **terms: object
+        self, analyst: str, request: str, demand: Demand, epsilon: Epsilon, question: Question, **terms: object
     ) -> tuple[None, None]:
         self.costs.charge(demand, epsilon)
         return None, None
@@ -94,14 +98,15 @@ class PassingLedger:
     def answer(self, analyst: str, request: str, payload: str) -> str:
         return payload
 
-    def price(self, analyst: str, demand: Demand, epsilon: int, **terms: object) -> tuple[int, int]:
-        return self.costs.price(demand, epsilon), 10**18
+    def price(self, analyst: str, demand: Demand, epsilon: Epsilon, **terms: object) -> tuple[Epsilon, Epsilon]:
+        return self.costs.price(demand, epsilon), ENDLESS
 
-    def grants(self) -> dict[str, Grant]:
-        return {"simulated": Grant("simulated", 10**18, costs=self.costs)}
-
-    def joint(self) -> tuple[int, int]:
-        return self.costs.spent, 10**18
+    def accounts(self) -> dict[str, Account]:
+        return {
+            "simulated": Account(
+                "simulated", Together(ENDLESS), Grant("simulated", ENDLESS, costs=self.costs), self.costs
+            )
+        }
 
 
 def free_handle(schema: pinq.Schema, rows: Any) -> pinq.PrivateQueryable:

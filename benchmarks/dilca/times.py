@@ -18,6 +18,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 
 __all__ = ["write"]
@@ -41,8 +42,8 @@ def durable(data: Dataset, folder: Path) -> pinq.PrivateQueryable:
     """A handle on the encoded table whose every charge is committed to disk."""
     policy = Policy(dataset=data.name, cap=10**6, max_rows=data.schema.max_rows, columns=data.schema.columns)
     ledger = Ledger(folder / f"{data.name}.ledger", data.name)
-    ledger.declare(policy.schema_.digest, 10**15, {})
-    ledger.grant("analyst", 10**15)
+    ledger.declare(policy.schema_.digest, Epsilon(10**15), {})
+    ledger.grant("analyst", Epsilon(10**15))
     engine, _ = open_engine(policy, data=data.frame, salt=ledger.salt)
     return pinq.PrivateQueryable(LocalSession(data.name, "analyst", Curator(policy.schema_, ledger, engine)))
 

@@ -51,12 +51,12 @@ def node_in(place: int, found: Any) -> Node:
     if not isinstance(counts, list):
         raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
     size, size_scale, counts_scale, counts_deviation = (_number(place, name, found.get(name)) for name in NOISE)
-    numbers = tuple(_number(place, "counts", count) for count in counts)
-    if any(number is None for number in numbers):
+    numbers = [_number(place, "counts", count) for count in counts]
+    finite = tuple(number for number in numbers if number is not None)
+    if len(finite) < len(numbers):
         raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    return Node(
-        _split_in(place, found.get("split")), tuple(children), size, size_scale, numbers, counts_scale, counts_deviation
-    )  # type: ignore[arg-type]
+    split = _split_in(place, found.get("split"))
+    return Node(split, tuple(children), size, size_scale, finite, counts_scale, counts_deviation)
 
 
 def _number(place: int, name: str, found: Any) -> float | None:

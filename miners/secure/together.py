@@ -43,7 +43,7 @@ from miners.secure.own_rows import OwnRows
 from miners.secure.task import Table
 from pinq.analyst.queryable import Budget
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.public.epsilon import Loss, exact, show, to_nano
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import plugin
 from pinq.public.queries import Preview, candidate
@@ -60,45 +60,45 @@ T = TypeVar("T")
 
 
 class Odometer(Protocol):
-    """Adds up what questions cost, as a ledger does, in nano-epsilons; see ``pinq.ledger.odometer``."""
+    """Adds up what questions cost, as a ledger does; see ``pinq.ledger.odometer``."""
 
     @property
-    def spent(self) -> int: ...
-    def price(self, parts: PartSet, nano: int) -> int: ...
-    def charge(self, parts: PartSet, nano: int) -> None: ...
+    def spent(self) -> Epsilon: ...
+    def price(self, parts: PartSet, epsilon: Epsilon) -> Epsilon: ...
+    def charge(self, parts: PartSet, epsilon: Epsilon) -> None: ...
 
 
 class _PartyBudget:
     """What each party may lose and has lost, the same for all."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: Epsilon) -> None:
         self._limit = limit
         self._odometer: Odometer = plugin("pinq.provider", "odometer", NO_ODOMETER)()
 
     def charge(self, parts: PartSet, epsilon: Fraction) -> None:
         """Charges a question, rounded up. ``BudgetExceeded`` where too little remains."""
-        nano = to_nano(epsilon)
-        price, left = self._odometer.price(parts, nano), self._limit - self._odometer.spent
+        loss = Epsilon.of(epsilon)
+        price, left = self._odometer.price(parts, loss), self._limit - self._odometer.spent
         if price > left:
             raise BudgetExceeded(
-                f"This would cost each party epsilon {show(price)}; {show(left)} remains. Nothing was shared.",
-                asked=exact(price),
-                remaining=exact(left),
+                f"This would cost each party epsilon {price}; {left} remains. Nothing was shared.",
+                asked=price.exact,
+                remaining=left.exact,
                 scope="analyst",
             )
-        self._odometer.charge(parts, nano)
+        self._odometer.charge(parts, loss)
 
     def preview(self, verb: str, *, epsilon: Loss) -> Preview:
         """Prices a question for counts of the whole table."""
         _require_counts(verb)
-        price = self._odometer.price(PartSet([Block(Part())]), to_nano(epsilon))
+        price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
         remaining = self._limit - self._odometer.spent - price
-        return Preview(exact(price), exact(remaining), "the noise of one holder, wider where parties may pool theirs")
+        return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
 
     def budget(self) -> Budget:
         """Returns the budget of each party."""
         spent = self._odometer.spent
-        return Budget(exact(self._limit), exact(spent), exact(self._limit - spent))
+        return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
 
 class _SummedParts:
@@ -197,7 +197,7 @@ class SecureFederation:
         self.schema = schema
         self.dropped: list[Dropped] = []
         self.rounds, self.requests = 0, {ALL: 0}
-        self._budget = _PartyBudget(to_nano(epsilon))
+        self._budget = _PartyBudget(Epsilon.of(epsilon))
         self._rows, self._add_up = rows, add_up
         self._parties = parties
         # Parties that may pool their noise leave the sum less of it, so each draws more.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pinq.ledger.signature import Signature
-    from pinq.provider.grants import Account
+    from pinq.provider.grants import GrantReport
 
 __all__ = [
     "OPTIONS",
@@ -147,24 +147,23 @@ def signed(because: str) -> Signature:
     return here(because)
 
 
-def until(one: Account) -> str:
+def until(one: GrantReport) -> str:
     """When a grant ends."""
     from pinq.provider.report.audit import when
 
-    return when(one.expires.isoformat()) if one.expires else "never"
+    return when(one.expires) if one.expires else "never"
 
 
-def print_account(one: Account, done: str, as_json: bool) -> None:
+def print_account(one: GrantReport, done: str, as_json: bool) -> None:
     """An account after a change; a new token alone on the last line, so that a script can take it."""
     from pinq.ledger.grants import FREE
-    from pinq.public.epsilon import show as decimal
 
     if as_json:
         print_json(one.to_dict() | {"warnings": list(one.warnings)})
     else:
         ends = "" if one.expires is None or done == "revoked" else f", until {until(one)} (UTC)"
         terms = "" if one.terms == FREE else f"; {one.terms}"
-        numbers = f"limit {decimal(one.limit)}, spent {decimal(one.spent)}, remaining {decimal(one.remaining)}"
+        numbers = f"limit {one.limit}, spent {one.spent}, remaining {one.remaining}"
         typer.echo(printable(f"{one.analyst}: {done}. {numbers}{ends}{terms}"))
         if one.token:
             typer.echo(one.token)

@@ -232,20 +232,18 @@ def grant(
 @guarded
 def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     """Show who was granted what, and what is left of it."""
+    from pinq.ledger.composition import CAP_RULES
     from pinq.ledger.grants import FREE
     from pinq.provider.grants import show as status_of
     from pinq.provider.report.audit import print_table
-    from pinq.public.epsilon import show as decimal
 
     status = status_of(policy)
     if as_json:
         print_json(status.to_dict())
         return
     out = console()
-    left = decimal(max(0, status.cap - status.spent))
-    out.print(
-        f"{status.dataset}: {decimal(status.spent)} of {decimal(status.cap)} spent by all together, {left} remains under the cap"
-    )
+    left = f"{status.remaining} remains under the cap, which counts {CAP_RULES[status.cap_rule]}"
+    out.print(f"{status.dataset}: {status.spent} of {status.cap} spent by all together, {left}")
     if not status.accounts:
         out.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
         return
@@ -253,9 +251,9 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
         [
             one.analyst,
             one.state,
-            decimal(one.limit),
-            decimal(one.spent),
-            decimal(one.remaining),
+            str(one.limit),
+            str(one.spent),
+            str(one.remaining),
             until(one),
             str(one.terms) if one.terms != FREE else "",
         ]

@@ -17,7 +17,7 @@ from pinq.provider.report.html import printable
 
 if TYPE_CHECKING:
     from pinq.ledger.grants import Terms
-    from pinq.provider.grants import Account
+    from pinq.provider.grants import GrantReport
 
 __all__ = ["Columns", "MaxEpsilon", "PerMinute", "Verbs", "commands", "terms_of"]
 
@@ -215,7 +215,7 @@ def terms_of(
     return replace(before or FREE, **{name: getattr(said, name) for name, text in given.items() if text is not None})
 
 
-def _account(policy: Path, analyst: str) -> Account:
+def _account(policy: Path, analyst: str) -> GrantReport:
     """The account of a grant that was not revoked."""
     from pinq.ledger.grants import no_grant
     from pinq.provider.grants import show

@@ -41,9 +41,10 @@ from pinq.curator.stopping import beginnings, penalty, splits_kept
 from pinq.engine import DuckDBEngine, ListRequest, Moments, TableRequest
 from pinq.errors import EngineError, QueryError, Refusal, unspent
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import Question
 from pinq.ledger.ledger import Ledger
 from pinq.public.accuracy import laplace_interval
-from pinq.public.epsilon import exact, show, to_nano
+from pinq.public.epsilon import Epsilon, exact, show, to_nano
 from pinq.public.parts import PartSet
 from pinq.public.queries import MAX_CANDIDATES, Answer, Preview, Request, columns_of
 from pinq.public.schema import Numeric, Schema
@@ -115,16 +116,20 @@ class Curator:
         """
         with self.refusing(analyst, request.id):
             work = self._validate(request)
-            body = {"verb": request.verb, "about": work.about, "question": _question(request, self.schema.digest)}
-            if isinstance(request.score, ClassCount):
-                body["classes"] = request.score.target
+            classes = request.score.target if isinstance(request.score, ClassCount) else ""
+            question = Question(
+                verb=request.verb,
+                about=work.about,
+                question=_question(request, self.schema.digest),
+                classes=classes,
+            )
             with self._working.take((analyst, request.id)):
-                return self._once(analyst, request, work, body)
+                return self._once(analyst, request, work, question)
 
     def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
         """The answer that this very request was given while the schema had the digest ``schema``; None where there is none."""
         charge, payload = self.ledger.answer_of(analyst, request.id)
-        if charge is None or payload is None or charge.body.get("question") != _question(request, schema):
+        if charge is None or payload is None or charge.question.question != _question(request, schema):
             return None
         return Answer.from_json(payload)
 
@@ -138,12 +143,18 @@ class Curator:
             error.charged = Fraction(0) if charge is None else None
             raise
 
-    def _once(self, analyst: str, request: Request, work: _Work, body: dict[str, Any]) -> Answer:
+    def _once(self, analyst: str, request: Request, work: _Work, question: Question) -> Answer:
         """Charges and answers, or finds the answer that was given."""
         charge, given = self.ledger.charge(
-            analyst, request.id, work.demand, work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
+            analyst,
+            request.id,
+            work.demand,
+            Epsilon(work.nano),
+            question,
+            columns=columns_of(request),
+            reuse=bool(request.reuse),
         )
-        if charge is not None and charge.body.get("question") != body["question"]:
+        if charge is not None and charge.question.question != question.question:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
         if given is None:
             if charge is not None:  # paid for, perhaps under an earlier id, and never answered
@@ -159,8 +170,10 @@ class Curator:
     def preview(self, analyst: str, request: Request) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request)
-        cost, left = self.ledger.price(analyst, work.demand, work.nano, verb=request.verb, columns=columns_of(request))
-        return Preview(exact(cost), exact(left), work.error, None if request.verb == "noisy_avg" else work.scale)
+        cost, left = self.ledger.price(
+            analyst, work.demand, Epsilon(work.nano), verb=request.verb, columns=columns_of(request)
+        )
+        return Preview(cost.exact, left.exact, work.error, None if request.verb == "noisy_avg" else work.scale)
 
     def close(self) -> None:
         """Closes engine and ledger."""

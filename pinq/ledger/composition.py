@@ -14,6 +14,9 @@ Privacy:
     from the leaves those queries cost at most cost(part) at each part of the way. "Asked of all
     parts alike" adds the same to each of them, hence to their maximum. Only the set of answered
     queries matters, so interleaving does not (privacy.md 1.3).
+    All analysts together: their joint transcript is cost-DP for the cost of the union of their
+    trees, as the theorem does not care who asked, and that is at most the sum of their costs (a
+    row's queries are those of each analyst's tree), so a cap on either holds.
     Exact: integers (nano-epsilons). Held by: tests/property/test_composition.py, against the
     recursion written out.
 
@@ -25,12 +28,23 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import PartSet
 
-__all__ = ["Costs", "Demand"]
+__all__ = ["CAP_RULES", "CapRule", "Costs", "Demand", "Together"]
 
 ROOT = b""
+
+CapRule = Literal["sum", "union"]
+"""How the cap counts what several analysts spent: ``sum`` adds it up, ``union`` counts once what they asked alike."""
+
+CAP_RULES: dict[CapRule, str] = {
+    "sum": "the sum of what each analyst spent",
+    "union": "what several analysts ask alike once",
+}
+"""What the cap over all analysts counts, in words."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +76,32 @@ class Demand:
             ),
         )
 
+    def dump(self) -> list[Any]:
+        """The demand as JSON: keys in hexadecimal, each partition's key once."""
+        partitions: dict[bytes, int] = {}
+        nodes = [
+            [parent, partitions.setdefault(split, len(partitions)), key.hex()] for parent, split, key in self.nodes
+        ]
+        asked = [
+            [node, -1 if split is None else partitions.setdefault(split, len(partitions))] for node, split in self.asked
+        ]
+        return [[key.hex() for key in partitions], nodes, asked]
+
+    @classmethod
+    def load(cls, dumped: list[Any]) -> Demand:
+        """A demand as the log holds it."""
+        partitions = [bytes.fromhex(key) for key in dumped[0]]
+        return cls(
+            tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1]),
+            tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2]),
+        )
+
 
 @dataclass
 class Costs:
     """The recursion's state for one analyst, or for all together. Updated in O(size of the demand).
+
+    Inside it counts plain integers, for a demand can have a hundred thousand parts.
 
     Attributes:
         part: cost(part) in nano-epsilons, by part key; the whole table's key is empty.
@@ -76,31 +112,32 @@ class Costs:
     largest: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
 
     @property
-    def spent(self) -> int:
-        """cost(whole table), nano-epsilons."""
-        return self.part.get(ROOT, 0)
+    def spent(self) -> Epsilon:
+        """cost(whole table)."""
+        return Epsilon(self.part.get(ROOT, 0))
 
-    def price(self, demand: Demand, epsilon: int) -> int:
+    def price(self, demand: Demand, epsilon: Epsilon) -> Epsilon:
         """By how much ``spent`` would grow if ``epsilon`` were asked of every part of the demand."""
-        part, _ = self._after(demand, epsilon)
-        return part.get(ROOT, self.spent) - self.spent
+        part, _ = self._after(demand, epsilon.nano)
+        before = self.part.get(ROOT, 0)
+        return Epsilon(part.get(ROOT, before) - before)
 
-    def charge(self, demand: Demand, epsilon: int) -> int:
+    def charge(self, demand: Demand, epsilon: Epsilon) -> Epsilon:
         """Adds the demand; returns by how much ``spent`` grew."""
-        before = self.spent
-        part, largest = self._after(demand, epsilon)
+        before = self.part.get(ROOT, 0)
+        part, largest = self._after(demand, epsilon.nano)
         self.part.update(part)
         self.largest.update(largest)
-        return self.spent - before
+        return Epsilon(self.part.get(ROOT, 0) - before)
 
-    def _after(self, demand: Demand, epsilon: int) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
+    def _after(self, demand: Demand, nano: int) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
         """The changed entries. Parents precede children in ``nodes``, so walking backwards is bottom-up."""
         keys = [ROOT, *(key for _, _, key in demand.nodes)]
         grown = [0] * len(keys)
         for node, _ in demand.asked:
-            # Asked itself, or all parts of a partition alike: both add epsilon to the cost of
+            # Asked itself, or all parts of a partition alike: both add the loss to the cost of
             # `node`.
-            grown[node] += epsilon
+            grown[node] += nano
         part: dict[bytes, int] = {}
         largest: dict[tuple[bytes, bytes], int] = {}
         for position in range(len(keys) - 1, 0, -1):
@@ -114,5 +151,50 @@ class Costs:
                 largest[place] = cost
                 grown[parent] += cost - known
         if grown[0]:
-            part[ROOT] = self.spent + grown[0]
+            part[ROOT] = self.part.get(ROOT, 0) + grown[0]
         return part, largest
+
+
+@dataclass
+class Together:
+    """What all analysts together spent, as the cap over them counts it.
+
+    Under ``sum`` what an analyst can still ask follows from the own tree and from one number, the
+    sum of what the others spent. Under ``union`` it follows from the trees of the others too, so
+    prices tell which parts they asked; in return, analysts who ask alike share the cap.
+
+    Attributes:
+        cap: The limit.
+        rule: Which of the two holds.
+        sum: The sum of what each analyst spent.
+        union: The recursion over the union of all analysts' trees.
+    """
+
+    cap: Epsilon = ZERO
+    rule: CapRule = "sum"
+    sum: Epsilon = ZERO
+    union: Costs = field(default_factory=Costs)
+
+    @property
+    def spent(self) -> Epsilon:
+        """What counts against the cap."""
+        return self.sum if self.rule == "sum" else self.union.spent
+
+    @property
+    def counts(self) -> str:
+        """What the cap counts, in words."""
+        return CAP_RULES[self.rule]
+
+    @property
+    def remaining(self) -> Epsilon:
+        """What the cap leaves."""
+        return max(ZERO, self.cap - self.spent)
+
+    def price(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> Epsilon:
+        """By how much ``spent`` would grow if an analyst asked the demand, for whom alone it costs ``own``."""
+        return own if self.rule == "sum" else self.union.price(demand, epsilon)
+
+    def charge(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> None:
+        """Adds a demand that cost its analyst ``own``. Both counts are kept, for the rule may change."""
+        self.sum += own
+        self.union.charge(demand, epsilon)

@@ -9,26 +9,27 @@ see ``pinq.public.plugins``.
 from __future__ import annotations
 
 from pinq.ledger.composition import Costs, Demand
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import PartSet
 
 __all__ = ["Odometer"]
 
 
 class Odometer:
-    """The cost of all questions so far, in nano-epsilons."""
+    """The cost of all questions so far."""
 
     def __init__(self) -> None:
         self._costs = Costs()
 
     @property
-    def spent(self) -> int:
+    def spent(self) -> Epsilon:
         """The cost of all charged questions."""
         return self._costs.spent
 
-    def price(self, parts: PartSet, nano: int) -> int:
-        """Returns by how much ``spent`` would grow if each part were asked at ``nano``."""
-        return self._costs.price(Demand.of(parts), nano)
+    def price(self, parts: PartSet, epsilon: Epsilon) -> Epsilon:
+        """Returns by how much ``spent`` would grow if each part were asked at ``epsilon``."""
+        return self._costs.price(Demand.of(parts), epsilon)
 
-    def charge(self, parts: PartSet, nano: int) -> None:
-        """Adds a question of ``nano`` to each of these parts."""
-        self._costs.charge(Demand.of(parts), nano)
+    def charge(self, parts: PartSet, epsilon: Epsilon) -> None:
+        """Adds a question of ``epsilon`` to each of these parts."""
+        self._costs.charge(Demand.of(parts), epsilon)

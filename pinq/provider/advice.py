@@ -14,7 +14,7 @@ from pinq.engine import EncodingReport
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.claim import ledger_url
 from pinq.ledger.ledger import Ledger
-from pinq.public.epsilon import show
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import Numeric, unit_text
 
@@ -93,14 +93,11 @@ def _pending_cap(policy: Policy) -> list[str]:
         if "://" in url or not os.path.exists(url):
             return []
         with closing(Ledger(url, policy.dataset, create=False)) as ledger:
-            _, cap = ledger.joint()
-        if policy.cap_nano < cap:
+            cap = ledger.together().cap
+        own = Epsilon(policy.cap_nano)
+        if own < cap:
             when = "a lower cap counts from the next `pinq show`, `grant` or `extend`, opening or start of a server on"
         else:
             when = "a higher cap counts from the next `pinq grant` or `extend`, or start of a server on"
-        return (
-            [f"cap: the log has {show(cap)}, this policy {show(policy.cap_nano)}; {when}"]
-            if policy.cap_nano != cap
-            else []
-        )
+        return [f"cap: the log has {cap}, this policy {own}; {when}"] if own != cap else []
     return []

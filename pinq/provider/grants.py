@@ -17,18 +17,19 @@ from pinq.analyst.tokens import digest, new_token
 from pinq.engine import EncodingReport, open_engine, require_readable
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.claim import ledger_url
-from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
+from pinq.ledger.composition import CapRule
+from pinq.ledger.grants import FREE, VERBS, Terms, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.signature import Signature, here
+from pinq.ledger.state import Account
 from pinq.provider.advice import advice
 from pinq.provider.local import declare, open_ledger
-from pinq.public.epsilon import Loss, exact, exact_nano
-from pinq.public.epsilon import show as decimal
+from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.policy import Policy, load_policy
 
 __all__ = [
-    "Account",
     "CheckReport",
+    "GrantReport",
     "Status",
     "Where",
     "cap_warning",
@@ -94,10 +95,11 @@ class CheckReport:
 
 
 @dataclass(frozen=True)
-class Account:
-    """One analyst's budget as the ledger has it; nano-epsilons.
+class GrantReport:
+    """One analyst's budget as the ledger had it at some moment.
 
     Attributes:
+        limit, spent: What may be spent, and what was.
         remaining: What can still be asked: 0 once revoked or expired, and never more than the cap
             leaves.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
@@ -107,9 +109,9 @@ class Account:
     """
 
     analyst: str
-    limit: int
-    spent: int
-    remaining: int
+    limit: Epsilon
+    spent: Epsilon
+    remaining: Epsilon
     expires: datetime | None
     state: str
     terms: Terms = FREE
@@ -118,10 +120,10 @@ class Account:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
-        numbers = {name: float(exact(getattr(self, name))) for name in ("limit", "spent", "remaining")}
+        numbers = {name: float(getattr(self, name)) for name in ("limit", "spent", "remaining")}
         terms = self.terms.to_body()
-        if "max_epsilon_per_query" in terms:
-            terms["max_epsilon_per_query"] = float(exact(terms["max_epsilon_per_query"]))
+        if self.terms.max_epsilon_per_query is not None:
+            terms["max_epsilon_per_query"] = float(self.terms.max_epsilon_per_query)
         said = {
             "analyst": self.analyst,
             **numbers,
@@ -134,19 +136,22 @@ class Account:
 
 @dataclass(frozen=True)
 class Status:
-    """All accounts of a dataset, and what all analysts together spent under the cap; nano-epsilons."""
+    """All accounts of a dataset, and what all analysts together spent under the cap, as ``cap_rule`` counts it."""
 
     dataset: str
-    cap: int
-    spent: int
-    accounts: tuple[Account, ...] = field(default=())
+    cap: Epsilon
+    spent: Epsilon
+    remaining: Epsilon
+    cap_rule: CapRule
+    accounts: tuple[GrantReport, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
-        numbers = {"cap": self.cap, "spent": self.spent, "remaining": max(0, self.cap - self.spent)}
+        numbers = {name: float(getattr(self, name)) for name in ("cap", "spent", "remaining")}
         return {
             "dataset": self.dataset,
-            **{k: float(exact(v)) for k, v in numbers.items()},
+            **numbers,
+            "cap_rule": self.cap_rule,
             "analysts": [one.to_dict() for one in self.accounts],
         }
 
@@ -207,7 +212,7 @@ def grant(
     terms: Terms = FREE,
     *,
     by: Signature | None = None,
-) -> Account:
+) -> GrantReport:
     """Grants a new analyst a budget and issues a token. Warns, and does not refuse, where all grants together pass the cap.
 
     Args:
@@ -228,11 +233,11 @@ def grant(
         LedgerError: The analyst has a grant already, or the ledger cannot be trusted.
     """
     require_name(analyst)
-    limit, until = exact_nano(epsilon), future(expires)
+    limit, until = Epsilon.exactly(epsilon), future(expires)
     with _ledger(policy, create=True, declared_by=by or here()) as ledger:
         token = new_token()
         ledger.grant(analyst, limit, until, terms=terms, token=digest(token), by=by or here())
-        return replace(_report(ledger, analyst), token=token)
+        return replace(_changed(ledger, analyst), token=token)
 
 
 def extend(
@@ -242,7 +247,7 @@ def extend(
     expires: str | date | None = None,
     *,
     by: Signature | None = None,
-) -> Account:
+) -> GrantReport:
     """Raises an analyst's limit by ``epsilon``, moves the expiry, or both.
 
     Raises:
@@ -252,13 +257,13 @@ def extend(
     """
     if epsilon is None and expires is None:
         raise QueryError("extend needs `epsilon` (how much more), `expires`, or both.")
-    more, until = None if epsilon is None else exact_nano(epsilon), future(expires)
+    more, until = ZERO if epsilon is None else Epsilon.exactly(epsilon), future(expires)
     with _ledger(policy, declared_by=by or here()) as ledger:
         ledger.extend(analyst, more, until, by=by or here())
-        return _report(ledger, analyst)
+        return _changed(ledger, analyst)
 
 
-def reissue(policy: Where, analyst: str, *, by: Signature | None = None) -> Account:
+def reissue(policy: Where, analyst: str, *, by: Signature | None = None) -> GrantReport:
     """Issues another token for a grant, in the account; the old one ends at once.
 
     Raises:
@@ -268,10 +273,10 @@ def reissue(policy: Where, analyst: str, *, by: Signature | None = None) -> Acco
     with _ledger(policy) as ledger:
         token = new_token()
         ledger.set_token(analyst, digest(token), by=by or here())
-        return replace(_report(ledger, analyst), token=token)
+        return replace(_changed(ledger, analyst), token=token)
 
 
-def set_terms(policy: Where, analyst: str, terms: Terms, *, by: Signature | None = None) -> Account:
+def set_terms(policy: Where, analyst: str, terms: Terms, *, by: Signature | None = None) -> GrantReport:
     """Puts other terms in the place of a grant's; they count from the next request on.
 
     Raises:
@@ -280,7 +285,7 @@ def set_terms(policy: Where, analyst: str, terms: Terms, *, by: Signature | None
     """
     with _ledger(policy) as ledger:
         ledger.set_terms(analyst, terms, by=by or here())
-        return _report(ledger, analyst)
+        return _changed(ledger, analyst)
 
 
 def make_terms(
@@ -315,7 +320,9 @@ def make_terms(
         raise QueryError(
             f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}."
         )
-    most = None if max_epsilon_per_query is None else exact_nano(max_epsilon_per_query, name="max_epsilon_per_query")
+    most = (
+        None if max_epsilon_per_query is None else Epsilon.exactly(max_epsilon_per_query, name="max_epsilon_per_query")
+    )
     return Terms(
         most,
         None if columns is None else tuple(dict.fromkeys(columns)),
@@ -324,7 +331,7 @@ def make_terms(
     )
 
 
-def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> Account:
+def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> GrantReport:
     """Ends a grant at once; what it spent stays spent.
 
     Raises:
@@ -335,7 +342,7 @@ def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> Accou
     # declared here.
     with _ledger(policy) as ledger:
         ledger.revoke(analyst, by=by or here())
-        return _report(ledger, analyst)
+        return _changed(ledger, analyst)
 
 
 def show(policy: Where) -> Status:
@@ -351,14 +358,16 @@ def show(policy: Where) -> Status:
     with _ledger(policy) as ledger:
         if not isinstance(policy, Ledger):
             _lower_cap(load_policy(policy), ledger)
-        spent, cap = ledger.joint()
-        accounts = tuple(_account(one, max(0, cap - spent)) for one in ledger.grants().values())
-        return Status(ledger.dataset or "", cap, spent, accounts)
+        together = ledger.together()
+        accounts = tuple(_report(account) for account in ledger.accounts().values() if account.granted)
+        return Status(ledger.dataset or "", together.cap, together.spent, together.remaining, together.rule, accounts)
 
 
 def _lower_cap(policy: Policy, ledger: Ledger) -> None:
-    """Logs a policy whose cap is lower than the log's, if it is reviewed."""
-    if policy.cap_nano < ledger.joint()[1] and not policy.unreviewed_fields():
+    """Logs a policy whose cap is lower than the log's, or counts a sum where the log's counts a union, if it is reviewed."""
+    together = ledger.together()
+    lower = Epsilon(policy.cap_nano) < together.cap or (policy.cap_rule, together.rule) == ("sum", "union")
+    if lower and not policy.unreviewed_fields():
         declare(policy, ledger, may_raise=False)
 
 
@@ -455,41 +464,36 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
         ledger.close()
 
 
-def cap_warning(ledger: Ledger, analyst: str, limit: int) -> str:
-    """What to know before ``analyst`` has a limit of ``limit`` nano-epsilons: that all grants together pass the cap. Empty where they do not."""
-    (_, cap), total = ledger.joint(), limit + promised(ledger, besides=analyst)
-    if total <= cap:
+def cap_warning(ledger: Ledger, analyst: str, limit: Epsilon) -> str:
+    """What to know before ``analyst`` has a limit: that all grants together pass the cap. Empty where they do not."""
+    together, total = ledger.together(), limit + promised(ledger, besides=analyst)
+    if total <= together.cap:
         return ""
+    who = "analysts who share little of what they ask" if together.rule == "union" else "some analysts"
     return (
-        f"All grants together come to epsilon {decimal(total)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
-        "will be refused under the cap before they reach their own limits."
+        f"All grants together come to epsilon {total}, above the cap of {together.cap}, which counts {together.counts}: "
+        f"{who} will be refused under the cap before they reach their own limits."
     )
 
 
-def promised(ledger: Ledger, besides: str = "") -> int:
-    """What all grants come to, but for one analyst's; nano-epsilons. What was spent under an ended grant still counts against the cap."""
-    return sum(one.limit if one.valid else one.spent for one in ledger.grants().values() if one.analyst != besides)
-
-
-def _report(ledger: Ledger, analyst: str) -> Account:
-    one, (spent, cap) = ledger.grants()[analyst], ledger.joint()
-    warning = cap_warning(ledger, analyst, one.limit) if one.valid else ""
-    return replace(_account(one, max(0, cap - spent)), warnings=(warning,) if warning else ())
-
-
-def _account(one: Grant, cap_left: int) -> Account:
-    state = (
-        "revoked"
-        if one.revoked
-        else "expired"
-        if not one.valid
-        else "spent"
-        if one.remaining == 0
-        else "active"
-        if cap_left
-        else "cap reached"
+def promised(ledger: Ledger, besides: str = "") -> Epsilon:
+    """What all grants come to, but for one analyst's. What was spent under an ended grant still counts against the cap."""
+    return sum(
+        (one.limit if one.valid else one.spent for one in ledger.grants().values() if one.analyst != besides), ZERO
     )
-    return Account(one.analyst, one.limit, one.spent, min(one.remaining, cap_left), one.expires, state, one.terms)
+
+
+def _changed(ledger: Ledger, analyst: str) -> GrantReport:
+    """The report of a grant after a change."""
+    account = ledger.accounts()[analyst]
+    warning = cap_warning(ledger, analyst, account.limit) if account.grant is not None and account.grant.valid else ""
+    return replace(_report(account), warnings=(warning,) if warning else ())
+
+
+def _report(account: Account) -> GrantReport:
+    return GrantReport(
+        account.analyst, account.limit, account.spent, account.remaining, account.expires, account.state, account.terms
+    )
 
 
 def _many(count: int, noun: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from pinq.analyst.queryable import Budget, PrivateQueryable
@@ -12,11 +13,13 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.claim import ledger_url
-from pinq.ledger.composition import Costs
-from pinq.ledger.grants import load_demand
-from pinq.ledger.ledger import Event, Ledger
+from pinq.ledger.composition import Together
+from pinq.ledger.events import Charged, Event, Refused
+from pinq.ledger.grants import now
+from pinq.ledger.ledger import Ledger
 from pinq.ledger.signature import Signature, here
-from pinq.public.epsilon import exact, show
+from pinq.ledger.state import Account
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Answer, Asked, Preview, Request
 
@@ -113,44 +116,65 @@ def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | 
     """Logs a reviewed policy where it changed; a higher cap only if ``may_raise``. ``LedgerError`` as ``Ledger.declare``."""
     schema = policy.schema_
     content = schema.model_dump(mode="json", exclude_defaults=True)
-    ledger.declare(schema.digest, policy.cap_nano, content, may_raise=may_raise, by=by or here())
+    cap, rule = Epsilon(policy.cap_nano), policy.cap_rule
+    ledger.declare(schema.digest, cap, content, rule=rule, may_raise=may_raise, by=by or here())
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:
-    """An analyst's budget; what the cap over all analysts leaves bounds what remains."""
-    grant = ledger.grants()[analyst]
-    spent, cap = ledger.joint()
-    return Budget(exact(grant.limit), exact(grant.spent), exact(min(grant.remaining, max(0, cap - spent))))
+    """An analyst's budget; what the cap over all analysts leaves, one number, bounds what remains."""
+    account = ledger.accounts()[analyst]
+    return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
 
 
-def history(ledger: Ledger, analyst: str, start: int = 0) -> Iterator[Asked]:
-    """An analyst's charges and refusals, oldest first, without the first ``start``; ``spent`` is the total after each. Answers are read some at a time."""
-    costs, events = Costs(), ledger.requests_of(analyst)
+def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
+    """Yields an analyst's charges and refusals, oldest first; ``spent`` is the total after each. Answers are read some at a time.
+
+    Args:
+        ledger: Whose log.
+        analyst: Whose lines.
+        start: How many lines to leave out.
+        bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
+            found: how long it took follows the rows.
+    """
+    account, events = Account(analyst, Together()), ledger.requests_of(analyst)
     for first in range(0, len(events), ANSWERS_AT_A_TIME):
         some = events[first : first + ANSWERS_AT_A_TIME]
-        answers = ledger.payloads(analyst, [event.request for event in some]) if first + len(some) > start else {}
+        answers = ledger.answers(analyst, [event.request for event in some]) if first + len(some) > start else {}
         for number, event in enumerate(some, first):
-            if event.kind == "charge":
-                costs.charge(load_demand(event.body["demand"]), event.body["epsilon"])
+            account.apply(event)
             if number >= start:
-                yield _asked(event, answers.get(event.request), costs.spent)
+                given = answers.get(event.request)
+                shown = given is not None and (not bucket or _bucket_ended(event.at, given.at, bucket))
+                yield _shown(event, given.payload if given is not None and shown else None, account.spent)
 
 
-def _asked(event: Event, given: str | None, spent: int) -> Asked:
-    line: dict[str, Any] = {"outcome": f"refused ({event.body.get('reason')})"}
-    if event.kind == "charge":
-        answer = None if given is None else Answer.from_json(given)
+def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
+    """Whether the time bucket of an answer is over. Buckets are counted from the charge; every server finds the same moment in the log."""
+    begin, width = datetime.fromisoformat(charged), timedelta(seconds=bucket)
+    buckets = max(1, -(-(datetime.fromisoformat(answered) - begin) // width))  # rounded up
+    return now() >= begin + buckets * width
+
+
+def _shown(event: Event, given: str | None, spent: Epsilon) -> Asked:
+    """A line of the history."""
+    record = event.record
+    if isinstance(record, Charged):
         outcome = (
             "answered"
             if given
             else "computed among several parties"
-            if "session" in event.body
+            if record.question.session
             else "charged, not answered"
         )
-        line = {
-            "outcome": outcome,
-            "epsilon": show(event.body["epsilon"]),
-            "answer": answer,
-            "classes": event.body.get("classes"),
-        }
-    return Asked(at=event.at, about=event.body.get("about", ""), spent=show(spent), **line)
+        answer = None if given is None else Answer.from_json(given)
+        return Asked(
+            at=event.at,
+            about=record.question.about,
+            epsilon=str(record.epsilon),
+            spent=str(spent),
+            outcome=outcome,
+            answer=answer,
+            classes=record.question.classes or None,
+        )
+    assert isinstance(record, Refused)
+    return Asked(at=event.at, about=record.question.about, spent=str(spent), outcome=f"refused ({record.reason})")

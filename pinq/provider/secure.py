@@ -33,11 +33,12 @@ from typing import Any
 import numpy as np
 
 from pinq.engine import ListRequest, open_engine
-from pinq.errors import BudgetExceeded, PolicyError, QueryError, SessionError
+from pinq.errors import PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import Question
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
-from pinq.public.epsilon import exact, show
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy, load_policy
 from pinq.public.secure_computation import (
@@ -238,14 +239,14 @@ class _Booking:
                 "with noise an analyst is needed whose grant is charged: "
                 "`pinq grant POLICY NAME --epsilon ...`, then name it."
             )
-        self._ledger, self._session = ledger, session
+        self._ledger, self._session, self._epsilon = ledger, session, Epsilon(session.nano)
         self._analyst = analyst or ""
         self._demand = Demand.of(PartSet([Block(Part())]))
         self._columns = [session.target, *(split.column for split in session.splits)]
-        loss = f"epsilon {show(session.nano)}" if session.nano else "exact"
+        loss = f"epsilon {self._epsilon}" if session.nano else "exact"
         about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"
         self._verb = "secure_topdown" if session.protocol == "topdown" else "secure_id3"
-        self._body = {"verb": self._verb, "session": session.digest, "about": about[:200]}
+        self._question = Question(verb=self._verb, session=session.digest, about=about[:200])
         self.run = ""
 
     def require_affordable(self) -> None:
@@ -253,33 +254,22 @@ class _Booking:
         if not self._session.nano:
             return
         self._ledger.authorise(self._analyst)
-        price, left = self._ledger.price(
-            self._analyst, self._demand, self._session.nano, verb=self._verb, columns=self._columns
-        )
-        if left < 0:
-            remaining = max(0, price + left)
-            raise BudgetExceeded(
-                f"This session would cost epsilon {show(price)}; {show(remaining)} remains for {self._analyst!r}. "
-                "Nothing was spent, nothing left this party.",
-                asked=exact(price),
-                remaining=exact(remaining),
-                scope="analyst",
-            )
+        self._ledger.require(self._analyst, self._demand, self._epsilon, verb=self._verb, columns=self._columns)
 
     def book(self, run: str) -> None:
         """Charges, or logs, the run that all parties agreed on."""
         self.run = run[:32]
         if self._session.nano:
             self._ledger.charge(
-                self._analyst, self.run, self._demand, self._session.nano, self._body, columns=self._columns
+                self._analyst, self.run, self._demand, self._epsilon, self._question, columns=self._columns
             )
         else:
-            self._ledger.log_session("", self.run, self._body | {"opens": list(self._session.opened)})
+            self._ledger.log_session("", self.run, self._question, self._session.opened)
 
     def finish(self) -> None:
         """Logs that a charged run came to its end."""
         if self._session.nano:
-            self._ledger.log_session(self._analyst, self.run, self._body | {"opens": list(self._session.opened)})
+            self._ledger.log_session(self._analyst, self.run, self._question, self._session.opened)
 
 
 def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: Any) -> Holding:

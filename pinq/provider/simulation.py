@@ -16,7 +16,7 @@ from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
-from pinq.public.epsilon import Loss, to_nano
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.policy import Policy, load_policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
 
@@ -42,10 +42,10 @@ def simulate(
         schema = load_policy(schema).schema_
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or not 0 <= rows <= 10**8:
         raise QueryError(f"`rows` is {rows!r}; it must be a whole number from 0 to {10**8:,}.")
-    nano = to_nano(epsilon)
+    budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")
-    ledger.declare(schema.digest, nano, {})
-    ledger.grant("simulated", nano)
+    ledger.declare(schema.digest, budget, {})
+    ledger.grant("simulated", budget)
     # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
     # the schema says.
     policy = Policy(

@@ -11,40 +11,127 @@ from __future__ import annotations
 
 import math
 import numbers
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from pinq.errors import QueryError
 
-__all__ = ["MAX_EPSILON", "NANO", "Loss", "exact", "exact_nano", "figures", "is_exact", "show", "to_nano"]
+__all__ = ["MAX_EPSILON", "NANO", "ZERO", "Epsilon", "Loss", "exact", "is_exact", "show", "to_nano"]
 
 NANO = 10**9
 MAX_EPSILON = 10**6
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Epsilon:
+    """A privacy loss, exact: a whole number of nano-epsilons.
+
+    It is written as a decimal number (``str``), compares and adds up with other losses only, and
+    never becomes a float on the way to a mechanism. A difference of two may be negative.
+
+    Attributes:
+        nano: How many nano-epsilons.
+    """
+
+    nano: int
+
+    @classmethod
+    def of(cls, loss: Loss | Epsilon, *, name: str = "epsilon") -> Epsilon:
+        """Reads a loss as a caller wrote it, rounded up.
+
+        Args:
+            loss: A number greater than 0, at most ``MAX_EPSILON``; a float is read by its shortest
+                decimal form.
+            name: What the error calls it.
+
+        Raises:
+            QueryError: Not a number, NaN, infinite, not positive, or too large.
+        """
+        try:
+            value = _fraction(loss)
+        except (ValueError, TypeError, ArithmeticError, InvalidOperation):
+            value = None
+        if value is None or not 0 < value <= MAX_EPSILON:
+            shown = repr(loss)
+            shown = shown if len(shown) <= 40 else shown[:37] + "..."
+            raise QueryError(
+                f"`{name}` is {shown}; it must be a finite number greater than 0 and at most {MAX_EPSILON}."
+            )
+        return cls(math.ceil(value * NANO))
+
+    @classmethod
+    def exactly(cls, loss: Loss, *, name: str = "epsilon") -> Epsilon:
+        """Reads a loss that a provider allows. It is never rounded: up, it would be more than what was written.
+
+        Raises:
+            QueryError: As in ``of``, or finer than a nano-epsilon.
+        """
+        epsilon = cls.of(loss, name=name)
+        if not is_exact(loss):
+            raise QueryError(
+                f"`{name}` is {str(loss)[:40]}; the smallest step of a loss is {cls(1)}, so write at most nine decimals."
+            )
+        return epsilon
+
+    @property
+    def figures(self) -> str:
+        """The first three figures. They are cut, not rounded: what is spent never looks like the limit too early."""
+        step = 10 ** min(9, max(0, len(str(self.nano)) - 3))
+        return str(Epsilon(self.nano // step * step))
+
+    @property
+    def exact(self) -> Fraction:
+        """The loss as a number."""
+        return Fraction(self.nano, NANO)
+
+    def per_row(self, distance: int) -> Fraction:
+        """Returns the loss that each single row may cause where neighbours differ by so many rows.
+
+        Privacy:
+            Noise for one row at ``epsilon / distance`` hides ``distance`` rows at ``epsilon``
+            (group privacy, privacy.md 1.1).
+        """
+        return self.exact / distance
+
+    def __add__(self, other: Epsilon) -> Epsilon:
+        return Epsilon(self.nano + other.nano) if isinstance(other, Epsilon) else NotImplemented
+
+    def __sub__(self, other: Epsilon) -> Epsilon:
+        return Epsilon(self.nano - other.nano) if isinstance(other, Epsilon) else NotImplemented
+
+    def __mul__(self, times: int) -> Epsilon:
+        return Epsilon(self.nano * times) if isinstance(times, int) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, shares: int) -> Epsilon:
+        """One of so many equal shares, rounded down, so that all shares together are no more than the loss."""
+        return Epsilon(self.nano // shares) if isinstance(shares, int) else NotImplemented
+
+    def __bool__(self) -> bool:
+        return self.nano != 0
+
+    def __float__(self) -> float:
+        """The nearest float, for people and reports; never for noise or charges."""
+        return float(self.exact)
+
+    def __str__(self) -> str:
+        """The shortest decimal, e.g. ``0.25``."""
+        sign = "-" if self.nano < 0 else ""
+        whole, rest = divmod(abs(self.nano), NANO)
+        return sign + (f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole))
+
+
+ZERO = Epsilon(0)
 
 Loss = int | float | str | Decimal | Fraction
 """What a caller may write for a loss. ``0.1`` and ``"0.1"`` both mean one tenth exactly."""
 
 
 def to_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
-    """Reads a loss as nano-epsilons, rounded up.
-
-    Args:
-        epsilon: Greater than 0, at most ``MAX_EPSILON``; a float is read by its shortest decimal
-            form.
-        name: What the error calls it.
-
-    Raises:
-        QueryError: Not a number, NaN, infinite, not positive, or too large.
-    """
-    try:
-        value = _fraction(epsilon)
-    except (ValueError, TypeError, ArithmeticError, InvalidOperation):
-        value = None
-    if value is None or not 0 < value <= MAX_EPSILON:
-        shown = repr(epsilon)
-        shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise QueryError(f"`{name}` is {shown}; it must be a finite number greater than 0 and at most {MAX_EPSILON}.")
-    return math.ceil(value * NANO)
+    """Reads a loss as nano-epsilons, rounded up; see ``Epsilon.of``."""
+    return Epsilon.of(epsilon, name=name).nano
 
 
 def is_exact(epsilon: Loss) -> bool:
@@ -52,41 +139,21 @@ def is_exact(epsilon: Loss) -> bool:
     return (_fraction(epsilon) * NANO).denominator == 1
 
 
-def exact_nano(epsilon: Loss, *, name: str = "epsilon") -> int:
-    """Reads a loss that a provider allows as nano-epsilons. Never rounded: up, it would be more than what was written.
-
-    Raises:
-        QueryError: As in ``to_nano``, or finer than a nano-epsilon.
-    """
-    nano = to_nano(epsilon, name=name)
-    if not is_exact(epsilon):
-        raise QueryError(
-            f"`{name}` is {str(epsilon)[:40]}; the smallest step of a loss is {show(1)}, so write at most nine decimals."
-        )
-    return nano
-
-
 def exact(nano: int) -> Fraction:
     """The loss that a count of nano-epsilons stands for."""
-    return Fraction(nano, NANO)
+    return Epsilon(nano).exact
 
 
 def show(nano: int) -> str:
     """A count of nano-epsilons as the shortest decimal, e.g. ``0.25``."""
-    sign, nano = ("-", -nano) if nano < 0 else ("", nano)
-    whole, rest = divmod(nano, NANO)
-    return sign + (f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole))
-
-
-def figures(nano: int) -> str:
-    """A count of nano-epsilons cut after three figures. Not rounded: what is spent never looks like the limit too early."""
-    step = 10 ** min(9, max(0, len(str(nano)) - 3))
-    return show(nano // step * step)
+    return str(Epsilon(nano))
 
 
 def _fraction(value: object) -> Fraction:
     if isinstance(value, bool):
         raise TypeError("a truth value is not a loss")
+    if isinstance(value, Epsilon):
+        return value.exact
     if isinstance(value, (int, Fraction)):
         return Fraction(value)
     if isinstance(value, numbers.Integral):  # numpy integers

@@ -52,6 +52,10 @@ class Policy(_Declared):
     cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6)] = Field(
         description="epsilon over all analysts together, for they may collude"
     )
+    cap_rule: Literal["sum", "union"] = Field(
+        default="sum",
+        description="whether the cap counts the sum of what each analyst spent, or what they ask alike once",
+    )
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
     max_rows: int = Field(ge=1, le=2**33)

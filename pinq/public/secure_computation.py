@@ -193,7 +193,7 @@ class Learned(Protocol):
     def opened(self) -> Sequence[OpenedValues]: ...
 
 
-AnySession = TypeVar("AnySession", bound=SecureSession)
+AnySession = TypeVar("AnySession")
 
 
 class SecureComputation(Protocol[AnySession]):

@@ -21,6 +21,7 @@ from pinq import errors
 from pinq.cli.main import app
 from pinq.provider.local import open_ledger
 from pinq.public.dialect import Dialect
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit
 from pinq.public.wire import STATUSES
@@ -82,7 +83,7 @@ def test_the_page_on_distances_runs(project: Path) -> None:
     """Its example costs what it says and draws what it shows."""
     mpl.use("Agg")
     ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
-    ledger.grant("analyst1", 10**9)
+    ledger.grant("analyst1", Epsilon.of(1))
     (block,) = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "dilca.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )

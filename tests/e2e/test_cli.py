@@ -517,7 +517,7 @@ class TestUnexpected:
             "DuckDBEngine.tabulate = burst\n"
             "from pinq.cli.main import main; sys.argv[0] = 'pinq'; main()"
         )
-        environment = {**os.environ, **({"PINQ_LOG": str(tmp_path / "pinq.log")} if log else {})}
+        environment = {**os.environ, **({"PINQ_LOG": str(tmp_path / "pinq.ledger.log")} if log else {})}
         words = ["query", str(policy), "--analyst", "ana", "count", "--epsilon", "1"]
         found = subprocess.run(
             [sys.executable, "-c", code, *words],
@@ -531,14 +531,17 @@ class TestUnexpected:
         assert found.stderr.startswith("Error: The data could not be read for this request. What it cost stays charged")
         assert found.stderr.count("\n") == 1
         assert SECRET not in found.stderr
-        assert (tmp_path / "pinq.log").exists() == log
-        assert not log or SECRET in (tmp_path / "pinq.log").read_text(encoding="utf-8")
+        assert (tmp_path / "pinq.ledger.log").exists() == log
+        assert not log or SECRET in (tmp_path / "pinq.ledger.log").read_text(encoding="utf-8")
         account = json.loads(run("audit", policy, "--json").stdout)["analysts"][0]
         assert (account["spent"], account["answered"], account["charged_not_answered"]) == (1.0, 0, 1)
 
     def test_log_out_of_reach(self, policy: Path) -> None:
-        found = process("show", policy, PINQ_LOG="/nonexistent/pinq.log")
-        assert (found.returncode, found.stderr) == (1, "Error: /nonexistent/pinq.log: No such file or directory.\n")
+        found = process("show", policy, PINQ_LOG="/nonexistent/pinq.ledger.log")
+        assert (found.returncode, found.stderr) == (
+            1,
+            "Error: /nonexistent/pinq.ledger.log: No such file or directory.\n",
+        )
 
     def test_a_closed_pipe_is_no_error(self, policy: Path) -> None:
         command = f"{sys.executable} -m pinq.cli.main audit {policy} --html | head -c 10"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pinq.ledger.ledger import Ledger
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.queries import Answer
 
 RUNS = 200
@@ -28,7 +28,7 @@ import os, sys
 import pandas as pd
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.ledger.ledger import Ledger
 from pinq.public.policy import Policy
 from pinq.public.queries import Request
@@ -38,8 +38,8 @@ frame = pd.DataFrame({"s": ["f", "m", "m"]})
 
 def work(name):
     ledger = Ledger(sys.argv[1], "crash")
-    ledger.declare("x", to_nano(10**6), {})
-    ledger.grant(name, to_nano(1000))
+    ledger.declare("x", Epsilon.of(10**6), {})
+    ledger.grant(name, Epsilon.of(1000))
     engine, _ = open_engine(policy, data=frame, salt=ledger.salt)
     curator = Curator(policy.schema_, ledger, engine)
     number = 0
@@ -122,7 +122,7 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
             ledger.verify()
             grant = ledger.grants().get(name)
             assert grant is not None or not seen
-            assert (grant.spent if grant else 0) >= to_nano("0.5") * len(seen)
+            assert (grant.spent if grant else ZERO) >= Epsilon.of("0.5") * len(seen)
             for request, answer in seen.items():
                 charge, given = ledger.answer_of(name, request)
                 assert charge is not None
@@ -134,8 +134,8 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
     ledger = Ledger(file, "crash")
     charged = [(event.analyst, event.request) for event in ledger.events() if event.kind == "charge"]
     assert len(charged) == len(set(charged)), "a request was charged twice"
-    assert ledger.joint()[0] == to_nano("0.5") * len(charged)
-    given = [Answer.from_json(payload) for name in seen_by for payload in ledger.payloads(name).values()]
+    assert ledger.joint()[0] == Epsilon.of("0.5") * len(charged)
+    given = [Answer.from_json(given.payload) for name in seen_by for given in ledger.answers(name).values()]
     assert len(given) >= sum(map(len, seen_by.values()))
     assert len(given) > 50, "the runs were killed too early to mean anything"
     assert repeated > 10

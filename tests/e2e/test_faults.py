@@ -50,10 +50,11 @@ from pinq import (
 from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
+from pinq.ledger.events import Refused
 from pinq.ledger.grants import now
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
-from pinq.public.epsilon import NANO, to_nano
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Request
@@ -132,11 +133,11 @@ def test_losses_are_checked_without_assertions(tmp_path: Path) -> None:
     program = """
 import math, pathlib, sys
 import pandas as pd, pinq
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.provider.local import open_ledger
 assert False, "assertions are on"
 policy = pinq.Policy(dataset="o", cap=10, max_rows=10, columns={"s": {"type": "categorical", "values": ["f"]}}, folder=pathlib.Path(sys.argv[1]))
-open_ledger(policy).grant("ana", to_nano(1))
+open_ledger(policy).grant("ana", Epsilon.of(1))
 handle = pinq.open(policy, analyst="ana", data=pd.DataFrame({"s": ["f"]}))
 refused = 0
 for epsilon in (math.nan, math.inf, -math.inf, -1, 0, "nan", "inf"):
@@ -204,7 +205,7 @@ def spend(file: Path, epsilon: Any) -> Any:
 
 def test_another_spelling_of_the_file_is_the_same_budget(published: Callable[..., Path], tmp_path: Path) -> None:
     """Dots, links to the file and links to its folder, absolute and relative paths: all lead to one ledger."""
-    open_ledger(load_policy(published())).grant("ana", to_nano(1))
+    open_ledger(load_policy(published())).grant("ana", Epsilon.of(1))
     (tmp_path / "link.parquet").symlink_to(tmp_path / "data" / "adult.parquet")
     (tmp_path / "folder").symlink_to(tmp_path / "data")
     spellings = [
@@ -222,7 +223,7 @@ def test_another_spelling_of_the_file_is_the_same_budget(published: Callable[...
 
 def test_a_second_policy_gets_no_second_budget(published: Callable[..., Path]) -> None:
     """Another policy over the same file finds the ledger, its grants and what was spent; its own name for the dataset is refused."""
-    open_ledger(load_policy(published())).grant("ana", to_nano(1))
+    open_ledger(load_policy(published())).grant("ana", Epsilon.of(1))
     spend(published(), "0.75")
     handle = pinq.open(published("two.yaml", cap=5), analyst="ana")
     assert handle.budget.spent == Fraction(3, 4)
@@ -240,14 +241,14 @@ def test_a_pattern_that_matches_the_file_is_the_same_budget(
         if pattern_first
         else ["data/adult.parquet", "data/*.parquet", "data/a?ult.parquet"]
     )
-    open_ledger(load_policy(published("first.yaml", sources[0]))).grant("ana", to_nano(1))
+    open_ledger(load_policy(published("first.yaml", sources[0]))).grant("ana", Epsilon.of(1))
     for number, source in enumerate(sources, start=1):
         assert spend(published(f"{number}.yaml", source), "0.1").budget.spent == Fraction(number, 10)
 
 
 def test_a_hard_link_is_refused(published: Callable[..., Path], tmp_path: Path) -> None:
     """Through each of its names a file would look like another source."""
-    open_ledger(load_policy(published())).grant("ana", to_nano(1))
+    open_ledger(load_policy(published())).grant("ana", Epsilon.of(1))
     os.link(tmp_path / "data" / "adult.parquet", tmp_path / "again.parquet")
     with pytest.raises(PolicyError, match="has several hard links"):
         pinq.open(published("two.yaml", "again.parquet"), analyst="ana")
@@ -257,7 +258,7 @@ def test_a_hard_link_is_refused(published: Callable[..., Path], tmp_path: Path) 
 def test_a_second_ledger_is_refused(first: str | None, published: Callable[..., Path]) -> None:
     """A policy that names another ledger for a guarded file is told so; it would be a second budget for the same people."""
     file = published(ledger=first)
-    open_ledger(load_policy(file)).grant("ana", to_nano(1))
+    open_ledger(load_policy(file)).grant("ana", Epsilon.of(1))
     spend(file, "0.75")
     with pytest.raises(
         PolicyError,
@@ -432,7 +433,7 @@ def test_fits_in_many_processes_share_one_budget(published: Callable[..., Path])
     """Four processes fit a tree at 0.4 each on a grant of 1: all together stay within it."""
     file = published()
     ledger = open_ledger(load_policy(file))
-    ledger.grant("ana", to_nano(1))
+    ledger.grant("ana", Epsilon.of(1))
     program = """
 import sys, pinq
 from miners import DiffPID3
@@ -450,7 +451,7 @@ except pinq.BudgetExceeded:
     assert set(said) <= {"fitted\n", "refused\n"}
     assert said.count("fitted\n") <= 2
     ledger.verify()
-    assert 0 < ledger.grants()["ana"].spent <= NANO
+    assert ZERO < ledger.grants()["ana"].spent <= Epsilon.of(1)
 
 
 # Exact sums
@@ -625,7 +626,7 @@ def test_a_handle_does_not_survive_a_fork(granted: Callable[..., Any]) -> None:
     """A connection that two processes share would corrupt both; the child is told to open its own."""
     handle = granted()
     ledger, engine = ledger_of(handle), engine_of(handle)
-    ledger._process = engine._process = os.getpid() + 1
+    ledger._store._process = engine._process = os.getpid() + 1
     with pytest.raises(LedgerError, match="opened in another process; connections do not survive a fork"):
         handle.noisy_count(epsilon=0.1)
     with pytest.raises(pinq.InternalError, match="does not survive a fork"):
@@ -695,13 +696,10 @@ def test_not_enough_budget(granted: Callable[..., Any]) -> None:
     ledger = ledger_of(handle)
     ledger.verify()
     last = list(ledger.events())[-1]
-    assert (last.kind, last.body["reason"], last.body["asked"], last.body["remaining"]) == (
-        "refusal",
-        "budget",
-        400_000_000,
-        300_000_000,
-    )
-    assert last.body["about"] == "noisy_avg of age on the whole table"
+    refusal = last.record
+    assert isinstance(refusal, Refused)
+    assert (refusal.reason, refusal.asked, refusal.remaining) == ("budget", Epsilon.of("0.4"), Epsilon.of("0.3"))
+    assert refusal.question.about == "noisy_avg of age on the whole table"
     handle.noisy_count(epsilon=0.3)
 
 
@@ -725,7 +723,7 @@ def test_the_cap_over_all_analysts(granted: Callable[..., Any], tiny_policy: Pol
     assert handle.budget.remaining == Fraction(1, 10)
     with pytest.raises(
         BudgetExceeded,
-        match=r"^This would cost epsilon 0\.3; 0\.1 of 0\.5 remains under the cap over all analysts\. .* Nothing was spent\.$",
+        match=r"^This would cost epsilon 0\.3; 0\.1 of 0\.5 remains under the cap over all analysts, which counts the sum of what each analyst spent\. .* Nothing was spent\.$",
     ) as refused:
         handle.noisy_count(epsilon=0.3)
     assert refused.value.scope == "cap"
@@ -821,8 +819,8 @@ def test_no_grant_an_expired_and_a_revoked_one_sound_the_same(
 ) -> None:
     """The same words for each, also for a handle that was opened before; the refusal of a request is in the log, and nothing was spent."""
     ledger = open_ledger(tiny_policy)
-    ledger.grant("late", to_nano(1), expires=now() - timedelta(seconds=1))
-    ledger.grant("gone", to_nano(1))
+    ledger.grant("late", Epsilon.of(1), expires=now() - timedelta(seconds=1))
+    ledger.grant("gone", Epsilon.of(1))
     handle = granted(1, analyst="gone")
     ledger.revoke("gone")
     said = set()
@@ -835,9 +833,9 @@ def test_no_grant_an_expired_and_a_revoked_one_sound_the_same(
     said.add(str(refused.value))
     assert said == {"No valid grant under this name for this dataset. Ask the data provider for one (pinq grant)."}
     last = list(ledger.events())[-1]
-    assert (last.kind, last.analyst, last.body["reason"]) == ("refusal", "gone", "not-authorised")
+    assert (last.kind, last.analyst, last.record.to_body()["reason"]) == ("refusal", "gone", "not-authorised")
     ledger.verify()
-    assert {grant.spent for grant in ledger.grants().values()} == {0}
+    assert {grant.spent for grant in ledger.grants().values()} == {ZERO}
     with pytest.raises(NotAuthorised):
         handle.preview("noisy_count", epsilon=0.1)
 
@@ -850,7 +848,7 @@ def test_a_grant_that_expires_between_two_questions(
     ledger_of(handle).extend("ana", expires=now() + timedelta(hours=1))
     handle.noisy_count(epsilon=0.1)
     late = now() + timedelta(hours=2)
-    for module in ("grants", "ledger"):
+    for module in ("grants", "log"):
         monkeypatch.setattr(f"pinq.{module}.now", lambda: late)
     with pytest.raises(NotAuthorised):
         handle.noisy_count(epsilon=0.1)
@@ -864,7 +862,7 @@ def used(published: Callable[..., Path]) -> tuple[Path, Path]:
     """A policy and its ledger with a grant of 1 and two charges of 0.25; nobody has it open."""
     file = published()
     ledger = open_ledger(load_policy(file))
-    ledger.grant("ana", to_nano(1))
+    ledger.grant("ana", Epsilon.of(1))
     handle = spend(file, "0.25")
     handle.noisy_count(epsilon="0.25")
     ledger_of(handle).close()
@@ -989,7 +987,7 @@ def test_a_head_that_was_half_written(head: str, used: tuple[Path, Path]) -> Non
 def test_a_changed_policy_is_logged_and_raises_nothing(published: Callable[..., Path], columns: dict[str, Any]) -> None:
     """Schema, cap and bounds edited after the grant: each change is in the log, once, and what remains never grows."""
     file = published()
-    open_ledger(load_policy(file)).grant("ana", to_nano(1))
+    open_ledger(load_policy(file)).grant("ana", Epsilon.of(1))
     handle = pinq.open(file, analyst="ana")
     handle.partition(Values("sex")).noisy_count(epsilon="0.25")
     handle.noisy_sum("age", epsilon="0.25")
@@ -1019,7 +1017,7 @@ def test_a_changed_policy_is_logged_and_raises_nothing(published: Callable[..., 
 def test_shards_of_a_changed_schema_are_other_shards(published: Callable[..., Path], columns: dict[str, Any]) -> None:
     """Row coins follow the encoding: after a change of any column the old shards' charges do not cover the new ones."""
     file = published()
-    open_ledger(load_policy(file)).grant("ana", to_nano(1))
+    open_ledger(load_policy(file)).grant("ana", Epsilon.of(1))
     pinq.open(file, analyst="ana").shards(4)[0].noisy_count(epsilon="0.25")
     same = pinq.open(file, analyst="ana")
     same.shards(4)[1].noisy_count(epsilon="0.25")
@@ -1038,7 +1036,7 @@ def test_shards_of_a_changed_schema_are_other_shards(published: Callable[..., Pa
 def test_an_epsilon_keeps_its_meaning(changes: dict[str, Any], published: Callable[..., Path]) -> None:
     """What was spent in one unit cannot be carried over to a stricter one: such an edit closes the dataset."""
     file = published()
-    open_ledger(load_policy(file)).grant("ana", to_nano(1))
+    open_ledger(load_policy(file)).grant("ana", Epsilon.of(1))
     spend(file, "0.75")
     with pytest.raises(LedgerError, match="an epsilon of one is not an epsilon of the other"):
         open_ledger(load_policy(published(**changes)))

@@ -18,6 +18,7 @@ import pinq
 from miners import DPTopDown, Federation
 from miners.federated.federation import HolderFailed
 from pinq.provider.local import open_ledger
+from pinq.public.epsilon import ZERO, Epsilon
 
 COORDINATOR = """
 import sys, time, pinq
@@ -81,12 +82,12 @@ def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path:
         assert federation.holders == ["north", "south"]
         assert [one.holder for one in fitted.card_.dropped] == ["west"]
         assert fitted.card_.spent == {"north": fitted.cost_, "south": fitted.cost_, "west": None}
-        assert [spent(policy) for policy in (north, south)] == [5 * 10**8] * 2
-        assert 0 < spent(west) <= 5 * 10**8
+        assert [spent(policy) for policy in (north, south)] == [Epsilon.of("0.5")] * 2
+        assert ZERO < spent(west) <= Epsilon.of("0.5")
         with pytest.raises(HolderFailed, match="'west' failed: No answer") as error:
             Federation(handles).parts().noisy_count(epsilon="0.25")
         assert error.value.spent == {"north": Fraction(1, 4), "south": Fraction(1, 4), "west": None}
-        assert [spent(policy) for policy in (north, south)] == [75 * 10**7] * 2
+        assert [spent(policy) for policy in (north, south)] == [Epsilon.of("0.75")] * 2
 
 
 def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) -> None:
@@ -102,8 +103,8 @@ def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) 
             )  # the root is judged, the leaves are not asked; empty where it has ended
             process.kill()
         paid = [spent(policy) for policy in (north, south)]
-        assert all(0 < one < 10**9 for one in paid)
+        assert all(ZERO < one < Epsilon.of(1) for one in paid)
         subprocess.run([*words, "goes on", *others], check=True, timeout=120)
-    assert [spent(policy) for policy in (north, south)] == [10**9] * 2
+    assert [spent(policy) for policy in (north, south)] == [Epsilon.of(1)] * 2
     card = DPTopDown.from_json((tmp_path / "tree.json").read_text()).card_
-    assert [int(one * 10**9) for one in card.spent.values()] == [10**9 - one for one in paid]
+    assert list(card.spent.values()) == [(Epsilon.of(1) - one).exact for one in paid]

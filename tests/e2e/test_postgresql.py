@@ -13,6 +13,7 @@ from postgresql import HERE, SKIPPED
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 
 DEMAND = Demand.of(PartSet([Block(Part())]))
@@ -24,7 +25,7 @@ def ask(url: str) -> int:
     ledger, answered = Ledger(url, "shared"), 0
     while True:
         try:
-            ledger.charge("ana", f"{os.getpid()}-{answered}", DEMAND, 10**7, {})
+            ledger.charge("ana", f"{os.getpid()}-{answered}", DEMAND, Epsilon(10**7))
         except BudgetExceeded:
             ledger.close()
             return answered
@@ -34,13 +35,13 @@ def ask(url: str) -> int:
 def test_four_processes_share_one_grant(postgresql: str) -> None:
     """Exactly what was granted is answered, the chain verifies, and an answer is kept."""
     ledger = Ledger(postgresql, "shared")
-    ledger.declare("policy", 10**10, {})
-    ledger.grant("ana", 10**9)
+    ledger.declare("policy", Epsilon(10**10), {})
+    ledger.grant("ana", Epsilon(10**9))
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         assert sum(pool.map(ask, [postgresql] * 4, chunksize=1)) == 100
-    assert ledger.grants()["ana"].spent == 10**9
-    ledger.extend("ana", 10**7)
-    ledger.charge("ana", "last", DEMAND, 10**7, {})
+    assert ledger.grants()["ana"].spent == Epsilon(10**9)
+    ledger.extend("ana", Epsilon(10**7))
+    ledger.charge("ana", "last", DEMAND, Epsilon(10**7))
     assert ledger.answer("ana", "last", "[1]") == "[1]"
     assert ledger.answer("ana", "last", "[2]") == "[1]"
     assert (
@@ -49,23 +50,23 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
     assert "postgres" in repr(ledger)
     ledger.close()
     again = Ledger(postgresql, "shared")
-    assert again.grants()["ana"].spent == 10**9 + 10**7
+    assert again.grants()["ana"].spent == Epsilon(10**9 + 10**7)
     again.close()
 
 
 def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the lock ends with an error after which the same request goes on; so does a server that closed the connections."""
-    monkeypatch.setattr("pinq.ledger.ledger.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("pinq.ledger.store.BUSY_SECONDS", 0.5)
     ledger = Ledger(postgresql, "shared")
-    ledger.declare("policy", 10**10, {})
-    ledger.grant("ana", 10**9)
+    ledger.declare("policy", Epsilon(10**10), {})
+    ledger.grant("ana", Epsilon(10**9))
     other = sa.create_engine(postgresql)
     with other.connect() as hanging:
         hanging.execute(sa.text("SELECT pg_advisory_xact_lock(7162390)"))
         with pytest.raises(LedgerError, match="lock timeout"):
-            ledger.charge("ana", "r", DEMAND, 10**7, {})
+            ledger.charge("ana", "r", DEMAND, Epsilon(10**7))
         hanging.rollback()
-        assert ledger.charge("ana", "r", DEMAND, 10**7, {}) == (None, None)
+        assert ledger.charge("ana", "r", DEMAND, Epsilon(10**7)) == (None, None)
         hanging.execute(
             sa.text(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"

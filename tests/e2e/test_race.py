@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from pinq.provider.local import open_ledger
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy, load_policy
 
 PROCESSES = 8
@@ -46,7 +46,7 @@ def published(folder: Path, epsilon: float) -> Path:
     file = folder / "race.yaml"
     file.write_text(policy.to_yaml(), encoding="utf-8")
     ledger = open_ledger(load_policy(file))
-    ledger.grant("ana", to_nano(epsilon))
+    ledger.grant("ana", Epsilon.of(epsilon))
     ledger.close()
     return file
 
@@ -113,6 +113,6 @@ def test_no_writer_starves(tmp_path: Path) -> None:
             asker.communicate()
     assert answers == [40] * PROCESSES
     ledger = open_ledger(load_policy(file))
-    assert ledger.grants()["ana"].spent == to_nano(Fraction(40 * PROCESSES, 100))
+    assert ledger.grants()["ana"].spent == Epsilon.of(Fraction(40 * PROCESSES, 100))
     ledger.verify()
     ledger.close()

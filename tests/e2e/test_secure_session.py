@@ -17,7 +17,7 @@ from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
 from pinq.provider.report.audit import audit
 from pinq.provider.secure import join
-from pinq.public.epsilon import exact
+from pinq.public.epsilon import ZERO, Epsilon, exact
 from tests.parties import NAMES, Consortium
 
 # The command, but killed at a certain point: a signal from here could come too late.
@@ -54,7 +54,7 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
         assert "level 1:" in text
         log = audit(policy)
         (line,) = [one for one in log.lines if one.kind == "secure"]
-        assert (line.outcome, log.joint) == ("exact, no epsilon", 0)
+        assert (line.outcome, log.joint) == ("exact, no epsilon", ZERO)
         assert "sid3p 'study'" in line.about
     after = {file for file in tmp_path.rglob("*") if "ledger" not in file.name and "claim" not in file.name}
     assert after - before == {tmp_path / name / "result.json" for name in NAMES}
@@ -72,10 +72,10 @@ def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path, protocol: str, 
     for policy in parties.policies:
         log = audit(policy)
         (account,) = log.accounts.values()
-        assert (account.spent, account.answered, account.unanswered) == (3 * 10**9, 1, 0)
-    with pytest.raises(BudgetExceeded, match="This session would cost epsilon 3; 2 remains for 'consortium'"):
+        assert (account.spent, account.answered, account.unanswered) == (Epsilon.of(3), 1, 0)
+    with pytest.raises(BudgetExceeded, match=r"This would cost epsilon 3; 2 of \d+ remains for 'consortium'"):
         join(parties.session, "0", parties.policies[0], agree=parties.session.digest, analyst="consortium")
-    assert [one.spent for one in show(parties.policies[0]).accounts] == [3 * 10**9]
+    assert [one.spent for one in show(parties.policies[0]).accounts] == [Epsilon.of(3)]
 
 
 @pytest.mark.parametrize(

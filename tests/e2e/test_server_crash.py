@@ -14,7 +14,7 @@ from servers import Zygote, free_port, publish, token_of
 
 import pinq
 from pinq.provider.local import open_ledger
-from pinq.public.epsilon import to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Answer, Request
 
 KILLS = 100
@@ -72,10 +72,10 @@ def test_killed_a_hundred_times_while_clients_ask(tmp_path: Path) -> None:
     assert len(charged) == len(set(charged)), "a request was charged twice"
     for number in range(CLIENTS):
         analyst = f"ana{number}"
-        stored = {name: Answer.from_json(payload).to_json() for name, payload in ledger.payloads(analyst).items()}
+        stored = {name: Answer.from_json(given.payload).to_json() for name, given in ledger.answers(analyst).items()}
         assert stored == seen[number], "an answer was lost, or given and not kept"
         assert {name for who, name in charged if who == analyst} == set(stored), "a charge has no answer"
-        assert ledger.grants()[analyst].spent == to_nano("0.0001") * len(stored)
+        assert ledger.grants()[analyst].spent == Epsilon.of("0.0001") * len(stored)
     assert sum(map(len, seen)) > KILLS
     assert json.loads(next(iter(seen[0].values())))["verb"] == "noisy_count"
     ledger.close()

@@ -26,6 +26,7 @@ from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import Replay, audit, bar, replay, when
 from pinq.provider.report.html import printable
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import load_policy
 from pinq.public.specs import Values
 
@@ -76,11 +77,16 @@ def used(policy: Path) -> Path:
 def test_accounts(used: Path) -> None:
     found = audit(used)
     ana, bea = found.accounts["ana"], found.accounts[HOSTILE[0]]
-    assert (ana.limit, ana.spent, ana.remaining, ana.state) == (10**9, 10**9, 0, "revoked")
+    assert (ana.limit, ana.spent, ana.remaining, ana.state) == (Epsilon(10**9), Epsilon(10**9), Epsilon(0), "revoked")
     assert (ana.answered, ana.unanswered, dict(ana.refused)) == (3, 0, {"budget": 1, "not-authorised": 1})
-    assert (bea.limit, bea.spent, bea.remaining, bea.state) == (35 * 10**8, 75 * 10**7, 25 * 10**7, "active")
+    assert (bea.limit, bea.spent, bea.remaining, bea.state) == (
+        Epsilon(35 * 10**8),
+        Epsilon(75 * 10**7),
+        Epsilon(25 * 10**7),
+        "active",
+    )
     assert ana.first < ana.last <= found.lines[-1].at
-    assert (found.cap, found.joint) == (2 * 10**9, 175 * 10**7)
+    assert (found.cap, found.joint) == (Epsilon(2 * 10**9), Epsilon(175 * 10**7))
 
 
 def test_agrees_with_the_ledger(used: Path) -> None:
@@ -93,17 +99,32 @@ def test_agrees_with_the_ledger(used: Path) -> None:
 
 def test_spending_over_time_follows_the_recursion(used: Path) -> None:
     charges = [line for line in audit(used).lines if line.kind == "charge"]
-    assert [line.cost for line in charges] == [5 * 10**8, 25 * 10**7, 25 * 10**7, 75 * 10**7]
-    assert [line.spent for line in charges] == [5 * 10**8, 75 * 10**7, 10**9, 75 * 10**7]
-    assert [line.joint for line in charges] == [5 * 10**8, 75 * 10**7, 10**9, 175 * 10**7]
+    assert [line.cost for line in charges] == [
+        Epsilon(5 * 10**8),
+        Epsilon(25 * 10**7),
+        Epsilon(25 * 10**7),
+        Epsilon(75 * 10**7),
+    ]
+    assert [line.spent for line in charges] == [
+        Epsilon(5 * 10**8),
+        Epsilon(75 * 10**7),
+        Epsilon(10**9),
+        Epsilon(75 * 10**7),
+    ]
+    assert [line.joint for line in charges] == [
+        Epsilon(5 * 10**8),
+        Epsilon(75 * 10**7),
+        Epsilon(10**9),
+        Epsilon(175 * 10**7),
+    ]
     assert [line.outcome for line in charges] == ["answered"] * 4
 
 
 def test_exhaustion(used: Path) -> None:
     rows = [(line.analyst, line.asked, line.remaining, line.scope, line.outcome) for line in audit(used).exhaustion]
     assert rows == [
-        ("ana", 125 * 10**6, 0, "analyst", "refused (budget)"),
-        (HOSTILE[0], 5 * 10**8, 25 * 10**7, "cap", "refused (budget)"),
+        ("ana", Epsilon(125 * 10**6), Epsilon(0), "analyst", "refused (budget)"),
+        (HOSTILE[0], Epsilon(5 * 10**8), Epsilon(25 * 10**7), "cap", "refused (budget)"),
     ]
 
 
@@ -123,17 +144,36 @@ def test_changes(used: Path) -> None:
     assert audit(used).changes[-1].about == "epsilon 1, until 2999-01-01"
 
 
+def test_the_caps_rule_is_in_every_report(used: Path) -> None:
+    """Which rule holds is a fact of the log: the change of it is a line, and each report says it."""
+    assert audit(used).to_dict()["cap_rule"] == provider.show(used).to_dict()["cap_rule"] == "sum"
+    used.write_text(POLICY + "cap_rule: union\n")
+    assert provider.show(used).cap_rule == "sum"  # until the provider's next act
+    warning = provider.grant(used, "cy", 1).warnings[0]
+    assert "above the cap of 2, which counts what several analysts ask alike once" in warning
+    found = audit(used)
+    assert [line.about.rsplit(",", 1)[0] for line in found.changes if line.kind == "policy"] == [
+        "cap 2, which counts the sum of what each analyst spent",
+        "cap 2, which counts what several analysts ask alike once",
+    ]
+    assert found.to_dict()["cap_rule"] == provider.show(used).to_dict()["cap_rule"] == "union"
+    out = io.StringIO()
+    found.render(Console(file=out, width=200))
+    for text in (out.getvalue(), found.to_html(), found.of("ana").to_html()):
+        assert "counts what several analysts ask alike once" in text
+
+
 def test_terms_and_tokens_are_changes(used: Path) -> None:
     """What a grant allows beside its budget, and each change of it, is in the report."""
     provider.grant(used, "cy", 1, terms=Terms(queries_per_minute=3))
-    provider.set_terms(used, "cy", Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",)))
+    provider.set_terms(used, "cy", Terms(max_epsilon_per_query=Epsilon(10**8), verbs=("noisy_count",)))
     provider.reissue(used, "cy")
     assert [(line.kind, line.about) for line in audit(used).changes][-3:] == [
         ("grant", "epsilon 1, 3 queries a minute"),
         ("terms", "epsilon at most 0.1 a query; verbs noisy_count"),
         ("token", "another token; the old one ended"),
     ]
-    assert audit(used).accounts["cy"].terms == Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",))
+    assert audit(used).accounts["cy"].terms == Terms(max_epsilon_per_query=Epsilon(10**8), verbs=("noisy_count",))
 
 
 def test_every_act_of_a_provider_says_whose_it_was(policy: Path) -> None:
@@ -413,6 +453,7 @@ def test_small_texts() -> None:
     assert printable("a\x1b[31m\u202e\ud800b") == "a\\x1b[31m\\u202e\\ud800b"
     assert when("2026-01-31T18:00:01.5+00:00") == "2026-01-31 18:00:01"
     assert when("2026-01-31T23:59:59.999999+00:00") == "2026-01-31"
-    assert bar(0, 0) == bar(0, 5) == "─" * 10
-    assert bar(99, 100) == "━" * 9 + "─"
-    assert bar(100, 100) == "━" * 10
+    none, most, all_ = Epsilon(0), Epsilon(99), Epsilon(100)
+    assert bar(none, none) == bar(none, all_) == "─" * 10
+    assert bar(most, all_) == "━" * 9 + "─"
+    assert bar(all_, all_) == "━" * 10

@@ -20,26 +20,27 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider.grants import make_terms
 from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import audit, replay
-from pinq.public.epsilon import NANO
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 
+ONE = Epsilon.of(1)
 WHOLE = Demand.of(PartSet([Block(Part())]))
-TERMS = Terms(NANO // 2, ("age", "sex"), ("noisy_count",), 7)
+TERMS = Terms(ONE // 2, ("age", "sex"), ("noisy_count",), 7)
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Any:
     found = Ledger(tmp_path / "l.ledger", "d")
-    found.declare("x", 10 * NANO, {})
+    found.declare("x", 10 * ONE, {})
     yield found
     found.close()
 
 
 def test_terms_survive_the_log(ledger: Ledger, tmp_path: Path) -> None:
     """Granted, changed, dropped: another process reads what this one wrote, and a new grant starts with its own."""
-    ledger.grant("a", NANO, terms=TERMS, token="t1")
-    ledger.grant("b", NANO)
+    ledger.grant("a", ONE, terms=TERMS, token="t1")
+    ledger.grant("b", ONE)
     again = Ledger(tmp_path / "l.ledger", "d")
     assert (again.grants()["a"].terms, again.grants()["a"].token) == (TERMS, "t1")
     assert (again.grants()["b"].terms, again.grants()["b"].token) == (FREE, "")
@@ -48,7 +49,7 @@ def test_terms_survive_the_log(ledger: Ledger, tmp_path: Path) -> None:
     assert again.grants()["a"].terms == Terms(verbs=("exp_mech",))
     assert again.grants()["a"].token == "t2"
     ledger.revoke("a")
-    ledger.grant("a", NANO)
+    ledger.grant("a", ONE)
     assert (again.grants()["a"].terms, again.grants()["a"].token) == (FREE, "")
     assert again.verify() == 8
     again.close()
@@ -56,35 +57,35 @@ def test_terms_survive_the_log(ledger: Ledger, tmp_path: Path) -> None:
 
 def test_a_log_from_before_terms_loads(ledger: Ledger) -> None:
     """Grants and charges as the first version wrote them, without token, terms, verb or question, still count."""
-    ledger.grant("a", NANO)
+    ledger.grant("a", ONE)
     body = json.loads(
-        sqlite3.connect(ledger._file).execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0]
+        sqlite3.connect(ledger._store._file).execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0]
     )  # type: ignore[arg-type]
-    assert body == {"limit": NANO, "expires": None}
-    ledger.charge("a", "r", WHOLE, NANO // 4, {})
-    assert ledger.grants()["a"].spent == NANO // 4
+    assert body == {"limit": ONE.nano, "expires": None}
+    ledger.charge("a", "r", WHOLE, ONE // 4)
+    assert ledger.grants()["a"].spent == ONE // 4
     assert [line.about for line in replay("d", ledger.events()).changes][-1] == "epsilon 1"
 
 
 def test_the_pace_is_counted_in_the_log(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second process counts what the first one charged; a retry is free of it; after a minute there is room again."""
-    ledger.grant("a", NANO, terms=Terms(queries_per_minute=2))
+    ledger.grant("a", ONE, terms=Terms(queries_per_minute=2))
     other = Ledger(tmp_path / "l.ledger", "d")
-    ledger.charge("a", "1", WHOLE, 1000, {})
-    other.charge("a", "2", WHOLE, 1000, {})
+    ledger.charge("a", "1", WHOLE, Epsilon(1000))
+    other.charge("a", "2", WHOLE, Epsilon(1000))
     for one in (ledger, other):
         with pytest.raises(TooManyRequests, match="allows 2 queries a minute") as slow:
-            one.charge("a", "3", WHOLE, 1000, {})
+            one.charge("a", "3", WHOLE, Epsilon(1000))
         assert 55 < slow.value.retry_after <= 60
-        assert one.charge("a", "2", WHOLE, 1000, {})[0] is not None
-    assert ledger.grants()["a"].spent == 2000
+        assert one.charge("a", "2", WHOLE, Epsilon(1000))[0] is not None
+    assert ledger.grants()["a"].spent == Epsilon(2000)
     moment = now() + timedelta(seconds=61)
-    for module in ("grants", "ledger"):
+    for module in ("grants", "log"):
         monkeypatch.setattr(f"pinq.{module}.now", lambda: moment)
-    other.charge("a", "3", WHOLE, 1000, {})
+    other.charge("a", "3", WHOLE, Epsilon(1000))
     other.set_terms("a", Terms(queries_per_minute=1))
     with pytest.raises(TooManyRequests):
-        ledger.charge("a", "4", WHOLE, 1000, {})
+        ledger.charge("a", "4", WHOLE, Epsilon(1000))
     other.close()
 
 

@@ -19,9 +19,11 @@ from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession, open_ledger
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Request, WireParts
 
+ONE = Epsilon.of(1)
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "categorical", "values": ["F", "M"]},
     "n": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
@@ -44,7 +46,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def granted(place: Path, epsilon: int = 10**9, **fields: Any) -> pinq.PrivateQueryable:
+def granted(place: Path, epsilon: Epsilon = ONE, **fields: Any) -> pinq.PrivateQueryable:
     ledger = open_ledger(policy(place, **fields))
     ledger.grant("ana", epsilon)
     ledger.close()
@@ -100,7 +102,7 @@ def test_what_epsilon_means_cannot_change_under_grants(place: Path, change: dict
 
 def test_opening_never_raises_the_cap(place: Path) -> None:
     """A second policy with a higher cap adds nothing until the provider grants or extends under it; a lower one counts at once."""
-    handle = granted(place, 5 * 10**9)
+    handle = granted(place, Epsilon(5 * 10**9))
     handle.noisy_count(epsilon=1)
     pinq.open(policy(place, cap=5), analyst="ana")
     assert handle.budget.remaining == 0
@@ -132,8 +134,8 @@ def test_a_charge_pays_for_one_meaning_only(place: Path) -> None:
     """A request that was charged and not answered is not answered under another schema."""
     loaded = policy(place)
     ledger = Ledger(str(place / "x.ledger"), "t")
-    ledger.declare("x", 10**9, {})
-    ledger.grant("ana", 10**9)
+    ledger.declare("x", Epsilon.of(1), {})
+    ledger.grant("ana", ONE)
     schema = loaded.schema_
     parts = PartSet([Block(Part())], shape=()).split(pinq.public.specs.bind(Values("sex"), schema))
     request = Request(id="r", verb="noisy_count", epsilon="1", parts=WireParts.of(parts.take([1])))  # type: ignore[arg-type]
@@ -147,20 +149,20 @@ def test_a_charge_pays_for_one_meaning_only(place: Path) -> None:
         Curator(turned.schema_, ledger, again).ask("ana", request)
     fresh, _ = open_engine(loaded, salt=b"")
     assert len(Curator(schema, ledger, fresh).ask("ana", request).values) == 1
-    assert ledger.grants()["ana"].spent == 10**9
+    assert ledger.grants()["ana"].spent == Epsilon.of(1)
 
 
 def test_a_cut_under_an_open_ledger_is_noticed(tmp_path: Path) -> None:
     """The next transaction sees that the last event it knows is gone."""
     ledger = Ledger(tmp_path / "l.ledger", "t")
-    ledger.declare("x", 10**9, {})
-    ledger.grant("ana", 10**9)
+    ledger.declare("x", Epsilon.of(1), {})
+    ledger.grant("ana", ONE)
     for number in range(3):
-        ledger.charge("ana", str(number), WHOLE, 1, {})
-    with ledger._engine.begin() as connection:
+        ledger.charge("ana", str(number), WHOLE, Epsilon(1))
+    with ledger._store._engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM events WHERE seq > 4")
     with pytest.raises(LedgerError, match="cut or rolled back"):
-        ledger.charge("ana", "next", WHOLE, 1, {})
+        ledger.charge("ana", "next", WHOLE, Epsilon(1))
 
 
 def test_too_many_axes_are_refused_before_the_charge(place: Path) -> None:
@@ -176,18 +178,25 @@ def test_too_many_axes_are_refused_before_the_charge(place: Path) -> None:
 
 def test_preview_and_ask_agree_under_both_limits(place: Path) -> None:
     """``remaining`` of a preview is negative exactly where the request is refused."""
-    ledger = open_ledger(policy(place))
-    for name, epsilon in (("ana", 10**9), ("bob", 10**9)):
+    shared = policy(place, cap_rule="union")
+    ledger = open_ledger(shared)
+    for name, epsilon in (("ana", ONE), ("bob", ONE)):
         ledger.grant(name, epsilon)
-    ana, bob = (pinq.open(policy(place), analyst=name) for name in ("ana", "bob"))
+    ana, bob = (pinq.open(shared, analyst=name) for name in ("ana", "bob"))
     parts = [handle.partition(Values("sex")) for handle in (ana, bob)]
     parts[0]["F"].noisy_count(epsilon=0.7)
     assert bob.preview("noisy_count", epsilon=0.4).remaining < 0
     with pytest.raises(BudgetExceeded, match="cap"):
         bob.noisy_count(epsilon=0.4)
     preview = parts[1]["M"].preview("noisy_count", epsilon=0.7)
-    assert preview.remaining == pinq.public.epsilon.exact(3 * 10**8)
+    assert preview.remaining == Epsilon.of("0.3").exact
     parts[1]["M"].noisy_count(epsilon=0.7)
+    ana = pinq.open(policy(place), analyst="ana")  # from here on the sum counts, which passes the cap
+    free = ana.partition(Values("sex"))["M"]
+    assert free.preview("noisy_count", epsilon=0.7).cost == 0
+    assert free.preview("noisy_count", epsilon=0.7).remaining < 0
+    with pytest.raises(BudgetExceeded, match="the sum of what each analyst spent"):
+        free.noisy_count(epsilon=0.7)
     ledger.close()
 
 
@@ -195,7 +204,7 @@ def test_a_miner_counts_what_it_will_really_cost(place: Path) -> None:
     """A fit on a disjoint part costs nothing more, and is not refused."""
     from miners import DiffPID3
 
-    handle = granted(place, 5 * 10**8)
+    handle = granted(place, Epsilon(5 * 10**8))
     by_sex = handle.partition(Values("sex"))
     for name in ("F", "M"):
         part = by_sex[name]

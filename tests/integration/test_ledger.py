@@ -16,124 +16,174 @@ import pytest
 import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
-from pinq.ledger.composition import Demand
+from pinq.ledger.composition import CapRule, Demand
+from pinq.ledger.events import Declared, Question
 from pinq.ledger.grants import now
 from pinq.ledger.ledger import Ledger
-from pinq.public.epsilon import NANO
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 
+ONE = Epsilon.of(1)
 WHOLE = Demand.of(PartSet([Block(Part())]))
+SCHEMA = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
+WOMEN, MEN = (Demand.of(PartSet([Block(Part(Part(), bind(Values("s"), SCHEMA), i))])) for i in (0, 1))
+
+
+def shared(rule: CapRule) -> Ledger:
+    """In memory, with a cap of 1 that two analysts share, who were granted 2 each."""
+    ledger = Ledger("sqlite://", "d")
+    ledger.declare("x", ONE, {}, rule=rule)
+    for name in "ab":
+        ledger.grant(name, 2 * ONE)
+    return ledger
 
 
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
     """In memory, with a cap of 10 and a grant of 1."""
     made = Ledger("sqlite://", "d")
-    made.declare("x", 10 * NANO, {})
-    made.grant("ana", NANO)
+    made.declare("x", 10 * ONE, {})
+    made.grant("ana", ONE)
     yield made
     made.close()
 
 
 def test_a_charge_is_charged_once(ledger: Ledger) -> None:
     """The same request id finds its charge, then its answer; the first answer stays."""
-    assert ledger.charge("ana", "r", WHOLE, 5, {"about": "a"}) == (None, None)
-    charge, given = ledger.charge("ana", "r", WHOLE, 5, {"about": "a"})
+    assert ledger.charge("ana", "r", WHOLE, Epsilon(5), Question(about="a")) == (None, None)
+    charge, given = ledger.charge("ana", "r", WHOLE, Epsilon(5), Question(about="a"))
     assert charge is not None
-    assert (charge.body["about"], given) == ("a", None)
+    assert (charge.question.about, given) == ("a", None)
     assert ledger.answer("ana", "r", "one") == "one"
     assert ledger.answer("ana", "r", "two") == "one"
-    assert ledger.charge("ana", "r", WHOLE, 5, {})[1] == "one"
-    assert ledger.grants()["ana"].spent == 5
-    assert ledger.payloads("ana") == {"r": "one"}
+    assert ledger.charge("ana", "r", WHOLE, Epsilon(5))[1] == "one"
+    assert ledger.grants()["ana"].spent == Epsilon(5)
+    assert [(name, given.payload) for name, given in ledger.answers("ana").items()] == [("r", "one")]
     assert ledger.verify() == 5
 
 
 def test_request_ids_belong_to_their_analyst(ledger: Ledger) -> None:
     """Two analysts may use one id; neither sees the other's answer."""
-    ledger.grant("bob", NANO)
-    ledger.charge("ana", "r", WHOLE, 5, {})
+    ledger.grant("bob", ONE)
+    ledger.charge("ana", "r", WHOLE, Epsilon(5))
     ledger.answer("ana", "r", "ana's")
-    assert ledger.charge("bob", "r", WHOLE, 7, {}) == (None, None)
+    assert ledger.charge("bob", "r", WHOLE, Epsilon(7)) == (None, None)
     assert ledger.answer_of("bob", "r")[1] is None
-    assert ledger.payloads("bob") == {}
+    assert ledger.answers("bob") == {}
 
 
 def test_a_refusal_is_not_remembered_as_an_answer(ledger: Ledger) -> None:
     """A refused request can be asked again under its id once there is room."""
     with pytest.raises(BudgetExceeded):
-        ledger.charge("ana", "r", WHOLE, NANO + 1, {})
-    ledger.extend("ana", 1)
-    assert ledger.charge("ana", "r", WHOLE, NANO + 1, {}) == (None, None)
+        ledger.charge("ana", "r", WHOLE, ONE + Epsilon(1))
+    ledger.extend("ana", Epsilon(1))
+    assert ledger.charge("ana", "r", WHOLE, ONE + Epsilon(1)) == (None, None)
 
 
 def test_extending_revoking_and_granting_anew(ledger: Ledger) -> None:
     """What was spent stays spent, whatever happens to the grant."""
-    ledger.charge("ana", "1", WHOLE, NANO, {})
-    ledger.extend("ana", NANO, now() + timedelta(days=1))
-    assert ledger.grants()["ana"].remaining == NANO
+    ledger.charge("ana", "1", WHOLE, ONE)
+    ledger.extend("ana", ONE, now() + timedelta(days=1))
+    assert ledger.grants()["ana"].remaining == ONE
     ledger.revoke("ana")
-    assert ledger.grants()["ana"].remaining == 0
+    assert ledger.grants()["ana"].remaining == Epsilon(0)
     with pytest.raises(NotAuthorised):
-        ledger.charge("ana", "2", WHOLE, 1, {})
-    for change in (lambda: ledger.extend("ana", 1), lambda: ledger.revoke("ana")):
+        ledger.charge("ana", "2", WHOLE, Epsilon(1))
+    for change in (lambda: ledger.extend("ana", Epsilon(1)), lambda: ledger.revoke("ana")):
         with pytest.raises(LedgerError, match="'ana' has no grant; nobody has"):
             change()
-    assert ledger.grant("ana", 3 * NANO).remaining == 2 * NANO
+    assert ledger.grant("ana", 3 * ONE).remaining == 2 * ONE
     with pytest.raises(LedgerError, match="'ana' already has a grant of epsilon 3"):
-        ledger.grant("ana", 1)
+        ledger.grant("ana", Epsilon(1))
 
 
 def test_nobody_asks_after_the_end(ledger: Ledger) -> None:
     """A grant ends at its moment; extending moves it."""
-    ledger.grant("late", NANO, now() - timedelta(microseconds=1))
+    ledger.grant("late", ONE, now() - timedelta(microseconds=1))
     with pytest.raises(NotAuthorised):
         ledger.grant_of("late")
-    ledger.extend("late", 0, now() + timedelta(hours=1))
-    assert ledger.grant_of("late").limit == NANO
+    ledger.extend("late", expires=now() + timedelta(hours=1))
+    assert ledger.grant_of("late").limit == ONE
 
 
 def test_all_together_share_what_they_ask_alike() -> None:
-    """The cap counts the union of the trees: different parts of one partition cost their maximum, over analysts too."""
-    schema = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
-    women, men = (Demand.of(PartSet([Block(Part(Part(), bind(Values("s"), schema), i))])) for i in (0, 1))
-    ledger = Ledger("sqlite://", "d")
-    ledger.declare("x", NANO, {})
-    for name in "ab":
-        ledger.grant(name, 2 * NANO)
-    ledger.charge("a", "1", women, NANO, {})
-    ledger.charge("b", "1", men, NANO, {})
-    assert ledger.joint() == (NANO, NANO)
-    with pytest.raises(BudgetExceeded, match="under the cap over all analysts"):
-        ledger.charge("b", "2", WHOLE, 1, {})
+    """A cap that counts the union of the trees: different parts of one partition cost their maximum, over analysts too."""
+    ledger = shared("union")
+    ledger.charge("a", "1", WOMEN, ONE)
+    ledger.charge("b", "1", MEN, ONE)
+    assert ledger.joint() == (ONE, ONE)
+    with pytest.raises(
+        BudgetExceeded, match="under the cap over all analysts, which counts what several analysts ask alike once"
+    ):
+        ledger.charge("b", "2", WHOLE, Epsilon(1))
+    ledger.close()
+
+
+def test_all_together_share_nothing_unless_the_policy_says_so() -> None:
+    """By default the cap counts the sum of what each analyst spent, also where they asked different parts of one partition."""
+    ledger = shared("sum")
+    ledger.charge("a", "1", WOMEN, ONE // 2)
+    assert ledger.price("b", MEN, ONE // 2) == (ONE // 2, Epsilon(0))
+    ledger.charge("b", "1", MEN, ONE // 2)
+    assert ledger.joint() == (ONE, ONE)
+    ledger.charge("b", "2", WOMEN, ONE // 2)  # adds nothing to what b spent
+    with pytest.raises(
+        BudgetExceeded,
+        match="0 of 1 remains under the cap over all analysts, which counts the sum of what each analyst spent",
+    ):
+        ledger.charge("a", "2", WOMEN, Epsilon(1))
+    ledger.close()
+
+
+def test_a_ledger_of_the_union_under_the_sum() -> None:
+    """What a ledger from before there was a choice spent stands. Where its sum passes the cap, nothing more is answered, not even
+    what costs its analyst nothing: it could cost all together something.
+    """
+    ledger = shared("union")
+    assert Declared.from_body({"digest": "x", "cap": 10**9, "schema": {}}) == Declared(
+        "x", ONE, {}, "union"
+    )  # as it was written then
+    ledger.charge("a", "1", WOMEN, ONE)
+    ledger.charge("b", "1", MEN, ONE)
+    ledger.declare("x", ONE, {}, may_raise=False)  # an analyst's opening is enough for what leaves less
+    assert (ledger.together().rule, ledger.joint()) == ("sum", (2 * ONE, ONE))
+    assert ledger.price("a", MEN, ONE) == (Epsilon(0), Epsilon(0) - ONE)
+    with pytest.raises(BudgetExceeded, match="would cost epsilon 0; 0 of 1 remains under the cap"):
+        ledger.charge("a", "2", MEN, ONE)
+    ledger.declare("x", ONE, {}, rule="union", may_raise=False)
+    assert ledger.together().rule == "sum"
+    ledger.declare("x", ONE, {}, rule="union")
+    assert (ledger.together().rule, ledger.joint()) == ("union", (ONE, ONE))
+    ledger.verify()
+    assert (ledger.together().rule, ledger.joint()) == ("union", (ONE, ONE))
     ledger.close()
 
 
 def test_without_a_policy_nothing_can_be_asked() -> None:
     """The cap of a fresh ledger is 0."""
     ledger = Ledger("sqlite://", "d")
-    ledger.grant("a", NANO)
+    ledger.grant("a", ONE)
     with pytest.raises(BudgetExceeded):
-        ledger.charge("a", "1", WHOLE, 1, {})
+        ledger.charge("a", "1", WHOLE, Epsilon(1))
     ledger.close()
 
 
 def test_a_policy_is_logged_when_it_changes(ledger: Ledger) -> None:
     """Declaring the same again adds nothing; a lower cap counts at once."""
     before = ledger.verify()
-    ledger.declare("x", 10 * NANO, {})
+    ledger.declare("x", 10 * ONE, {})
     assert ledger.verify() == before
-    ledger.declare("x", 5, {})
-    assert ledger.joint() == (0, 5)
+    ledger.declare("x", Epsilon(5), {})
+    assert ledger.joint() == (Epsilon(0), Epsilon(5))
     assert ledger.verify() == before + 1
 
 
 def test_the_file_is_the_providers_own(tmp_path: Path) -> None:
     """Nobody else may read answers or salt; a ledger belongs to one dataset; none is made where none may be."""
     ledger = Ledger(tmp_path / "new" / "l.ledger", "d")
-    ledger.grant("a", 1)
+    ledger.grant("a", Epsilon(1))
     for name in ("l.ledger", "l.ledger.head"):
         assert stat.S_IMODE(os.stat(tmp_path / "new" / name).st_mode) == 0o600
     with pytest.raises(LedgerError, match="belongs to the dataset 'd', not to 'other'"):
@@ -152,13 +202,13 @@ def test_the_file_is_the_providers_own(tmp_path: Path) -> None:
 def test_two_views_of_a_file_follow_each_other(tmp_path: Path) -> None:
     """What one writes the other sees at its next question."""
     one, other = Ledger(tmp_path / "l", "d"), Ledger(tmp_path / "l", "d")
-    one.declare("x", NANO, {})
-    one.grant("a", 10)
-    assert other.charge("a", "r", WHOLE, 4, {}) == (None, None)
-    assert one.grants()["a"].remaining == 6
+    one.declare("x", ONE, {})
+    one.grant("a", Epsilon(10))
+    assert other.charge("a", "r", WHOLE, Epsilon(4)) == (None, None)
+    assert one.grants()["a"].remaining == Epsilon(6)
     other.revoke("a")
     with pytest.raises(NotAuthorised):
-        one.charge("a", "s", WHOLE, 1, {})
+        one.charge("a", "s", WHOLE, Epsilon(1))
     assert [event.kind for event in one.events()] == ["created", "policy", "grant", "charge", "revoke", "refusal"]
     one.close()
     other.close()
@@ -167,8 +217,8 @@ def test_two_views_of_a_file_follow_each_other(tmp_path: Path) -> None:
 def test_a_failed_commit_spends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error on the way to the disk leaves neither an event nor a charge in memory."""
     ledger = Ledger(tmp_path / "l", "d")
-    ledger.declare("x", NANO, {})
-    ledger.grant("a", 10)
+    ledger.declare("x", ONE, {})
+    ledger.grant("a", Epsilon(10))
 
     def full(*_: object) -> None:
         raise OSError("disk full")
@@ -176,9 +226,9 @@ def test_a_failed_commit_spends_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as broken:
         broken.setattr("sqlalchemy.Connection.commit", full)
         with pytest.raises(OSError, match="disk full"):
-            ledger.charge("a", "r", WHOLE, 4, {})
-    assert ledger.grants()["a"].spent == 0
-    assert ledger.charge("a", "r", WHOLE, 4, {}) == (None, None)
+            ledger.charge("a", "r", WHOLE, Epsilon(4))
+    assert ledger.grants()["a"].spent == Epsilon(0)
+    assert ledger.charge("a", "r", WHOLE, Epsilon(4)) == (None, None)
     assert ledger.verify() == 4
     ledger.close()
 
@@ -191,13 +241,13 @@ def test_refusals_of_an_id_are_not_read(tmp_path: Path) -> None:
         raw.execute("CREATE INDEX events_request ON events (analyst, request)")
     ledger = Ledger(tmp_path / "l", "d")
     statements: list[str] = []
-    sa.event.listen(ledger._engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
-    ledger.declare("x", NANO, {})
-    ledger.grant("ana", 10)
+    sa.event.listen(ledger._store._engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    ledger.declare("x", ONE, {})
+    ledger.grant("ana", Epsilon(10))
     for _ in range(50):
         with pytest.raises(BudgetExceeded):
-            ledger.charge("ana", "r", WHOLE, 11, {})
-    ledger.charge("ana", "r", WHOLE, 4, {})
+            ledger.charge("ana", "r", WHOLE, Epsilon(11))
+    ledger.charge("ana", "r", WHOLE, Epsilon(4))
     statements.clear()
     ledger.answer("ana", "r", "[1]")
     (lookup,) = [text for text in statements if "WHERE events.analyst" in text]
@@ -217,22 +267,22 @@ def test_refusals_of_an_id_are_not_read(tmp_path: Path) -> None:
 def test_a_head_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is committed, the error says so, and the same request goes on from there once there is room."""
     ledger = Ledger(tmp_path / "l", "d")
-    ledger.declare("x", NANO, {})
-    ledger.grant("a", 10)
+    ledger.declare("x", ONE, {})
+    ledger.grant("a", Epsilon(10))
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as broken:
-        broken.setattr("pinq.ledger.ledger.os.pwrite", full)
+        broken.setattr("pinq.ledger.store.os.pwrite", full)
         with pytest.raises(
             LedgerError, match=r"l.head cannot be written \(No space left on device\). What was spent is in the log"
         ):
-            ledger.charge("a", "r", WHOLE, 4, {})
-    charge, given = ledger.charge("a", "r", WHOLE, 4, {})
+            ledger.charge("a", "r", WHOLE, Epsilon(4))
+    charge, given = ledger.charge("a", "r", WHOLE, Epsilon(4))
     assert charge is not None
     assert given is None
     assert ledger.answer("a", "r", "[1]") == "[1]"
-    assert ledger.grants()["a"].spent == 4
+    assert ledger.grants()["a"].spent == Epsilon(4)
     assert ledger.verify() == 5
     ledger.close()

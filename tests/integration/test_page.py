@@ -21,10 +21,11 @@ from servers import publish
 
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import Question
 from pinq.ledger.grants import Terms
 from pinq.ledger.ledger import Ledger
 from pinq.provider import grants as provider
-from pinq.public.epsilon import NANO
+from pinq.public.epsilon import Epsilon
 from pinq.server.api.limits import Settings
 from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
@@ -402,7 +403,7 @@ def test_a_form_sent_twice_acts_once(owner: Visitor, people: Dataset) -> None:
     places = {response.url.path for response in owner.both(path, fields)}
     assert owner.post(path, fields).status_code == 200
     assert places == {"/provider/datasets/people/analyst"}
-    assert people.ledger.grants()["ana"].limit == 3 * NANO
+    assert people.ledger.grants()["ana"].limit == 3 * Epsilon.of(1)
     owner.get("/datasets/people/grant")
     owner.send(analyst="bea", epsilon="1")
     path, fields = owner.filled(step="do")
@@ -415,7 +416,7 @@ def test_an_act_without_its_confirmation_is_confirmed_first(owner: Visitor, peop
     owner.get("/datasets/people/extend?analyst=ana")
     response = owner.send(epsilon="1", step="do")
     assert "Extend the grant of ana?" in response.text
-    assert people.ledger.grants()["ana"].limit == 2 * NANO
+    assert people.ledger.grants()["ana"].limit == 2 * Epsilon.of(1)
 
 
 def test_extend(owner: Visitor, people: Dataset) -> None:
@@ -431,7 +432,7 @@ def test_extend(owner: Visitor, people: Dataset) -> None:
     assert "above the cap of 10" in owner.send(epsilon="100").text
     assert "above the cap of 10" in owner.send(step="do").text
     grant = people.ledger.grants()["ana"]
-    assert (grant.limit, grant.expires.year) == (102_250_000_000, 2999)
+    assert (grant.limit, grant.expires.year) == (Epsilon.of("102.25"), 2999)
 
 
 def test_terms(owner: Visitor, people: Dataset) -> None:
@@ -441,7 +442,9 @@ def test_terms(owner: Visitor, people: Dataset) -> None:
     allowed = "epsilon at most 0.1 a query; columns sex, age; verbs noisy_count, noisy_sum; 30 queries a minute"
     assert allowed in shown
     assert allowed in owner.send(step="do").text
-    assert people.ledger.grants()["ana"].terms == Terms(10**8, ("sex", "age"), ("noisy_count", "noisy_sum"), 30)
+    assert people.ledger.grants()["ana"].terms == Terms(
+        Epsilon(10**8), ("sex", "age"), ("noisy_count", "noisy_sum"), 30
+    )
     owner.get("/datasets/people/terms?analyst=ana")
     _, fields = owner.filled()
     assert (fields["max_epsilon"], fields["per_minute"], fields["verb"], fields["column"]) == (
@@ -603,7 +606,7 @@ def test_hostile_names_are_shown_and_harmless(owner: Visitor, people: Dataset, n
 
 def test_names_that_do_not_print_show_as_escapes(owner: Visitor, people: Dataset) -> None:
     """A name that could only come into the log past the commands turns no text around."""
-    people.ledger.grant("\u202egnp.exe", NANO)
+    people.ledger.grant("\u202egnp.exe", Epsilon.of(1))
     page = owner.get("/datasets/people")
     assert "\u202e" not in page.text
     assert "\\u202egnp.exe" in page.text
@@ -625,11 +628,13 @@ def test_what_happens_elsewhere_is_shown(owner: Visitor, policy: Path) -> None:
     with closing(Ledger(policy.parent / "people.parquet.ledger")) as ledger:
         everything = Demand((), ((0, None),))
         ledger.charge(
-            "bea", "r1", everything, NANO // 4, {"verb": "noisy_count", "question": "q", "about": "a count of all"}
+            "bea", "r1", everything, Epsilon.of(1) // 4, Question("noisy_count", about="a count of all", question="q")
         )
         ledger.answer("bea", "r1", "{}")
         with pytest.raises(BudgetExceeded):
-            ledger.charge("bea", "r2", everything, NANO, {"verb": "noisy_count", "question": "q", "about": "too much"})
+            ledger.charge(
+                "bea", "r2", everything, Epsilon.of(1), Question("noisy_count", about="too much", question="q")
+            )
     page = owner.get("/datasets/people").text
     for text in (
         "<b>0.25</b> of 0.5 spent, 0.25 remains",

@@ -21,11 +21,13 @@ from pinq.ledger.grants import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.proposal import propose, propose_like
-from pinq.public.epsilon import exact
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy, load_policy
 from pinq.public.schema import Categorical, Numeric
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "größe: 名前 #1", "select", "a'b\nc", "yes"]
+
+ONE = Epsilon.of(1)
 
 
 def reviewed(text: str, **changes: object) -> str:
@@ -521,18 +523,20 @@ class TestCheck:
 class TestGrants:
     def test_life_of_a_grant(self, policy: Path) -> None:
         one = provider.grant(policy, "ana", "1.0", "2999-01-31")
-        assert (one.limit, one.spent, one.remaining, one.state, one.warnings) == (10**9, 0, 10**9, "active", ())
+        assert (one.limit, one.spent, one.remaining, one.state, one.warnings) == (ONE, ZERO, ONE, "active", ())
         assert one.expires == datetime(2999, 1, 31, 23, 59, 59, 999_999, UTC)
         pinq.open(policy, analyst="ana").noisy_count(epsilon=0.25)
-        assert provider.extend(policy, "ana", 0.5).remaining == 125 * 10**7
+        assert provider.extend(policy, "ana", 0.5).remaining == Epsilon.of("1.25")
         assert provider.extend(policy, "ana", expires="2999-06-01T12:00").expires == datetime(
             2999, 6, 1, 12, tzinfo=UTC
         )
         status = provider.show(policy)
-        assert (status.cap, status.spent) == (2 * 10**9, 25 * 10**7)
-        assert [(one.analyst, one.limit, one.spent) for one in status.accounts] == [("ana", 15 * 10**8, 25 * 10**7)]
+        assert (status.cap, status.spent) == (Epsilon.of(2), Epsilon.of("0.25"))
+        assert [(one.analyst, one.limit, one.spent) for one in status.accounts] == [
+            ("ana", Epsilon.of("1.5"), Epsilon.of("0.25"))
+        ]
         gone = provider.revoke(policy, "ana")
-        assert (gone.state, gone.remaining, gone.spent) == ("revoked", 0, 25 * 10**7)
+        assert (gone.state, gone.remaining, gone.spent) == ("revoked", ZERO, Epsilon.of("0.25"))
 
     def test_over_the_cap_warns(self, policy: Path) -> None:
         assert provider.grant(policy, "ana", 1.5).warnings == ()
@@ -545,7 +549,7 @@ class TestGrants:
         provider.grant(policy, "bea", 2)
         pinq.open(policy, analyst="ana").noisy_count(epsilon=2)
         bea = provider.show(policy).accounts[1]
-        assert (bea.remaining, bea.state) == (0, "cap reached")
+        assert (bea.remaining, bea.state) == (ZERO, "cap reached")
 
     @pytest.mark.parametrize("name", ["", " ", "a\nb", " ana", "x" * 129, "\x1b[31m", "\u202eana", None])
     def test_bad_names(self, policy: Path, name: str) -> None:
@@ -695,7 +699,7 @@ def test_a_warning_before_the_grants_pass_the_cap(policy: Path) -> None:
     """What a change would do to the sum of all grants can be known before it is made."""
     ledger = open_ledger(load_policy(policy))
     _, cap = ledger.joint()
-    provider.grant(ledger, "ana", exact(cap))
+    provider.grant(ledger, "ana", cap.exact)
     assert provider.cap_warning(ledger, "ana", cap) == ""
-    assert "above the cap" in provider.cap_warning(ledger, "bea", 1)
+    assert "above the cap" in provider.cap_warning(ledger, "bea", Epsilon(1))
     ledger.close()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -167,6 +168,21 @@ def test_a_history_fits_a_terminal(in_memory: Callable[..., Any], monkeypatch: p
     assert (empty.dtypes == history.dtypes).all()
     assert "answered" in repr(history)
     assert repr(history[["epsilon"]]) == repr(pd.DataFrame({"epsilon": [0.5]}))
+
+
+@pytest.mark.parametrize(("seconds", "seen"), [(0, False), (1.9, False), (2.1, True)])
+def test_padding_hides_an_answer_until_its_bucket_ends(
+    seconds: float, seen: bool, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that was found within the first two seconds after its charge shows once they are over."""
+    handle = in_memory(1)
+    handle.noisy_count(epsilon=0.5)
+    ledger = ledger_of(handle)
+    charged = datetime.fromisoformat(ledger.requests_of("ana")[0].at)
+    monkeypatch.setattr("pinq.provider.local.now", lambda: charged + timedelta(seconds=seconds))
+    (line,) = pinq.provider.local.history(ledger, "ana", bucket=2.0)
+    assert (line.outcome, line.answer is not None) == ("answered" if seen else "charged, not answered", seen)
+    assert next(pinq.provider.local.history(ledger, "ana")).outcome == "answered"
 
 
 def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:

@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from oracles import cost, disjoint
 
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.ledger.composition import Costs, Demand
-from pinq.ledger.grants import dump_demand as dump
-from pinq.ledger.grants import load_demand
+from pinq.ledger.composition import CapRule, Costs, Demand
 from pinq.ledger.ledger import Ledger
-from pinq.public.epsilon import NANO, exact, show, to_nano
+from pinq.public.epsilon import NANO, Epsilon, exact, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import WireParts
 from pinq.public.schema import Schema
@@ -79,10 +77,10 @@ def test_spent_is_the_recursion(requests: list[tuple[PartSet, int]]) -> None:
     costs = Costs()
     for number, (parts, epsilon) in enumerate(requests, start=1):
         demand = Demand.of(parts)
-        before, price = costs.spent, costs.price(demand, epsilon)
-        assert costs.charge(demand, epsilon) == price == costs.spent - before
-        assert costs.spent == cost(requests[:number])
-        assert price <= epsilon, "disjoint parts cost no more than one of them"
+        before, price = costs.spent, costs.price(demand, Epsilon(epsilon))
+        assert costs.charge(demand, Epsilon(epsilon)) == price == costs.spent - before
+        assert costs.spent == Epsilon(cost(requests[:number]))
+        assert price <= Epsilon(epsilon), "disjoint parts cost no more than one of them"
 
 
 @given(REQUESTS, st.randoms(use_true_random=False))
@@ -98,38 +96,43 @@ def test_order_does_not_matter(requests: list[tuple[PartSet, int]], random: publ
     for asked in (requests, shuffled):
         costs = Costs()
         for parts, epsilon in asked:
-            costs.charge(Demand.of(parts), epsilon)
+            costs.charge(Demand.of(parts), Epsilon(epsilon))
         spent.append(costs.spent)
     assert spent[0] == spent[1]
 
 
-@given(REQUESTS, st.integers(1, 120), st.integers(1, 120))
-@settings(max_examples=60)
-def test_the_ledger_never_passes_grant_or_cap(requests: list[tuple[PartSet, int]], limit: int, cap: int) -> None:
-    """Two analysts interleaved: each stays within the grant, both together within the cap, refused requests cost nothing, and a request
-    is refused only if it would not fit.
+@given(REQUESTS, st.integers(1, 120), st.integers(1, 120), st.sampled_from(["sum", "union"]))
+@settings(max_examples=120)
+def test_the_ledger_never_passes_grant_or_cap(
+    requests: list[tuple[PartSet, int]], limit: int, cap: int, rule: CapRule
+) -> None:
+    """Two analysts interleaved: each stays within the grant, both together within the cap, as its rule counts, refused requests cost
+    nothing, and a request is refused only if it would not fit. The union, which is what all answers cost, never passes the cap.
     """
     ledger = Ledger("sqlite://", "d")
-    ledger.declare("x", cap, {})
+    ledger.declare("x", Epsilon(cap), {}, rule=rule)
     answered: dict[str, list[tuple[PartSet, int]]] = {"a": [], "b": []}
     for name in answered:
-        ledger.grant(name, limit)
+        ledger.grant(name, Epsilon(limit))
     for number, (parts, epsilon) in enumerate(requests):
         name = "ab"[number % 2]
-        mine, everyone = (
+        mine, union = (
             cost([*answered[name], (parts, epsilon)]),
             cost([*answered["a"], *answered["b"], (parts, epsilon)]),
         )
+        everyone = union if rule == "union" else mine + cost(answered["ba"[number % 2]])
         try:
-            ledger.charge(name, f"r{number}", Demand.of(parts), epsilon, {})
+            ledger.charge(name, f"r{number}", Demand.of(parts), Epsilon(epsilon))
             answered[name].append((parts, epsilon))
             assert mine <= limit
             assert everyone <= cap
         except BudgetExceeded as refusal:
             assert mine > limit if refusal.scope == "analyst" else everyone > cap
             assert refusal.asked > refusal.remaining
-        assert ledger.grants()[name].spent == cost(answered[name]) <= limit
-        assert ledger.joint()[0] == cost([*answered["a"], *answered["b"]]) <= cap
+        assert ledger.grants()[name].spent == Epsilon(cost(answered[name])) <= Epsilon(limit)
+        union, total = cost([*answered["a"], *answered["b"]]), cost(answered["a"]) + cost(answered["b"])
+        assert ledger.joint()[0] == Epsilon(union if rule == "union" else total) <= Epsilon(cap)
+        assert union <= total
     ledger.verify()
     ledger.close()
 
@@ -142,14 +145,18 @@ def test_reopening_gives_the_same_numbers(tmp_path_factory: pytest.TempPathFacto
     def check(requests: list[tuple[PartSet, int]]) -> None:
         file = tmp_path_factory.mktemp("reopen") / "l.ledger"
         first = Ledger(file, "d")
-        first.declare("x", 10**9, {})
-        first.grant("a", 10**9)
+        first.declare("x", Epsilon.of(1), {})
+        first.grant("a", Epsilon.of(1))
         other = Ledger(file, "d")
         for number, (parts, epsilon) in enumerate(requests):
-            (first, other)[number % 2].charge("a", f"r{number}", Demand.of(parts), epsilon, {})
+            (first, other)[number % 2].charge("a", f"r{number}", Demand.of(parts), Epsilon(epsilon))
         views = [first, other, Ledger(file, "d")]
         views[0].verify()
-        assert {view.grants()["a"].spent for view in views} == {view.joint()[0] for view in views} == {cost(requests)}
+        assert (
+            {view.grants()["a"].spent for view in views}
+            == {view.joint()[0] for view in views}
+            == {Epsilon(cost(requests))}
+        )
         assert first.grants()["a"].costs.part == views[2].grants()["a"].costs.part
         for view in views:
             view.close()
@@ -161,7 +168,7 @@ def test_reopening_gives_the_same_numbers(tmp_path_factory: pytest.TempPathFacto
 def test_a_demand_survives_the_log(parts: PartSet) -> None:
     """What the log keeps of a request is what was charged."""
     demand = Demand.of(parts)
-    assert load_demand(dump(demand)) == demand
+    assert Demand.load(demand.dump()) == demand
 
 
 @given(collections())
@@ -218,10 +225,11 @@ def test_forged_collections_are_checked_too(steps: list[tuple[int, int, int, boo
 @given(st.decimals(min_value=Decimal("1e-15"), max_value=10**6, places=15).filter(lambda d: d > 0))
 def test_rounding_never_charges_less(epsilon: Decimal) -> None:
     """A charge is at least what was asked, by less than one nano-epsilon; its text form reads back as the same charge."""
-    nano = to_nano(epsilon)
-    assert Fraction(epsilon) <= exact(nano) < Fraction(epsilon) + Fraction(1, NANO)
-    assert to_nano(show(nano)) == nano
-    assert to_nano(Fraction(epsilon)) == to_nano(str(epsilon)) == nano
+    loss = Epsilon.of(epsilon)
+    assert Fraction(epsilon) <= loss.exact < Fraction(epsilon) + Fraction(1, NANO)
+    assert Epsilon.of(str(loss)) == Epsilon.of(loss) == loss
+    assert Epsilon.of(Fraction(epsilon)) == Epsilon.of(str(epsilon)) == loss
+    assert (to_nano(epsilon), exact(loss.nano), show(loss.nano)) == (loss.nano, loss.exact, str(loss))
 
 
 @given(st.floats(min_value=1e-300, max_value=10**6))
@@ -275,24 +283,42 @@ def test_ten_thousand_small_charges_fit_exactly(file: bool, tmp_path: Path) -> N
     """10,000 charges of 0.0001 on a grant of 1 all succeed, and the next one is refused."""
     many = 1000 if file else 10_000
     ledger = Ledger(tmp_path / "l.ledger" if file else "sqlite://", "d")
-    ledger.declare("x", 10 * NANO, {})
-    ledger.grant("a", to_nano(Fraction(many, 10_000)))
-    demand, epsilon = Demand.of(WHOLE), to_nano(0.0001)
+    ledger.declare("x", Epsilon.of(10), {})
+    ledger.grant("a", Epsilon.of(Fraction(many, 10_000)))
+    demand, epsilon = Demand.of(WHOLE), Epsilon.of(0.0001)
     for number in range(many):
-        assert ledger.charge("a", f"r{number}", demand, epsilon, {}) == (None, None)
-    assert ledger.grants()["a"].remaining == 0
-    with pytest.raises(BudgetExceeded, match=rf"cost epsilon 0\.0001; 0 of {show(many * epsilon)} remains"):
-        ledger.charge("a", "one more", demand, epsilon, {})
+        assert ledger.charge("a", f"r{number}", demand, epsilon) == (None, None)
+    assert ledger.grants()["a"].remaining == Epsilon(0)
+    with pytest.raises(BudgetExceeded, match=rf"cost epsilon 0\.0001; 0 of {many * epsilon} remains"):
+        ledger.charge("a", "one more", demand, epsilon)
     assert ledger.verify() == many + 4
     ledger.close()
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12), st.integers(1, 50))
+def test_losses_add_up_exactly(one: int, other: int, many: int) -> None:
+    """Losses are compared, added and multiplied as whole numbers; equal shares never add up to more than the loss."""
+    loss, more = Epsilon(one), Epsilon(other)
+    assert (loss + more).exact == loss.exact + more.exact
+    assert (loss - more).exact == loss.exact - more.exact
+    assert (many * loss).exact == (loss * many).exact == many * loss.exact
+    assert 0 <= (loss - loss // many * many).nano < many
+    assert loss.per_row(many) * many == loss.exact == Fraction(str(loss))
+    assert (loss < more, loss == more, bool(loss)) == (one < other, one == other, one != 0)
+    with pytest.raises(TypeError):
+        loss + 1  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        loss * 0.5  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        loss < 1  # type: ignore[operator]  # noqa: B015
 
 
 def test_three_tenths_are_three_tenths() -> None:
     """Three charges of 0.1 fit a grant of 0.3, which three binary floats would not."""
     ledger = Ledger("sqlite://", "d")
-    ledger.declare("x", NANO, {})
-    ledger.grant("a", to_nano(0.3))
+    ledger.declare("x", Epsilon.of(1), {})
+    ledger.grant("a", Epsilon.of(0.3))
     for number in range(3):
-        ledger.charge("a", f"r{number}", Demand.of(WHOLE), to_nano(0.1), {})
-    assert ledger.grants()["a"].remaining == 0
+        ledger.charge("a", f"r{number}", Demand.of(WHOLE), Epsilon.of(0.1))
+    assert ledger.grants()["a"].remaining == Epsilon(0)
     ledger.close()

@@ -11,35 +11,49 @@ import csv
 import io
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pinq.errors import QueryError
 from pinq.ledger.claim import ledger_url, masked
-from pinq.ledger.composition import Costs
-from pinq.ledger.grants import FREE, Terms, load_demand, now
-from pinq.ledger.ledger import Event, Ledger
+from pinq.ledger.composition import CAP_RULES, CapRule, Together
+from pinq.ledger.events import (
+    Answered,
+    Charged,
+    Created,
+    Declared,
+    Event,
+    Extended,
+    Granted,
+    Record,
+    Refused,
+    Revoked,
+    SessionLogged,
+    TermsSet,
+    TokenSet,
+)
+from pinq.ledger.grants import FREE
+from pinq.ledger.ledger import Ledger
+from pinq.ledger.state import Account, LedgerState
 from pinq.provider.report.html import page, printable
-from pinq.public.epsilon import exact, show
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy, load_policy
 from pinq.public.schema import closest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Account", "Audit", "Line", "Replay", "audit", "print_table", "replay"]
+__all__ = ["Audit", "Line", "Replay", "audit", "print_table", "replay"]
 
 RECENT = 20
-AMOUNTS = ("epsilon", "cost", "asked", "remaining", "spent", "joint", "limit", "cap")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One event, and where the budgets stood after it. Losses in nano-epsilons, None where they do not apply.
+    """One event, and where the budgets stood after it. Losses are None where they do not apply.
 
     Attributes:
         about: The question, by public facts; for a change, what changed.
@@ -63,15 +77,15 @@ class Line:
     analyst: str
     about: str = ""
     outcome: str = ""
-    epsilon: int | None = None
-    cost: int | None = None
-    asked: int | None = None
-    remaining: int | None = None
+    epsilon: Epsilon | None = None
+    cost: Epsilon | None = None
+    asked: Epsilon | None = None
+    remaining: Epsilon | None = None
     scope: str = ""
-    spent: int | None = None
-    joint: int = 0
-    limit: int | None = None
-    cap: int = 0
+    spent: Epsilon | None = None
+    joint: Epsilon = ZERO
+    limit: Epsilon | None = None
+    cap: Epsilon = ZERO
     expires: str = ""
     request: str = ""
     hash: str = ""
@@ -80,73 +94,7 @@ class Line:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
-        return {name: _float(value) if name in AMOUNTS else value for name, value in vars(self).items()}
-
-
-@dataclass
-class Account:
-    """One analyst's part of the log.
-
-    Attributes:
-        limit, spent: nano-epsilons.
-        cap_left: What the cap over all analysts leaves, nano-epsilons.
-        terms: What the grant allows beside its budget.
-        answered: Queries with an answer.
-        unanswered: Charges without an answer: a crash or a failure of the engine.
-        refused: Refusals by reason.
-        first, last: When the analyst first and last asked; empty for never.
-    """
-
-    analyst: str
-    limit: int = 0
-    expires: str = ""
-    granted: bool = False
-    revoked: bool = False
-    costs: Costs = field(default_factory=Costs)
-    cap_left: int = 0
-    terms: Terms = FREE
-    answered: int = 0
-    unanswered: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    first: str = ""
-    last: str = ""
-
-    @property
-    def spent(self) -> int:
-        """Nano-epsilons."""
-        return self.costs.spent
-
-    @property
-    def state(self) -> str:
-        """``active``, ``spent``, ``cap reached``, ``expired``, ``revoked`` or ``no grant``."""
-        if not self.granted:
-            return "no grant"
-        if self.revoked:
-            return "revoked"
-        if self.expires and datetime.fromisoformat(self.expires) <= now():
-            return "expired"
-        return "spent" if self.spent >= self.limit else "active" if self.cap_left > 0 else "cap reached"
-
-    @property
-    def remaining(self) -> int:
-        """What can still be asked, nano-epsilons: 0 unless the grant is active, and never more than the cap leaves."""
-        return min(self.limit - self.spent, self.cap_left) if self.state == "active" else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; losses as decimal numbers."""
-        return {
-            "analyst": self.analyst,
-            "state": self.state,
-            "limit": _float(self.limit),
-            "spent": _float(self.spent),
-            "remaining": _float(self.remaining),
-            "expires": self.expires or None,
-            "answered": self.answered,
-            "charged_not_answered": self.unanswered,
-            "refused": dict(self.refused),
-            "first": self.first or None,
-            "last": self.last or None,
-        }
+        return {name: float(value) if isinstance(value, Epsilon) else value for name, value in vars(self).items()}
 
 
 @dataclass
@@ -154,24 +102,38 @@ class Audit:
     """What the log of one dataset says.
 
     Attributes:
+        together: What all analysts spent, and the cap over them.
+        accounts: By analyst.
         events: Events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
-        cap, joint: nano-epsilons.
-        accounts: By analyst.
         lines: Every event, oldest first.
         only: The analyst that accounts and lines were narrowed to.
         ledger: Which file or database was read.
     """
 
     dataset: str
+    together: Together
+    accounts: dict[str, Account]
     events: int = 0
     head: str = ""
-    cap: int = 0
-    joint: int = 0
-    accounts: dict[str, Account] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     only: str | None = None
     ledger: str = ""
+
+    @property
+    def cap(self) -> Epsilon:
+        """The limit of all analysts together."""
+        return self.together.cap
+
+    @property
+    def joint(self) -> Epsilon:
+        """What all analysts together spent, as ``cap_rule`` counts it."""
+        return self.together.spent
+
+    @property
+    def cap_rule(self) -> CapRule:
+        """How the cap counts."""
+        return self.together.rule
 
     @property
     def exhaustion(self) -> list[Line]:
@@ -204,8 +166,7 @@ class Audit:
                 f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {', '.join(names[:12]) or 'none'}."
             )
         lines = [line for line in self.lines if line.analyst == analyst]
-        own = {analyst: self.accounts[analyst]}
-        return Audit(self.dataset, self.events, self.head, self.cap, self.joint, own, lines, analyst, self.ledger)
+        return replace(self, accounts={analyst: self.accounts[analyst]}, lines=lines, only=analyst)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; losses as decimal numbers."""
@@ -213,10 +174,11 @@ class Audit:
             "dataset": self.dataset,
             "ledger": self.ledger,
             "chain": {"verified": True, "events": self.events, "head": self.head},
-            "cap": _float(self.cap),
-            "spent": _float(self.joint),
-            "remaining": _float(max(0, self.cap - self.joint)),
-            "analysts": [account.to_dict() for account in self.accounts.values()],
+            "cap": float(self.cap),
+            "cap_rule": self.cap_rule,
+            "spent": float(self.joint),
+            "remaining": float(self.together.remaining),
+            "analysts": [_account(account) for account in self.accounts.values()],
             "exhaustion": [line.to_dict() for line in self.exhaustion],
             "changes": [line.to_dict() for line in self.changes],
             "events": [line.to_dict() for line in self.lines],
@@ -233,9 +195,7 @@ class Audit:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(names)
         for line in self.lines:
-            writer.writerow(
-                [_cell(name, value) for name, value in zip(names, (getattr(line, name) for name in names), strict=True)]
-            )
+            writer.writerow([_cell(getattr(line, name)) for name in names])
         return out.getvalue()
 
     def to_html(self) -> str:
@@ -251,20 +211,20 @@ class Audit:
                 ("Audit of ", "bold"),
                 (printable(self.dataset), "bold"),
                 (f" for {printable(self.only)}" if self.only else ""),
-                f"\nall analysts together: {show(self.joint)} of {show(self.cap)} spent, {show(max(0, self.cap - self.joint))} remains under the cap",
+                f"\nall analysts together: {self.joint} of {self.cap} spent, {self.together.remaining} remains under the cap, "
+                f"which counts {self.together.counts}",
                 "\nchain: ",
                 ("verified", "green"),
                 f", {self.events:,} events, last {self.head[:16]}",
-                f"\nledger: {printable(self.ledger)}",
             )
         )
         people = [
             [
                 one.analyst,
                 one.state,
-                show(one.limit),
-                show(one.spent),
-                show(one.remaining),
+                str(one.limit),
+                str(one.spent),
+                str(one.remaining),
                 bar(one.spent, one.limit),
                 f"{one.answered:,}",
                 f"{one.refused.total():,}",
@@ -292,8 +252,8 @@ class Audit:
             [
                 when(one.at),
                 one.analyst,
-                show(one.asked or 0),
-                show(one.remaining or 0),
+                amount(one.asked),
+                amount(one.remaining),
                 "own limit" if one.scope == "analyst" else "cap",
                 one.about,
             ]
@@ -305,7 +265,7 @@ class Audit:
         heads = ["when", "event", "analyst", "what", "by", "because"]
         print_table(console, heads, changes, "Grants and policy", most=RECENT)
         spending = [
-            [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), show(one.joint), one.outcome]
+            [when(one.at), one.analyst, one.about, amount(one.cost), amount(one.spent), str(one.joint), one.outcome]
             for one in self.requests
         ]
         heads = ["when", "analyst", "question", "cost >", "spent >", "all together >", "outcome"]
@@ -344,125 +304,139 @@ class Replay:
     """
 
     def __init__(self, dataset: str) -> None:
-        self.audit = Audit(dataset)
-        self._joint = Costs()
-        self._open: dict[tuple[str, str], int] = {}  # charges without an answer so far, and where their lines are
+        self._state = LedgerState()
+        self._waiting: dict[tuple[str, str], int] = {}  # charges without an answer so far, and where their lines are
+        self.audit = Audit(dataset, self._state.together, self._state.accounts)
 
     def follow(self, ledger: Ledger) -> Audit:
         """Adds what a ledger has beyond the last event; its chain is verified from there on."""
-        ledger.grants()  # the last event that the ledger knows must still be there
+        ledger.together()  # the last event that the ledger knows must still be there
         self.add(ledger.events(after=(self.audit.events, self.audit.head)))
         return self.audit
 
     def add(self, events: Iterable[Event]) -> None:
-        """Adds the next events."""
+        """Adds the next events: each is applied, and then its line says where the budgets stand."""
         found = self.audit
         for event in events:
-            self._add(event)
-        waiting = Counter(analyst for analyst, _ in self._open)
-        for account in found.accounts.values():
-            account.unanswered = waiting[account.analyst]
-            account.cap_left = max(0, found.cap - found.joint)
+            account, cap = self._state.accounts.get(event.analyst), found.cap
+            spent = account.spent if account is not None else ZERO
+            self._state.apply(event)
+            found.events, found.head = event.seq, event.hash
+            found.lines.append(_line(event, self._state, spent, cap))
+            self._answered(event)
 
-    def _add(self, event: Event) -> None:
-        found = self.audit
-        found.events, found.head = event.seq, event.hash
-        line: dict[str, Any] = {name: event.body.get(name, "") for name in ("about", "by", "because")}
-        account = found.accounts.setdefault(event.analyst, Account(event.analyst)) if event.analyst else None
-        if event.kind in ("created", "policy"):
-            line["about"] = _declared(found, event)
-        elif event.kind == "secure" and account is None:
-            line["outcome"] = "exact, no epsilon"
-        elif account is not None:
-            line |= _applied(account, event, self._joint, self._open, len(found.lines))
-        found.joint = self._joint.spent
-        if account is not None:
-            line |= {"spent": account.spent, "limit": account.limit if account.granted else None}
-        line |= {"joint": found.joint, "cap": found.cap, "request": event.request, "hash": event.hash}
-        found.lines.append(Line(event.seq, event.at, event.kind, event.analyst, **line))
-        if event.kind in ("answer", "secure"):
-            place = self._open.pop((event.analyst, event.request), None)
+    def _answered(self, event: Event) -> None:
+        """A charge's line says so once its answer came."""
+        if isinstance(event.record, Charged):
+            self._waiting[event.analyst, event.request] = len(self.audit.lines) - 1
+        elif isinstance(event.record, (Answered, SessionLogged)):
+            place = self._waiting.pop((event.analyst, event.request), None)
             if place is not None:
-                found.lines[place] = Line(**vars(found.lines[place]) | {"outcome": "answered"})
+                self.audit.lines[place] = replace(self.audit.lines[place], outcome="answered")
 
 
-def _declared(found: Audit, event: Event) -> str:
-    if event.kind == "created":
-        return f"ledger of {event.body.get('dataset', '')}"
-    before, found.cap = found.cap, event.body["cap"]
-    cap = f"cap {show(found.cap)}" if before in (0, found.cap) else f"cap {show(before)} to {show(found.cap)}"
-    return f"{cap}, schema {event.body['digest'][:8]}"
+def _line(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> Line:
+    """The line of an event that was just applied.
 
-
-def _applied(
-    account: Account, event: Event, joint: Costs, open_charges: dict[tuple[str, str], int], place: int
-) -> dict[str, Any]:
-    """Applies an event to its analyst's account; what its line says."""
-    body = event.body
-    if event.kind in ("grant", "extend"):
-        return _granted(account, event.kind, body)
-    if event.kind == "terms":
-        account.terms = Terms.of(body)
-        return {"about": str(account.terms)}
-    if event.kind == "token":
-        return {"about": "another token; the old one ended"}
-    if event.kind == "revoke":
-        account.revoked = True
-        return {"about": f"{show(account.spent)} of {show(account.limit)} was spent"}
-    if event.kind in ("charge", "refusal"):
-        account.first, account.last = account.first or event.at, event.at
-    if event.kind == "charge":
-        demand = load_demand(body["demand"])
-        open_charges[account.analyst, event.request] = place
-        joint.charge(demand, body["epsilon"])
-        return {
-            "epsilon": body["epsilon"],
-            "cost": account.costs.charge(demand, body["epsilon"]),
-            "outcome": "charged, not answered",
-        }
-    if event.kind == "refusal":
-        account.refused[body["reason"]] += 1
-        scope = (
-            {"asked": body["asked"], "remaining": body["remaining"], "scope": body["scope"]}
-            if body["reason"] == "budget"
-            else {}
+    Args:
+        event: Which.
+        state: After it.
+        spent: What its analyst had spent before it.
+        cap: The cap before it.
+    """
+    record, together = event.record, state.together
+    line = Line(
+        event.seq,
+        event.at,
+        event.kind,
+        event.analyst,
+        joint=together.spent,
+        cap=together.cap,
+        request=event.request,
+        hash=event.hash,
+        by=event.by.by if event.by else "",
+        because=event.by.because if event.by else "",
+    )
+    if not event.analyst:
+        return replace(
+            line,
+            about=_about_all(record, cap),
+            outcome="exact, no epsilon" if isinstance(record, SessionLogged) else "",
         )
-        return {"outcome": f"refused ({body['reason']})"} | scope
-    if event.kind in ("answer", "secure") and (account.analyst, event.request) in open_charges:
-        account.answered += 1
-    return {}
-
-
-def _granted(account: Account, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-    until, what = body["expires"] or "", []
-    if kind == "grant":
-        account.limit, account.expires, account.granted, account.revoked, account.terms = (
-            body["limit"],
-            until,
-            True,
-            False,
-            Terms.of(body),
+    account = state.accounts[event.analyst]
+    line = replace(
+        line, about=_about(record, account), spent=account.spent, limit=account.limit if account.granted else None
+    )
+    if isinstance(record, Charged):
+        return replace(line, epsilon=record.epsilon, cost=account.spent - spent, outcome="charged, not answered")
+    if isinstance(record, Refused):
+        return replace(
+            line,
+            outcome=f"refused ({record.reason})",
+            asked=record.asked,
+            remaining=record.remaining,
+            scope=record.scope,
         )
-        what += [f"epsilon {show(account.limit)}"] + ([str(account.terms)] if account.terms != FREE else [])
-    else:
-        account.limit, account.expires = account.limit + body["more"], until or account.expires
-        what += [f"epsilon +{show(body['more'])}, now {show(account.limit)}"] if body["more"] else []
-    return {"about": ", ".join(what + ([f"until {when(until)}"] if until else [])), "expires": until}
+    if isinstance(record, (Granted, Extended)) and record.expires is not None:
+        return replace(line, expires=record.expires.isoformat())
+    return line
 
 
-def when(at: str) -> str:
+def _about_all(record: Record, cap: Epsilon) -> str:
+    """What an event says that concerns nobody in particular."""
+    match record:
+        case Created():
+            return f"ledger of {record.dataset}"
+        case Declared():
+            change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
+            return f"{change}, which counts {CAP_RULES[record.cap_rule]}, schema {record.digest[:8]}"
+        case SessionLogged():
+            return record.question.about
+    return ""
+
+
+def _about(record: Record, account: Account) -> str:
+    """What an event says of its analyst, whose account it was applied to."""
+    match record:
+        case Granted():
+            facts = [
+                f"epsilon {record.limit}",
+                *([str(record.terms)] if record.terms != FREE else []),
+                *_until(record.expires),
+            ]
+            return ", ".join(facts)
+        case Extended():
+            more = [f"epsilon +{record.more}, now {account.limit}"] if record.more else []
+            return ", ".join([*more, *_until(record.expires)])
+        case TermsSet():
+            return str(record.terms)
+        case TokenSet():
+            return "another token; the old one ended"
+        case Revoked():
+            return f"{account.spent} of {account.limit} was spent"
+        case Charged() | Refused() | SessionLogged():
+            return record.question.about
+    return ""
+
+
+def _until(expires: datetime | None) -> list[str]:
+    return [] if expires is None else [f"until {when(expires)}"]
+
+
+def when(moment: str | datetime) -> str:
     """A moment to the second, in UTC, for people; a day where it is the end of one."""
+    at = moment if isinstance(moment, str) else moment.isoformat()
     return at[:10] if at[11:19] == "23:59:59" else at[:19].replace("T", " ")
 
 
-def amount(nano: int | None) -> str:
+def amount(loss: Epsilon | None) -> str:
     """A loss, or nothing."""
-    return "" if nano is None else show(nano)
+    return "" if loss is None else str(loss)
 
 
-def bar(spent: int, limit: int, width: int = 10) -> str:
+def bar(spent: Epsilon, limit: Epsilon, width: int = 10) -> str:
     """How much of a limit is used: ``━━━━──────``. Full only when nothing is left."""
-    used = 0 if not limit else min(width, spent * width // limit)
+    used = 0 if not limit else min(width, spent.nano * width // limit.nano)
     return "━" * used + "─" * (width - used)
 
 
@@ -496,14 +470,25 @@ def print_table(
         console.print(f"... after {hidden:,} earlier ones; --csv has them all.")
 
 
-def _float(nano: int | None) -> float | None:
-    return None if nano is None else float(exact(nano))
+def _account(account: Account) -> dict[str, Any]:
+    """Plain values, for JSON; losses as decimal numbers."""
+    return {
+        "analyst": account.analyst,
+        "state": account.state,
+        "limit": float(account.limit),
+        "spent": float(account.spent),
+        "remaining": float(account.remaining),
+        "expires": account.expires.isoformat() if account.expires else None,
+        "answered": account.answered,
+        "charged_not_answered": account.unanswered,
+        "refused": dict(account.refused),
+        "first": account.first or None,
+        "last": account.last or None,
+    }
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(value: Any) -> str:
     if value is None:
         return ""
-    if name in AMOUNTS:
-        return show(value)
     text = str(value)
     return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
-from pinq.public.epsilon import NANO, figures, show
+from pinq.public.epsilon import NANO, ZERO, Epsilon
 
 if TYPE_CHECKING:
-    from pinq.provider.report.audit import Account, Audit, Line
+    from pinq.ledger.state import Account
+    from pinq.provider.report.audit import Audit, Line
 
 __all__ = [
     "STYLE",
@@ -129,10 +130,12 @@ def page(audit: Audit) -> str:
 
 def cards(audit: Audit) -> str:
     """The report in five numbers."""
-    left = max(0, audit.cap - audit.joint)
     facts = [
-        (f"{short(audit.joint)} <small>of {short(audit.cap)}</small>", "spent by all together, under the cap"),
-        (short(left), "remains under the cap"),
+        (
+            f"{short(audit.joint)} <small>of {short(audit.cap)}</small>",
+            f"spent by all together, under the cap: it counts {audit.together.counts}",
+        ),
+        (short(audit.together.remaining), "remains under the cap"),
         (f"{sum(one.answered for one in audit.accounts.values()):,}", "queries answered"),
         (f"{sum(one.refused.total() for one in audit.accounts.values()):,}", "requests refused"),
         ("verified", f"chain of {audit.events:,} events, last {audit.head[:12]}"),
@@ -144,15 +147,15 @@ def cards(audit: Audit) -> str:
     )
 
 
-def short(nano: int) -> str:
+def short(epsilon: Epsilon) -> str:
     """A loss in three figures, for where there is little room; all of them where it is pointed at."""
-    brief, full = figures(nano), show(nano)
+    brief, full = epsilon.figures, str(epsilon)
     return brief if brief == full else f"<span title='{full}'>{brief}…</span>"
 
 
-def bar(spent: int, limit: int) -> str:
+def bar(spent: Epsilon, limit: Epsilon) -> str:
     """How much of a limit is used, as a bar; the numbers stand beside it, so it says nothing to a screen reader."""
-    used = min(100.0, 100 * spent / limit) if limit else 0.0
+    used = min(100.0, 100 * spent.nano / limit.nano) if limit else 0.0
     whole, part = "<rect class='all' width='100' height='6'/>", f"<rect width='{used:.4g}' height='6'/>"
     return f"<svg class='bar' viewBox='0 0 100 6' preserveAspectRatio='none' aria-hidden='true'>{whole}{part}</svg>"
 
@@ -162,7 +165,7 @@ def bar(spent: int, limit: int) -> str:
 
 def _analysts(audit: Audit) -> str:
     def row(one: Account) -> list[str]:
-        used = f"{bar(one.spent, one.limit)} {100 * one.spent // one.limit} %" if one.limit else ""
+        used = f"{bar(one.spent, one.limit)} {100 * one.spent.nano // one.limit.nano} %" if one.limit else ""
         state = f"<span class='state {one.state.replace(' ', '-')}'>{one.state}</span>"
         counts = [
             f"{one.answered:,} answered",
@@ -170,8 +173,8 @@ def _analysts(audit: Audit) -> str:
         ]
         counts += [f"{one.unanswered:,} unanswered"] if one.unanswered else []
         asked = [_when(at).replace(" ", "<br>") for at in (one.first, one.last)]
-        numbers = [show(one.limit), show(one.spent), show(one.remaining), used, "<br>".join(counts)]
-        return [_text(one.analyst), state, *numbers, _when(one.expires) or "never", *asked]
+        numbers = [str(one.limit), str(one.spent), str(one.remaining), used, "<br>".join(counts)]
+        return [_text(one.analyst), state, *numbers, _when(one.expires.isoformat()) if one.expires else "never", *asked]
 
     heads = ["analyst~", "state", "limit>", "spent>", "remaining>", "used", "requests~", "expires", "first", "last"]
     note = "Unanswered: charged, and no answer given, because a process or its engine failed in between."
@@ -184,14 +187,7 @@ def exhaustion(audit: Audit, last: int | None = None) -> str:
     """Who asked for more than what remained: oldest first, or only the last, newest first."""
     lines, note = _latest(audit.exhaustion, last)
     rows = [
-        [
-            _when(one.at),
-            _text(one.analyst),
-            show(one.asked or 0),
-            show(one.remaining or 0),
-            _whose(one),
-            _text(one.about),
-        ]
+        [_when(one.at), _text(one.analyst), _amount(one.asked), _amount(one.remaining), _whose(one), _text(one.about)]
         for one in lines
     ]
     heads = ["when", "analyst~", "asked>", "remaining>", "of which budget", "question~"]
@@ -223,7 +219,7 @@ def requests(audit: Audit, last: int | None = None) -> str:
             _text(one.about),
             _amount(one.cost),
             _amount(one.spent),
-            show(one.joint),
+            str(one.joint),
             _text(one.outcome),
         ]
         for one in lines
@@ -286,7 +282,7 @@ def chart_of_all(audit: Audit) -> str:
     cap = _Series("cap", _stepped(audit.lines, "cap"), "limit")
     refused = [line for line in audit.exhaustion if line.scope == "cap"]
     shown = lines if 1 < len(lines) <= MAX_LINES else []
-    about = f"{show(audit.joint)} of {show(audit.cap)} spent by {len(lines)} {'analyst' if len(lines) == 1 else 'analysts'}."
+    about = f"{audit.joint} of {audit.cap} spent by {len(lines)} {'analyst' if len(lines) == 1 else 'analysts'}."
     return _figure(
         "chart-all", "All analysts together, against the cap", about, [*shown, together, cap], refused, "joint"
     )
@@ -308,7 +304,7 @@ def charts_of_each(audit: Audit) -> str:
             _Series("spent", _stepped(own, "spent"), f"{style} area"),
             _Series("limit", _stepped(own, "limit"), "limit"),
         ]
-        about = f"{show(account.spent)} of {show(account.limit)} spent in {account.answered:,} answered queries, {account.refused.total():,} refused."
+        about = f"{account.spent} of {account.limit} spent in {account.answered:,} answered queries, {account.refused.total():,} refused."
         refused = [one for one in own if one.asked is not None]
         charts.append(
             _figure(f"chart-{place}", f"{_text(name)}, against the limit granted", about, series, refused, "spent")
@@ -327,13 +323,13 @@ def _by_analyst(audit: Audit) -> dict[str, list[Line]]:
 
 
 def _stepped(lines: Sequence[Line], field: str) -> list[tuple[float, int]]:
-    """The moments at which a number changed."""
+    """The moments at which a loss changed, in nano-epsilons."""
     points: list[tuple[float, int]] = []
     for line in lines:
-        value = getattr(line, field)
+        loss: Epsilon | None = getattr(line, field)
         # Before the policy was declared there is no cap, rather than one of 0.
-        if value is not None and (value or field != "cap") and (not points or points[-1][1] != value):
-            points.append((_moment(line.at), value))
+        if loss is not None and (loss or field != "cap") and (not points or points[-1][1] != loss.nano):
+            points.append((_moment(line.at), loss.nano))
     if points and lines:
         points.append((_moment(lines[-1].at), points[-1][1]))
     return points
@@ -383,9 +379,7 @@ def _drawing(frame: _Frame, series: list[_Series], refusals: list[Line], level: 
     for level_line in (step * i for i in range(math.floor(top / step) + 1)):
         at = f"{y(level_line):.1f}"
         grid += f"<line class='grid' x1='{frame.left}' x2='{right}' y1='{at}' y2='{at}'/>"
-        grid += (
-            f"<text x='{frame.left - 8}' y='{y(level_line) + 4:.1f}' text-anchor='end'>{show(round(level_line))}</text>"
-        )
+        grid += f"<text x='{frame.left - 8}' y='{y(level_line) + 4:.1f}' text-anchor='end'>{Epsilon(round(level_line))}</text>"
     for moment, text in _ticks(first, last, frame.ticks):
         at = f"{x(moment):.1f}"
         grid += f"<line class='tick' x1='{at}' x2='{at}' y1='{bottom}' y2='{bottom + 5}'/>"
@@ -393,13 +387,13 @@ def _drawing(frame: _Frame, series: list[_Series], refusals: list[Line], level: 
     paths = "".join(_path(one, x, y, last) for one in series)
     marks = ""
     for one in refusals[-MAX_MARKS:]:
-        said = f"{_text(one.analyst)} asked {show(one.asked or 0)}, {show(one.remaining or 0)} remained {_whose(one)}, {_when(one.at)}"
-        place = f"translate({x(_moment(one.at)):.1f} {y(getattr(one, level) or 0):.1f})"
+        said = f"{_text(one.analyst)} asked {_amount(one.asked)}, {_amount(one.remaining)} remained {_whose(one)}, {_when(one.at)}"
+        place = f"translate({x(_moment(one.at)):.1f} {y((getattr(one, level) or ZERO).nano):.1f})"
         marks += f"<g class='refusal' transform='{place}'><path d='M-5-5 5 5M-5 5 5-5'/><title>{said}</title></g>"
     names = ""
     for height, line in _apart([(y(line.points[-1][1]), line) for line in series]):
-        ends_at = line.points[-1][1]
-        label, whole = f"{_clip(line.label, frame.letters)} {figures(ends_at)}", f"{line.label} {show(ends_at)}"
+        end = Epsilon(line.points[-1][1])
+        label, whole = f"{_clip(line.label, frame.letters)} {end.figures}", f"{line.label} {end}"
         title = f"<title>{_text(whole)}</title>" if label != whole else ""
         names += f"<text class='name {line.style}' x='{right + 10}' y='{height + 4:.1f}'>{_text(label)}{title}</text>"
     return grid + paths + marks + names
@@ -455,8 +449,8 @@ def _when(at: str) -> str:
     return escape(at[:10] if at[11:19] == "23:59:59" else at[:19].replace("T", " "))
 
 
-def _amount(nano: int | None) -> str:
-    return "" if nano is None else show(nano)
+def _amount(loss: Epsilon | None) -> str:
+    return "" if loss is None else str(loss)
 
 
 def _whose(refusal: Line) -> str:

@@ -5,9 +5,12 @@
 
     token ── limits ── a place in the token's lane: body ── a thread of the pool: authorise, work ── padding ── log, count ── response
 
-Padding keeps the place in the lane, so the token's next request does not begin, and is not dated,
-before the bucket ends. Whatever goes wrong becomes an error of one shape. Blocking work (ledger,
-engine) never runs on the event loop.
+With padding a token's requests run one at a time. The clock of a request starts when its body is
+there and its work begins, and padding keeps the place in the lane: so the token's next request does
+not begin, and is not dated, before the bucket ends. A clock that started when a request arrives, or
+two that run at once, would let the asker choose how the work lies in a bucket, and so measure it
+more finely. Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never
+runs on the event loop.
 """
 
 from __future__ import annotations
@@ -45,7 +48,12 @@ T = TypeVar("T")
 
 @dataclass
 class Visit:
-    """What is known of a request: from its start, once its token was accepted, and at its end."""
+    """What is known of a request: from its start, once its token was accepted, and at its end.
+
+    Attributes:
+        started: When it arrived.
+        clock: When its work began, from which time buckets are counted.
+    """
 
     asked: str
     route: str
@@ -54,6 +62,7 @@ class Visit:
     dataset: Dataset | None = None
     grant: Grant | None = None
     request: str | None = None
+    clock: float = field(default_factory=time.monotonic)
     padded: bool = False
 
     @property
@@ -128,7 +137,8 @@ class Gate:
             return work(visit, body)
 
         try:
-            async with self._lanes.enter(hashed), self._padded(visit):
+            async with self._lanes.enter(hashed, alone=self._alone(hashed)), self._padded(visit):
+                visit.clock = time.monotonic()
                 if _large(http):  # only who may ask may fill the memory
                     await self._in_pool(authorised)
                 body = (
@@ -136,6 +146,7 @@ class Gate:
                     if http.method == "GET"
                     else await read_body(http, self.settings.max_body, self.settings.body_seconds)
                 )
+                visit.clock = time.monotonic()  # how long the body took is the sender's choice
                 return await self._in_pool(lambda: job(body))
         except NotAuthorised:
             self._guesses.wrong(visit.address, hashed)
@@ -146,6 +157,11 @@ class Gate:
         finally:
             if visit.grant is not None:
                 self._guesses.right(hashed, visit.opened[0].name)
+
+    def _alone(self, hashed: str) -> bool:
+        """Whether a token's requests run one at a time: with padding, and while nobody knows yet what the token opens."""
+        opened = self.datasets.get(self._guesses.opens(hashed))
+        return opened is None or opened.policy.padding is not None
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, job)
@@ -167,7 +183,7 @@ class Gate:
         visit.padded = True
         bucket = self._longest if visit.dataset is None else visit.dataset.policy.padding_seconds
         if bucket:
-            elapsed = time.monotonic() - visit.started
+            elapsed = time.monotonic() - visit.clock
             await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
 
     def _note(self, visit: Visit, status: int, code: str | None) -> None:

@@ -24,7 +24,7 @@ class Settings:
 
     Attributes:
         threads: Requests that are worked on at a time.
-        lane: Of those, how many for one token.
+        lane: Of those, how many for one token; one where the dataset has padding.
         queue: How many more of a token's requests may wait.
         rate: Requests a second for one token; as many at once.
         guesses: Wrong tokens a minute from one address before 429 takes the place of 401.
@@ -56,6 +56,7 @@ class _Lane:
     allowance: float
     at: float
     inside: int = 0
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Lanes:
@@ -66,8 +67,16 @@ class Lanes:
         self._lanes: dict[str, _Lane] = {}
 
     @asynccontextmanager
-    async def enter(self, token: str) -> AsyncIterator[None]:
-        """Waits for a place in the token's lane. ``TooManyRequests`` where its pace or its queue is exceeded."""
+    async def enter(self, token: str, *, alone: bool = False) -> AsyncIterator[None]:
+        """Waits for a place in the token's lane.
+
+        Args:
+            token: Whose lane.
+            alone: Whether the token's requests run one at a time, in the order in which they came.
+
+        Raises:
+            TooManyRequests: The token's pace or its queue is exceeded.
+        """
         lane, rate = self._lane(token), self._settings.rate
         if lane.allowance < 1:
             raise TooManyRequests(
@@ -82,7 +91,7 @@ class Lanes:
         lane.allowance -= 1
         lane.inside += 1
         try:
-            async with lane.running:
+            async with lane.alone if alone else lane.running:
                 yield
         finally:
             lane.inside -= 1

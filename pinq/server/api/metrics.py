@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pinq.public.epsilon import exact
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
 
@@ -67,8 +66,8 @@ class _State(Collector):
             "pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"]
         )
         for name, dataset in self._datasets.items():
-            joint, limit = dataset.ledger.joint()
-            spent.add_metric([name], float(exact(joint)))
-            cap.add_metric([name], float(exact(limit)))
+            together = dataset.ledger.together()
+            spent.add_metric([name], float(together.spent))
+            cap.add_metric([name], float(together.cap))
             grants.add_metric([name], sum(one.valid for one in dataset.ledger.grants().values()))
         return lost, spent, cap, grants

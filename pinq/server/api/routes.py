@@ -100,7 +100,7 @@ def _history(visit: Visit, start: int) -> str:
     bucket = dataset.policy.padding_seconds
     lines = (
         line.model_copy(update={"at": coarse(line.at, bucket)})
-        for line in history(dataset.ledger, grant.analyst, start)
+        for line in history(dataset.ledger, grant.analyst, start, bucket)
     )
     return page(lines).model_dump_json(exclude_none=True)
 

@@ -12,7 +12,7 @@ from pinq.ledger.grants import VERBS, Grant, Terms
 from pinq.ledger.signature import Signature
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import when
-from pinq.public.epsilon import exact_nano, show
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.server.datasets import Dataset
 
 __all__ = ["ACTS", "Act", "Invalid", "Plan", "Typed", "holder"]
@@ -88,7 +88,7 @@ class Plan:
     analyst: str
     question: str
     summary: tuple[tuple[str, str], ...]
-    do: Callable[[Signature], provider.Account]
+    do: Callable[[Signature], provider.GrantReport]
     done: str
     warning: str = ""
 
@@ -119,16 +119,17 @@ class Act:
 def _grant(of: Dataset, typed: Typed) -> Plan:
     analyst, epsilon, expires = typed.text("analyst"), typed.text("epsilon"), typed.text("expires") or None
     typed.need("analyst", lambda name: _new_name(of, name))
-    limit, until, terms = typed.need("epsilon", exact_nano), typed.read("expires", provider.future), _terms(of, typed)
+    limit, until = typed.need("epsilon", Epsilon.exactly), typed.read("expires", provider.future)
+    terms = _terms(of, typed)
     typed.require_right()
     assert limit is not None
     summary = (
         ("Analyst", analyst),
-        ("Budget", f"epsilon {show(limit)}"),
-        ("Expires", when(until.isoformat()) if until else "never"),
+        ("Budget", f"epsilon {limit}"),
+        ("Expires", when(until) if until else "never"),
         ("Allowed", _allowed(terms)),
     )
-    question, done = f"Grant epsilon {show(limit)} to {analyst}?", f"{analyst} was granted epsilon {show(limit)}."
+    question, done = f"Grant epsilon {limit} to {analyst}?", f"{analyst} was granted epsilon {limit}."
     warning = provider.cap_warning(of.ledger, analyst, limit)
     return Plan(
         analyst,
@@ -142,20 +143,15 @@ def _grant(of: Dataset, typed: Typed) -> Plan:
 
 def _extend(of: Dataset, typed: Typed) -> Plan:
     grant, epsilon, expires = holder(of, typed), typed.text("epsilon") or None, typed.text("expires") or None
-    more, until = typed.read("epsilon", exact_nano) or 0, typed.read("expires", provider.future)
+    more, until = typed.read("epsilon", Epsilon.exactly) or ZERO, typed.read("expires", provider.future)
     if epsilon is None and expires is None:
         typed.problems["epsilon"] = "Say how much more, until when, or both."
     typed.require_right()
-    limit, before = grant.limit + more, when(grant.expires.isoformat()) if grant.expires else "never"
+    limit, before = grant.limit + more, when(grant.expires) if grant.expires else "never"
     summary = (
         ("Analyst", grant.analyst),
-        (
-            "Budget",
-            f"epsilon {show(grant.limit)} + {show(more)} = {show(limit)}"
-            if more
-            else f"epsilon {show(limit)}, unchanged",
-        ),
-        ("Expires", f"{when(until.isoformat())} (was: {before})" if until else f"{before}, unchanged"),
+        ("Budget", f"epsilon {grant.limit} + {more} = {limit}" if more else f"epsilon {limit}, unchanged"),
+        ("Expires", f"{when(until)} (was: {before})" if until else f"{before}, unchanged"),
     )
     question, done = f"Extend the grant of {grant.analyst}?", f"The grant of {grant.analyst} was extended."
     warning = provider.cap_warning(of.ledger, grant.analyst, limit)
@@ -199,7 +195,7 @@ def _reissue(of: Dataset, typed: Typed) -> Plan:
 def _revoke(of: Dataset, typed: Typed) -> Plan:
     grant = holder(of, typed)
     typed.require_right()
-    summary = (("Analyst", grant.analyst), ("Spent", f"{show(grant.spent)} of {show(grant.limit)}"))
+    summary = (("Analyst", grant.analyst), ("Spent", f"{grant.spent} of {grant.limit}"))
     question, done = f"Revoke the grant of {grant.analyst}?", f"The grant of {grant.analyst} was revoked."
     return Plan(grant.analyst, question, summary, lambda by: provider.revoke(of.ledger, grant.analyst, by=by), done)
 
@@ -242,7 +238,7 @@ def _new_name(of: Dataset, analyst: str) -> None:
     provider.require_name(analyst)
     known = of.ledger.grants().get(analyst)
     if known is not None and not known.revoked:
-        raise QueryError(f"{analyst!r} already has a grant of epsilon {show(known.limit)}; extend that one.")
+        raise QueryError(f"{analyst!r} already has a grant of epsilon {known.limit}; extend that one.")
 
 
 def holder(of: Dataset, typed: Typed) -> Grant:

@@ -21,10 +21,10 @@ from starlette.responses import Response
 
 from pinq import __version__
 from pinq.ledger.grants import FREE, VERBS, Terms, now
+from pinq.ledger.state import Account
 from pinq.provider.grants import promised
 from pinq.provider.report import html as audit_html
-from pinq.provider.report.audit import Account, Audit, Replay, when
-from pinq.public.epsilon import show
+from pinq.provider.report.audit import Audit, Replay, when
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.page.actions import Act, Plan, Typed
@@ -66,7 +66,7 @@ class Views:
             lstrip_blocks=True,
             finalize=_printable,
         )
-        env.filters |= {"prose": _prose, "epsilon": show, "when": when, "many": "{:,}".format}
+        env.filters |= {"prose": _prose, "epsilon": str, "when": when, "many": "{:,}".format}
         style = hashlib.sha256(STYLE.encode()).hexdigest()[:12]
         env.globals |= {
             "path": PATH,
@@ -106,7 +106,7 @@ class Views:
                         "name": name,
                         "spent": audit.joint,
                         "cap": audit.cap,
-                        "left": max(0, audit.cap - audit.joint),
+                        "left": audit.together.remaining,
                         "active": active,
                         "grants": len(accounts),
                         "answered": answered,
@@ -197,7 +197,7 @@ class Views:
             "verb": _ticked(list(VERBS), terms.verbs),
         }
         if terms.max_epsilon_per_query is not None:
-            fields["max_epsilon"] = [show(terms.max_epsilon_per_query)]
+            fields["max_epsilon"] = [str(terms.max_epsilon_per_query)]
         if terms.queries_per_minute is not None:
             fields["per_minute"] = [str(terms.queries_per_minute)]
         return Typed(fields)

@@ -75,6 +75,27 @@ def test_a_lane_holds_so_many() -> None:
     asyncio.run(run())
 
 
+def test_alone_in_a_lane() -> None:
+    """Where requests run alone, each waits for the end of the one that came before it; another token's lane is free."""
+    lanes = Lanes(Settings(lane=4, queue=3), Clock())
+    seen: list[str] = []
+
+    async def ask(token: str, number: int) -> None:
+        async with lanes.enter(token, alone=True):
+            seen.append(f"{token}{number} in")
+            await asyncio.sleep(0.001)
+            seen.append(f"{token}{number} out")
+
+    async def run() -> None:
+        await asyncio.gather(*(ask("a", number) for number in range(7)), ask("b", 0))
+
+    asyncio.run(run())
+    assert [line for line in seen if line[0] == "a"] == [
+        f"a{number} {way}" for number in range(7) for way in ("in", "out")
+    ]
+    assert seen[1] == "b0 in"
+
+
 def test_idle_lanes_are_forgotten() -> None:
     """Tokens that nobody uses any more take no memory."""
     clock = Clock()

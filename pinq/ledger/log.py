@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An append-only, hash-chained log of events, and the state that follows from it.
+
+Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the
+end, or an older copy put in the place of a newer one, shows against the *head*, a small file beside
+an SQLite ledger that names the last event.
+
+A transaction first reads what other processes appended, so a charge costs O(size of the request +
+news), never O(ledger).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from pinq.errors import LedgerError
+from pinq.ledger.events import Event, Record, UnknownEvent, read
+from pinq.ledger.grants import now
+from pinq.ledger.signature import Signature
+from pinq.ledger.state import LedgerState
+from pinq.ledger.store import Store
+
+__all__ = ["Log", "Writing"]
+
+
+class Writing:
+    """One transaction of a log: it begins with all events so far, and appends at most one.
+
+    Attributes:
+        connection: Within the store's transaction.
+        state: What all events so far say, without the one that is being appended.
+    """
+
+    def __init__(self, log: Log, connection: sa.Connection) -> None:
+        self.connection, self.state = connection, log.state
+        self.appended: Event | None = None
+        self._log = log
+
+    def append(self, record: Record, analyst: str = "", request: str = "", by: Signature | None = None) -> int:
+        """Adds an event, which counts once the transaction is committed; returns its number."""
+        assert self.appended is None
+        self.appended = self._log.append(self.connection, record, analyst, request, by)
+        return self.appended.seq
+
+
+class Log:
+    """The events of one ledger.
+
+    Args:
+        store: Where they are kept.
+
+    Attributes:
+        state: What the events so far say.
+        seq: How many there are, as far as this process knows.
+
+    Raises:
+        LedgerError: Damaged, cut, rolled back, or written by a version that knows more kinds of
+            events.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._lock = threading.RLock()
+        self._reset()
+
+    @contextmanager
+    def transaction(self, write: bool = True) -> Iterator[Writing]:
+        """One transaction, up to date from its start.
+
+        An appended event is applied, and named in the head, once it is committed.
+        """
+        with self._lock:
+            with self.store.transaction(write) as connection:
+                self._catch_up(connection)
+                writing = Writing(self, connection)
+                yield writing
+            if writing.appended is not None:
+                self._apply(writing.appended)
+                self.store.write_head(self.seq, self._hash)
+
+    def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
+        """The log, oldest first; each event's place in the chain is verified.
+
+        Args:
+            after: Number and hash of an event that is known already: only what follows it.
+        """
+        known, chain = after
+        with self.transaction(write=False) as reading:
+            rows = list(self.store.since(reading.connection, known + 1))
+        for number, row in enumerate(rows, start=known + 1):
+            event = self._verified(row, number, chain)
+            chain = event.hash
+            yield event
+
+    def replay(self) -> None:
+        """Forgets what is known and reads the whole log again."""
+        with self._lock:
+            self._reset()
+            with self.transaction(write=False):
+                pass
+
+    def check_head(self) -> None:
+        """``LedgerError`` where the event that the head names is not in the log."""
+        head = self.store.read_head()
+        if head is None:
+            return
+        with self.transaction(write=False) as reading:
+            row = next(self.store.since(reading.connection, head[0]), None)
+        if row is None or (row.seq, row.hash) != head:
+            or_else = f"Or delete {self.store.head_name} and accept that what was spent since no longer counts."
+            raise LedgerError(f"{self._cut(head[0])} {or_else}")
+
+    def append(
+        self, connection: sa.Connection, record: Record, analyst: str, request: str, by: Signature | None
+    ) -> Event:
+        """Writes an event at the end of the chain."""
+        seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
+        body = record.to_body() | ({} if by is None else by.to_body())
+        text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+        chained = _chain(self._hash, seq, at, record.kind, analyst, request, text)
+        self.store.insert(
+            connection, seq=seq, at=at, kind=record.kind, analyst=analyst, request=request, body=text, hash=chained
+        )
+        return Event(seq, at, analyst, request, record, chained, by)
+
+    def _reset(self) -> None:
+        self.seq, self._hash, self.state = 0, "", LedgerState()
+
+    def _catch_up(self, connection: sa.Connection) -> None:
+        """Applies events that this process has not seen, verifying the chain."""
+        rows = self.store.since(connection, max(1, self.seq))
+        if self.seq:  # the last event that this process knows must still be there
+            known = next(rows, None)
+            if known is None or (known.seq, known.hash) != (self.seq, self._hash):
+                raise LedgerError(self._cut(self.seq))
+        for row in rows:
+            self._apply(self._verified(row, self.seq + 1, self._hash))
+
+    def _apply(self, event: Event) -> None:
+        self.state.apply(event)
+        self.seq, self._hash = event.seq, event.hash
+
+    def _verified(self, row: Any, number: int, chain: str) -> Event:
+        """The event of a row that continues the chain."""
+        if row.seq != number or row.hash != _chain(
+            chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body
+        ):
+            raise LedgerError(
+                f"The ledger {self.store} is damaged at event {number}: it was edited or cut. "
+                "The dataset stays closed; restore the ledger from a backup, "
+                "or start a new one and accept that what was spent before no longer counts."
+            )
+        return self.event(row)
+
+    def event(self, row: Any) -> Event:
+        """The event of a row."""
+        try:
+            record, by = read(row.kind, json.loads(row.body))
+        except UnknownEvent as error:
+            raise LedgerError(
+                f"The ledger {self.store} was written by another version of pinq: event {row.seq} {error}, "
+                "which this version does not know. To go on without it could count too little as spent. "
+                "The dataset stays closed; install the version that wrote the ledger, or a later one."
+            ) from None
+        return Event(row.seq, row.at, row.analyst, row.request, record, row.hash, by)
+
+    def _cut(self, seq: int) -> str:
+        what = f"event {seq}, which was committed, is not in it"
+        return f"The ledger {self.store} was cut or rolled back: {what}. The dataset stays closed; restore the ledger."
+
+
+def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
+    text = json.dumps([before, seq, at, kind, analyst, request, body], separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the log means: grants, accounts and budgets, folded from its records one by one. Pure.
+
+There is no other state. Whatever is said of budgets (what a request costs, reports, the provider's
+page, metrics) is read off this one fold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, assert_never
+
+from pinq.errors import BudgetExceeded
+from pinq.ledger.composition import Costs, Demand, Together
+from pinq.ledger.events import (
+    Answered,
+    Charged,
+    Created,
+    Declared,
+    Event,
+    Extended,
+    Granted,
+    Refused,
+    Revoked,
+    SessionLogged,
+    TermsSet,
+    TokenSet,
+)
+from pinq.ledger.grants import FREE, Grant, Terms
+from pinq.public.epsilon import ZERO, Epsilon
+
+__all__ = ["Account", "LedgerState", "meaning"]
+
+
+@dataclass
+class Account:
+    """All that the log says of one analyst.
+
+    Attributes:
+        together: What all analysts spent, and the cap over them.
+        grant: None for who was never granted anything.
+        costs: What was asked under all grants of this name.
+        answered: Charges that got their answer.
+        waiting: Ids of charges without an answer: at work, or lost to a crash or a failure of the
+            engine.
+        refused: Refusals by reason.
+        first, last: When the analyst first and last asked; empty for never.
+    """
+
+    analyst: str
+    together: Together = field(repr=False)
+    grant: Grant | None = None
+    costs: Costs = field(default_factory=Costs, repr=False)
+    answered: int = 0
+    waiting: set[str] = field(default_factory=set)
+    refused: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+    last: str = ""
+
+    @property
+    def granted(self) -> bool:
+        """Whether there is, or was, a grant."""
+        return self.grant is not None
+
+    @property
+    def limit(self) -> Epsilon:
+        """What may be spent."""
+        return self.grant.limit if self.grant else ZERO
+
+    @property
+    def spent(self) -> Epsilon:
+        """What the answers so far cost."""
+        return self.costs.spent
+
+    @property
+    def terms(self) -> Terms:
+        """What the grant allows beside its budget."""
+        return self.grant.terms if self.grant else FREE
+
+    @property
+    def expires(self) -> datetime | None:
+        """When the grant ends; None for never."""
+        return self.grant.expires if self.grant else None
+
+    @property
+    def unanswered(self) -> int:
+        """Charges without an answer."""
+        return len(self.waiting)
+
+    @property
+    def state(self) -> str:
+        """``active``, ``spent``, ``cap reached``, ``expired``, ``revoked`` or ``no grant``."""
+        if self.grant is None:
+            return "no grant"
+        if self.grant.revoked:
+            return "revoked"
+        if not self.grant.valid:
+            return "expired"
+        if self.spent >= self.limit:
+            return "spent"
+        return "active" if self.together.remaining else "cap reached"
+
+    @property
+    def remaining(self) -> Epsilon:
+        """What can still be asked: 0 unless the grant is active, at most what the cap leaves."""
+        return min(self.grant.remaining, self.together.remaining) if self.grant else ZERO
+
+    def apply(self, event: Event) -> Epsilon:
+        """Adds one event of this analyst's; returns by how much ``spent`` grew."""
+        grown = ZERO
+        match record := event.record:
+            case Granted():
+                self.grant = Grant(
+                    self.analyst, record.limit, record.expires, costs=self.costs, terms=record.terms, token=record.token
+                )
+            case Extended() | TermsSet() | TokenSet() | Revoked():
+                self._change(record)
+            case Charged():
+                grown = self.costs.charge(record.demand, record.epsilon)
+                self.waiting.add(event.request)
+                if self.grant is not None:
+                    self.grant.charged(datetime.fromisoformat(event.at))
+            case Refused():
+                self.refused[record.reason] += 1
+            case Answered() | SessionLogged():
+                self.answered += event.request in self.waiting
+                self.waiting.discard(event.request)
+            case Created() | Declared():
+                pass  # these concern all
+            case _:
+                assert_never(record)
+        if isinstance(record, (Charged, Refused)):
+            self.first, self.last = self.first or event.at, event.at
+        return grown
+
+    def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
+        assert self.grant is not None
+        match record:
+            case Extended():
+                self.grant.limit += record.more
+                self.grant.expires = record.expires or self.grant.expires
+            case TermsSet():
+                self.grant.terms = record.terms
+            case TokenSet():
+                self.grant.token = record.token
+            case Revoked():
+                self.grant.revoked = True
+
+
+class LedgerState:
+    """Every account, and what all together spent, as the events so far say.
+
+    Attributes:
+        dataset: Whose ledger it is.
+        salt: Keys the coins of the dataset's rows.
+        policy: The policy as last declared.
+        together: What all analysts spent, and the cap over them.
+        accounts: By analyst, everybody whom the log names.
+    """
+
+    def __init__(self) -> None:
+        self.dataset, self.salt = "", b""
+        self.policy: Declared | None = None
+        self.together = Together()
+        self.accounts: dict[str, Account] = {}
+        self._questions: dict[tuple[str, str], str] = {}
+
+    @property
+    def grants(self) -> dict[str, Grant]:
+        """Every analyst that was ever granted anything."""
+        return {name: account.grant for name, account in self.accounts.items() if account.grant is not None}
+
+    def grant_of(self, analyst: str) -> Grant | None:
+        """The analyst's grant, if there ever was one."""
+        account = self.accounts.get(analyst)
+        return None if account is None else account.grant
+
+    def asked(self, analyst: str, question: str) -> str | None:
+        """The id under which an analyst was charged for this very question, the last time."""
+        return self._questions.get((analyst, question))
+
+    def price(self, grant: Grant, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
+        """What a request would cost its analyst, and what it would leave.
+
+        Returns:
+            The cost, and what the grant or the cap would have left, whichever is less; below 0
+            where the request would be refused.
+        """
+        own, together = grant.costs.price(demand, epsilon), self.together
+        under_cap = together.cap - together.spent - together.price(demand, epsilon, own)
+        return own, min(grant.limit - grant.spent - own, under_cap)
+
+    def require(self, grant: Grant, verb: str, columns: Collection[str], demand: Demand, epsilon: Epsilon) -> None:
+        """Raises what refuses a request.
+
+        Raises:
+            NotAllowed, TooManyRequests: The grant's terms forbid it.
+            BudgetExceeded: More than the grant or the cap leaves.
+        """
+        grant.terms.require(verb, columns, epsilon)
+        grant.require_pace()
+        own, together = grant.costs.price(demand, epsilon), self.together
+        under_cap = f"under the cap over all analysts, which counts {together.counts}"
+        for scope, price, spent, limit, whose in (
+            ("analyst", own, grant.spent, grant.limit, f"for {grant.analyst!r}"),
+            ("cap", together.price(demand, epsilon, own), together.spent, together.cap, under_cap),
+        ):
+            # Past a limit (the cap was lowered, or its rule changed) what costs nothing more is
+            # refused too. Example: two analysts counted one half of the table each, under the
+            # union. Under the sum, the other half is free for either of them, and would make the
+            # union, which is what all answers really cost, grow past the cap.
+            if price > limit - spent:
+                left = max(ZERO, limit - spent)
+                raise BudgetExceeded(
+                    f"This would cost epsilon {price}; {left} of {limit} remains {whose}. "
+                    "Ask for less, or ask the data provider to extend the grant.",
+                    asked=price.exact,
+                    remaining=left.exact,
+                    scope=scope,
+                )
+
+    def apply(self, event: Event) -> None:
+        """Adds one event."""
+        record = event.record
+        if isinstance(record, Created):
+            self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
+        elif isinstance(record, Declared):
+            self.policy, self.together.cap, self.together.rule = record, record.cap, record.cap_rule
+        elif event.analyst:
+            grown = self.account(event.analyst).apply(event)
+            if isinstance(record, Charged):
+                self.together.charge(record.demand, record.epsilon, grown)
+                if record.question.question:
+                    self._questions[event.analyst, record.question.question] = event.request
+
+    def account(self, analyst: str) -> Account:
+        """The analyst's account, an empty one for who is new."""
+        known = self.accounts.get(analyst)
+        if known is None:
+            known = self.accounts[analyst] = Account(analyst, self.together)
+        return known
+
+
+def meaning(schema: dict[str, Any]) -> str:
+    """What an epsilon means under a logged schema: adjacency and privacy unit."""
+    return json.dumps([schema.get("adjacency", "add-remove"), schema.get("privacy_unit", "row")], sort_keys=True)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a ledger's log is kept: tables in SQLite or PostgreSQL, and a head file beside SQLite's.
+
+Nothing here knows what an event means. Tables are locked while they are written. SQLite's own busy
+handler starves writers under load; ours tries again after a random fraction of a millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import weakref
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from pinq.errors import LedgerError
+from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare
+
+__all__ = ["Store", "StoredAnswer"]
+
+IDLE_SECONDS = 300  # of a PostgreSQL transaction; the first replay of millions of events stays below
+WRITERS_LOCK = 7162390  # PostgreSQL: one writer at a time
+
+_metadata = sa.MetaData()
+_events = sa.Table(
+    "events",
+    _metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("analyst", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Index("events_request_kind", "analyst", "request", "kind"),
+)
+_answers = sa.Table(
+    "answers",
+    _metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("payload", sa.Text, nullable=False),
+)
+_insert_event, _insert_answer = _events.insert(), _answers.insert()
+_since = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
+_by_request = sa.select(_events).where(  # an id may have any number of refusals, which are not read
+    _events.c.analyst == sa.bindparam("who"),
+    _events.c.request == sa.bindparam("id"),
+    _events.c.kind.in_(["charge", "answer"]),
+)
+_requests = (
+    sa.select(_events)
+    .where(_events.c.analyst == sa.bindparam("who"), _events.c.kind.in_(["charge", "refusal"]))
+    .order_by(_events.c.seq)
+)
+_payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
+
+
+class StoredAnswer(NamedTuple):
+    """A stored answer: when it was found, and its text."""
+
+    at: str
+    payload: str
+
+
+class Store:
+    """The tables of one ledger.
+
+    Args:
+        url: A file, or an SQLAlchemy URL of SQLite or PostgreSQL.
+        create: Make the file where there is none.
+
+    Attributes:
+        url: An SQLAlchemy URL.
+
+    Raises:
+        LedgerError: Out of reach, or not there.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
+        text = os.fspath(url)
+        self.url = text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
+        self._sqlite = self.url.startswith("sqlite")
+        memory = self.url in ("sqlite://", "sqlite:///:memory:")
+        self._file = Path(self.url.removeprefix("sqlite:///")) if self._sqlite and not memory else None
+        if self._file is not None and not create and not self._file.exists():
+            raise LedgerError(f"There is no ledger {self._file}. `pinq grant` makes one.")
+        self._process = os.getpid()
+        self._head: int | None = None
+        try:
+            if self._file is not None:
+                _make_private(self._file)
+            self._engine = sa.create_engine(self.url, **self._options(memory))
+            # Whoever forgets close() leaves no open connection behind.
+            self._closing = weakref.finalize(self, self._engine.dispose)
+            if self._sqlite:
+                sa.event.listen(self._engine, "connect", prepare)
+            with self.transaction() as connection:
+                _make_tables(connection)
+        except (sa.exc.SQLAlchemyError, OSError) as error:
+            raise LedgerError(f"The ledger {self} cannot be opened: {_first_line(error)}.") from None
+
+    def __str__(self) -> str:
+        return str(self._file) if self._file is not None else sa.make_url(self.url).render_as_string(hide_password=True)
+
+    # Rows; each method within a transaction
+
+    def since(self, connection: sa.Connection, seq: int) -> Iterator[Any]:
+        """The events from this number on."""
+        return iter(connection.execute(_since, {"since": seq}))
+
+    def insert(self, connection: sa.Connection, **event: Any) -> None:
+        """Adds an event."""
+        connection.execute(_insert_event, event)
+
+    def of_request(self, connection: sa.Connection, analyst: str, request: str) -> Iterable[Any]:
+        """The charge and the answer of a request, where there are."""
+        return connection.execute(_by_request, {"who": analyst, "id": request})
+
+    def of_analyst(self, connection: sa.Connection, analyst: str) -> Iterable[Any]:
+        """An analyst's charges and refusals, oldest first."""
+        return connection.execute(_requests, {"who": analyst})
+
+    def insert_answer(self, connection: sa.Connection, seq: int, payload: str) -> None:
+        """Adds the text of an answer."""
+        connection.execute(_insert_answer, {"seq": seq, "payload": payload})
+
+    def payload(self, connection: sa.Connection, seq: int) -> str | None:
+        """The text of the answer that an event logged."""
+        found: str | None = connection.execute(_payload, {"seq": seq}).scalar()
+        return found
+
+    def answers(
+        self, connection: sa.Connection, analyst: str, requests: Collection[str] | None = None
+    ) -> dict[str, StoredAnswer]:
+        """An analyst's answers, by request id: all, or those of some thousands of ids."""
+        columns = (_events.c.request, _events.c.at, _answers.c.payload)
+        joined = sa.select(*columns).join(_answers, _answers.c.seq == _events.c.seq).where(_events.c.analyst == analyst)
+        if requests is not None:
+            joined = joined.where(_events.c.request.in_(requests))
+        return {row.request: StoredAnswer(row.at, row.payload) for row in connection.execute(joined)}
+
+    # Transactions
+
+    @contextmanager
+    def transaction(self, write: bool = True) -> Iterator[sa.Connection]:
+        """One transaction, committed at the end if it writes.
+
+        There is one writer at a time, and readers see one state throughout.
+        """
+        if os.getpid() != self._process:
+            forked = "This ledger was opened in another process; connections do not survive a fork."
+            raise LedgerError(f"{forked} Open it again here.")
+        try:
+            with self._engine.connect() as connection:
+                self._begin(connection, write)
+                yield connection
+                if write:
+                    connection.commit()
+        except sa.exc.SQLAlchemyError as error:
+            raise self._unusable(_first_line(error)) from None
+
+    def _begin(self, connection: sa.Connection, write: bool) -> None:
+        if not self._sqlite:
+            if write:  # What it reads next is what the writer before it committed.
+                connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})"))
+            return
+        if not write and self._file is None:
+            return
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                if not write:  # A reader can find it locked too, while another process mends it after a crash.
+                    connection.exec_driver_sql("SELECT 1 FROM sqlite_master").close()
+                return
+            except sa.exc.OperationalError as error:
+                if not busy(error) or time.monotonic() > deadline:
+                    raise
+                connection.rollback()
+                time.sleep(random.uniform(0.0001, 0.001))
+
+    def _options(self, memory: bool) -> dict[str, Any]:
+        if self._sqlite:
+            options: dict[str, Any] = {"connect_args": {"timeout": 0, "check_same_thread": False}}
+            return options | ({"poolclass": sa.StaticPool} if memory else {})
+        options = {"isolation_level": "READ COMMITTED"}
+        if sa.make_url(self.url).get_driver_name().startswith("psycopg"):
+            # Nobody waits for ever for a writer that hangs, and a connection that the server closed
+            # is replaced.
+            waits = f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms"
+            waits += f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
+            options |= {"connect_args": {"options": waits}, "pool_pre_ping": True}
+        return options
+
+    # The head file
+
+    def write_head(self, seq: int, chained: str) -> None:
+        """Names the last event beside the ledger.
+
+        It is written after the commit, so it may lag behind but never run ahead.
+        """
+        if self._file is None:
+            return
+        try:
+            if self._head is None:
+                self._head = os.open(self._head_file, os.O_CREAT | os.O_WRONLY, 0o600)
+            os.pwrite(self._head, f"{seq:020d} {chained}\n".encode(), 0)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise self._unusable(f"{self.head_name} cannot be written ({why})") from None
+
+    def read_head(self) -> tuple[int, str] | None:
+        """The event that the head file names; None where there is no such file.
+
+        A line that names none stands for event 0, which no log has.
+        """
+        if self._file is None or not self._head_file.exists():
+            return None
+        text = self._head_file.read_text()
+        if not text:  # a process was killed between making the file and writing its first line
+            return None
+        try:
+            number, chained = text.split()
+            return int(number), chained
+        except ValueError:
+            return 0, ""
+
+    @property
+    def _head_file(self) -> Path:
+        assert self._file is not None
+        return self._file.with_name(self._file.name + ".head")
+
+    @property
+    def head_name(self) -> str:
+        """What the head file is called."""
+        return self._head_file.name
+
+    def _unusable(self, why: str) -> LedgerError:
+        return LedgerError(f"The ledger {self} cannot be used: {why}. What was spent is in the log.")
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._closing()
+        if self._head is not None:
+            os.close(self._head)
+            self._head = None
+
+
+def _make_private(file: Path) -> None:
+    """Makes the file where there is none, readable by the provider alone from the first byte."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+def _make_tables(connection: sa.Connection) -> None:
+    _metadata.create_all(connection)
+    for index in _events.indexes:  # a ledger of an earlier release has another
+        index.create(connection, checkfirst=True)
+    connection.execute(sa.text("DROP INDEX IF EXISTS events_request"))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one token sees of the time that its own questions take, with padding: whole buckets, whatever it asks meanwhile, when and where."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from servers import people, publish, serving, token_of
+
+BUCKET = 2.0
+COUNT = {"verb": "noisy_count", "epsilon": "0.01"}
+SHARDS = {"specs": [{"kind": "shards", "count": 8000}], "asked": [[0, 0]], "shape": [8000]}
+
+
+@contextmanager
+def asking(client: httpx.Client, **question: Any) -> Iterator[list[httpx.Response]]:
+    """A question in a thread of its own; the list has its answer once it came."""
+    came: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: came.append(client.post("/v1/people/query", json=COUNT | question)))
+    thread.start()
+    yield came
+    thread.join()
+
+
+def wait_for(ledger: Path, kind: str, request: str) -> None:
+    """Waits until the log holds an event of a request."""
+    with closing(sqlite3.connect(ledger)) as log:
+        end = time.monotonic() + 60
+        while not log.execute("SELECT 1 FROM events WHERE kind = ? AND request = ?", (kind, request)).fetchone():
+            assert time.monotonic() < end, f"there is no {kind} of {request}"
+            time.sleep(0.005)
+
+
+def outcomes(client: httpx.Client) -> list[str]:
+    """How the analyst's requests ended, by the history."""
+    return [line["outcome"] for line in client.get("/v1/people/history").json()["lines"]]
+
+
+@pytest.mark.slow
+def test_nothing_is_told_beside_a_running_question(tmp_path: Path) -> None:
+    """While a question is worked on, history, budget and previews of its token wait: however long it takes, they then say how it ended."""
+    policy = publish(tmp_path, frame=people(40_000), padding=f"{BUCKET:g}s")
+    token = token_of(policy, "ana", 900)
+    ledger = tmp_path / "people.parquet.ledger"
+    with (
+        serving(policy, folder=tmp_path) as server,
+        server.http(Authorization=f"Bearer {token}") as client,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        client.get("/v1/people/budget")  # from now on the server knows the token
+        with asking(client, id="slow", parts=SHARDS) as came:
+            wait_for(ledger, "charge", "slow")
+            with closing(sqlite3.connect(ledger, isolation_level=None, timeout=30)) as log:
+                log.execute("BEGIN IMMEDIATE")  # holds the answer back, and so makes the question as slow as we like
+                assert not log.execute("SELECT 1 FROM events WHERE kind = 'answer'").fetchone(), (
+                    "the question was too fast for this test"
+                )
+                beside = [
+                    pool.submit(outcomes, client),
+                    pool.submit(client.get, "/v1/people/budget"),
+                    pool.submit(client.post, "/v1/people/preview", json=COUNT | {"id": "p"}),
+                ]
+                time.sleep(2.5 * BUCKET)
+                assert not came
+                assert not any(one.done() for one in beside), "something was told while the question ran"
+                log.execute("ROLLBACK")
+        assert came[0].status_code == 200
+        assert beside[0].result() == ["answered"]
+
+
+@pytest.mark.slow
+def test_another_server_tells_no_more(tmp_path: Path) -> None:
+    """Two servers of one ledger: the second one's history shows the first one's answer from the end of its bucket only."""
+    policy = publish(tmp_path, padding=f"{BUCKET:g}s")
+    token = token_of(policy, "ana", 900)
+    with (
+        serving(policy, folder=tmp_path) as one,
+        serving(policy, folder=tmp_path) as two,
+        one.http(Authorization=f"Bearer {token}") as here,
+        two.http(Authorization=f"Bearer {token}") as there,
+    ):
+        with asking(here, id="r"):
+            wait_for(tmp_path / "people.parquet.ledger", "answer", "r")
+            assert outcomes(there) == ["charged, not answered"]
+        assert outcomes(there) == ["answered"]
+
+
+def test_a_slow_body_does_not_move_the_clock(tmp_path: Path) -> None:
+    """Who sends a body late cannot choose where in a bucket the work begins: a whole bucket lies between the body's end and the answer."""
+    bucket = 0.8
+    policy = publish(tmp_path, padding="800ms")
+    ended: list[float] = []
+
+    def late() -> Iterator[bytes]:
+        yield b'{"id": "late", "verb": "noisy_count",'
+        time.sleep(bucket / 2)
+        ended.append(time.monotonic())
+        yield b'"epsilon": "0.01"}'
+
+    with serving(policy, folder=tmp_path) as server, server.http(Authorization=f"Bearer {token_of(policy)}") as client:
+        assert client.post("/v1/people/query", content=late()).status_code == 200
+        assert time.monotonic() - ended[0] >= bucket

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ledgers of earlier releases replay to what they said then; ledgers of later ones do not open."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from pinq.errors import LedgerError
+from pinq.ledger.events import Declared, Record, UnknownEvent, read
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import history
+from pinq.provider.report.audit import replay
+from pinq.public.epsilon import Epsilon
+
+GOLDEN: dict[str, Any] = json.loads(
+    (Path(__file__).parent.parent / "golden" / "ledger.json").read_text(encoding="utf-8")
+)
+"""A ledger of the first release, with an event of every kind, and what that release said of it."""
+
+APPEND = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """The ledger as a file."""
+    Ledger(tmp_path / "l", "people").close()
+    with closing(sqlite3.connect(tmp_path / "l")) as raw, raw:
+        raw.execute("DELETE FROM events")
+        raw.executemany(APPEND, GOLDEN["events"])
+        raw.executemany("INSERT INTO answers VALUES (?, ?)", GOLDEN["answers"])
+    (tmp_path / "l.head").unlink()
+    return tmp_path / "l"
+
+
+def test_every_kind_of_event_is_in_the_golden_ledger() -> None:
+    """So that whatever is added to the log is added there, too."""
+    assert {kind for _, _, kind, *_ in GOLDEN["events"]} == {record.kind for record in get_args(Record)}
+
+
+def test_an_old_ledger_replays_to_the_same_balances(old: Path) -> None:
+    """Chain, grants, trees, totals and answers are those of the release that wrote it."""
+    ledger = Ledger(old, "people")
+    assert ledger.verify() == len(GOLDEN["events"])
+    found = {
+        name: {
+            "limit": grant.limit.nano,
+            "spent": grant.spent.nano,
+            "remaining": grant.remaining.nano,
+            "revoked": grant.revoked,
+            "expires": grant.expires.isoformat() if grant.expires else None,
+            "token": grant.token,
+            "terms": str(grant.terms),
+            "parts": sorted([key.hex(), nano] for key, nano in grant.costs.part.items()),
+        }
+        for name, grant in ledger.grants().items()
+    }
+    assert found == GOLDEN["grants"]
+    assert [loss.nano for loss in ledger.joint()] == GOLDEN["joint"]
+    assert ledger.together().rule == "union"
+    assert ledger.answer_of("ana", "a1")[1] == '{"id":"a1"}'
+    assert ledger.answer_of("bob", "b2")[1] is None
+    assert [line.about for line in history(ledger, "nobody")] == ["open"]
+    ledger.close()
+
+
+def test_an_old_ledgers_report_is_the_same(old: Path) -> None:
+    """Line by line, but for the cap's rule, of which that release knew nothing."""
+    ledger = Ledger(old, "people")
+    report = replay("people", ledger.events()).to_dict()
+    assert report.pop("cap_rule") == "union"
+    for line in (*report["events"], *report["changes"]):
+        line["about"] = line["about"].replace(", which counts what several analysts ask alike once", "")
+    assert report == GOLDEN["report"]
+    ledger.close()
+
+
+@pytest.mark.parametrize("event", GOLDEN["events"], ids=lambda event: f"{event[0]}-{event[2]}")
+def test_a_record_is_written_as_it_was(event: list[Any]) -> None:
+    """Byte for byte, so that the chain of a log does not depend on the release that continues it."""
+    record = read(event[2], json.loads(event[5]))
+    body = record.to_body()
+    if isinstance(record, Declared):
+        assert body.pop("cap_rule") == "union"
+    assert json.dumps(body, separators=(",", ":"), ensure_ascii=False) == event[5]
+    assert record.kind == event[2]
+
+
+def appended(file: Path, kind: str, body: str) -> None:
+    """Adds an event as another release would: with a chain that holds."""
+    with closing(sqlite3.connect(file)) as raw, raw:
+        seq, before = raw.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        row = [seq + 1, "2026-01-01T00:00:00.000+00:00", kind, "ana", "r", body]
+        chained = hashlib.sha256(
+            json.dumps([before, *row], separators=(",", ":"), ensure_ascii=False).encode()
+        ).hexdigest()
+        raw.execute(APPEND, (*row, chained))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        ("refund", '{"epsilon":5}', "event 33 is of the kind 'refund', which this version does not know"),
+        (
+            "charge",
+            '{"epsilon":5,"demand":[[],[],[[0,-1]]],"delta":1}',
+            "event 33 of the kind 'charge' has other fields .*'delta'.*, which this version does not know",
+        ),
+        ("revoke", '{"until":"2030"}', "event 33 of the kind 'revoke' has other fields"),
+        ("grant", '{"expires":null}', r"event 33 of the kind 'grant' has other fields \('limit'\)"),
+    ],
+)
+def test_what_a_later_release_wrote_stops_the_ledger(old: Path, kind: str, body: str, text: str) -> None:
+    """Whoever skipped such an event might count too little as spent: neither an open ledger goes on, nor does it open again."""
+    ledger = Ledger(old, "people")
+    appended(old, kind, body)
+    for use in (ledger.grants, lambda: Ledger(old, "people"), lambda: list(ledger.events())):
+        with pytest.raises(LedgerError, match=f"was written by another version of pinq: {text}"):
+            use()
+    ledger.close()
+
+
+@pytest.mark.parametrize("kind", [record.kind for record in get_args(Record)])
+def test_no_kind_of_event_takes_unknown_fields(kind: str) -> None:
+    """Each kind refuses a field that it does not know."""
+    bodies = [json.loads(event[5]) for event in GOLDEN["events"] if event[2] == kind]
+    assert bodies
+    for body in bodies:
+        assert read(kind, body).kind == kind
+        with pytest.raises(UnknownEvent, match="unknown_field"):
+            read(kind, body | {"unknown_field": 1})
+
+
+def test_losses_of_a_record_are_losses() -> None:
+    """What the log keeps as numbers comes back as losses."""
+    record = read("refusal", {"reason": "budget", "asked": 5, "remaining": 0, "scope": "cap"})
+    assert (record.asked, record.remaining) == (Epsilon(5), Epsilon(0))  # type: ignore[union-attr]
