@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/architecture.md says of the tree is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+NOT_MODULES = {"__init__.py", "__main__.py"}
+
+
+def rooms() -> dict[str, set[str]]:
+    """The modules that the page names, by folder."""
+    table = re.findall(r"^\| `([\w/.]+)` \| [^|]+ \| ([^|]*)\| ([^|]*)\|$", PAGE, flags=re.MULTILINE)
+    return {room.rstrip("/"): set(re.findall(r"`(\w+\.py)`", first + listed)) for room, first, listed in table}
+
+
+def test_every_module_stands_in_its_room_and_no_other() -> None:
+    """A file that is added, moved or removed changes the page."""
+    found = rooms()
+    expected: dict[str, set[str]] = {"pinq/errors.py": set()}
+    for package in ("pinq", "miners"):
+        for file in (ROOT / package).rglob("*.py"):
+            if file.name not in NOT_MODULES and file != ROOT / "pinq" / "errors.py":
+                expected.setdefault(str(file.parent.relative_to(ROOT)), set()).add(file.name)
+    assert found == expected
+
+
+def test_every_path_that_the_page_names_exists() -> None:
+    """Also those outside of the table."""
+    for path in re.findall(r"`((?:pinq|miners|tests|docs)/[\w/.]+)`", PAGE):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_room_says_what_it_knows_and_what_to_read_first() -> None:
+    """Three sentences in each folder's ``__init__``."""
+    for room in rooms():
+        if room.endswith(".py") or room == "miners":
+            continue
+        text = (ROOT / room / "__init__.py").read_text(encoding="utf-8").split('"""')[1]
+        assert re.search(r"\b[Rr]ead\b", text) or "to start" in text, room
