@@ -56,6 +56,10 @@ class AnyCross:
         if len(self) > MAX_MEMBERS:
             raise QueryError(f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; at most {MAX_MEMBERS:,} are possible. Nothing was spent.")
 
+    def columns(self) -> set[str]:
+        """The columns that its specs name."""
+        return set().union(*(spec.columns() for spec in self.specs))
+
     def __len__(self) -> int:
         return math.comb(len(self.specs), self.size)
 

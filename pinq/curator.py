@@ -38,7 +38,7 @@ from pinq.key_locks import KeyLocks
 from pinq.ledger import Ledger
 from pinq.mechanisms import laplace
 from pinq.parts import PartSet
-from pinq.queries import MAX_CANDIDATES, Answer, Preview, Request, columns_of
+from pinq.queries import MAX_CANDIDATES, Answer, Preview, Request
 from pinq.schema import Numeric, Schema
 from pinq.scores import WAY, ClassCount, EnoughRows, require_score
 from pinq.selection import Selection
@@ -118,7 +118,7 @@ class Curator:
     def _once(self, analyst: str, request: Request, work: _Work, body: dict[str, Any]) -> Answer:
         """Charges and answers, or finds the answer that was given."""
         charge, given = self.ledger.charge(
-            analyst, request.id, work.demand, work.nano, body, columns=columns_of(request), reuse=bool(request.reuse)
+            analyst, request.id, work.demand, work.nano, body, columns=request.columns(), reuse=bool(request.reuse)
         )
         if charge is not None and charge.body.get("question") != body["question"]:
             raise QueryError(f"the request id {request.id!r} was used for another question. Nothing was spent.")
@@ -135,7 +135,7 @@ class Curator:
     def preview(self, analyst: str, request: Request) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request)
-        cost, left = self.ledger.price(analyst, work.demand, work.nano, verb=request.verb, columns=columns_of(request))
+        cost, left = self.ledger.price(analyst, work.demand, work.nano, verb=request.verb, columns=request.columns())
         return Preview(exact(cost), exact(left), work.error, None if request.verb == "noisy_avg" else work.scale)
 
     def close(self) -> None:

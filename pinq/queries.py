@@ -24,7 +24,7 @@ from pinq.schema import Schema
 from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
 from pinq.specs import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Cross, Cuts, Family, Groups, Shards, Spec, Values, bind
 
-__all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "columns_of", "new_id"]
+__all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "new_id"]
 
 MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
@@ -121,6 +121,12 @@ class Request(_Frozen):
     each: bool | None = None
     reuse: bool | None = None
 
+    def columns(self) -> set[str]:
+        """Every column that the request names: what a grant's terms are compared with."""
+        named = [*self.parts.specs, *(candidate for listed in self.candidates for candidate in listed), self.score]
+        measured = set() if self.column is None else {self.column}
+        return measured.union(*(value.columns() for value in named if value is not None))
+
     def to_json(self) -> str:
         """Canonical text."""
         return _request.dump_json(self, exclude_none=True).decode()
@@ -204,14 +210,6 @@ class Asked(_Frozen):
     outcome: str
     answer: Answer | None = None
     classes: str | None = None
-
-
-def columns_of(request: Request) -> set[str]:
-    """Every column that a request names."""
-    listed = [one for candidates in request.candidates for one in candidates]
-    specs = [inner for spec in (*request.parts.specs, *listed) for inner in (spec.specs if isinstance(spec, Cross) else (spec,))]
-    named = [request.column, getattr(request.score, "target", None), *(getattr(spec, "column", None) for spec in specs)]
-    return {name for name in named if name is not None}
 
 
 def new_id() -> str:

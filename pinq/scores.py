@@ -51,6 +51,10 @@ class _OnClasses:
     monotone = True
     measure = "classes"
 
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        return {self.target}
+
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless the target is a declared categorical column."""
         schema.categorical(self.target)
@@ -129,6 +133,10 @@ class MutualInformation(InfoGain):
     target: str | Cuts  # type: ignore[assignment]
     kind: Literal["mutual_information"] = field(default="mutual_information", repr=False)  # type: ignore[assignment]
 
+    def columns(self) -> set[str]:
+        """The column whose classes are counted."""
+        return self.target.columns() if isinstance(self.target, Cuts) else {self.target}
+
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless the target's classes exist."""
         if isinstance(self.target, Cuts):
@@ -166,6 +174,10 @@ class EnoughRows:
 
     target = None
 
+    def columns(self) -> set[str]:
+        """None."""
+        return set()
+
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless both are whole numbers in their ranges."""
         for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
@@ -183,6 +195,10 @@ class Balance:
     monotone = False
     measure = "rows"
     target = None
+
+    def columns(self) -> set[str]:
+        """None."""
+        return set()
 
     def check(self, schema: Schema) -> None:
         """Needs nothing of the schema."""
@@ -211,6 +227,10 @@ class SquaredError:
 
     monotone = True
     measure = "moments"
+
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        return {self.target}
 
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless the target is a declared numeric column."""

@@ -41,6 +41,10 @@ class Values:
     def __post_init__(self) -> None:
         _text("column", self.column)
 
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        return {self.column}
+
 
 @dataclass(frozen=True)
 class Cuts:
@@ -57,6 +61,10 @@ class Cuts:
             object.__setattr__(self, "points", tuple(_number(point) for point in points))
         except TypeError:
             raise QueryError(f"the cuts of `{self.column}` must be a list of numbers, not {points!r}. Nothing was spent.") from None
+
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        return {self.column}
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,10 @@ class Groups:
             raise QueryError(f"the groups of `{self.column}` must be a list of lists of values. Nothing was spent.") from None
         object.__setattr__(self, "groups", groups)
 
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        return {self.column}
+
 
 @dataclass(frozen=True)
 class Shards:
@@ -91,6 +103,10 @@ class Shards:
                 raise QueryError(f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
             object.__setattr__(self, name, int(value))
 
+    def columns(self) -> set[str]:
+        """None: the coins are drawn beside the columns."""
+        return set()
+
 
 @dataclass(frozen=True)
 class Cross:
@@ -104,6 +120,10 @@ class Cross:
         if not self.specs or not all(isinstance(spec, (Values, Cuts, Groups, Shards)) for spec in self.specs):
             raise QueryError("Cross takes Values, Cuts, Groups or Shards. Nothing was spent.")
 
+    def columns(self) -> set[str]:
+        """The columns that its specs name."""
+        return set().union(*(spec.columns() for spec in self.specs))
+
 
 @dataclass(frozen=True)
 class AnyCut:
@@ -114,6 +134,10 @@ class AnyCut:
 
     def __post_init__(self) -> None:
         _text("column", self.column)
+
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        return {self.column}
 
 
 @dataclass(frozen=True)
@@ -130,6 +154,10 @@ class AnyGrouping:
 
     def __post_init__(self) -> None:
         _text("column", self.column)
+
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        return {self.column}
 
     def sides(self, count: int) -> np.ndarray:
         """Which of ``count`` values are in the first group, for each bipartition; shape (bipartitions, count). Public."""
