@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pinq.client import connect as connect
-    from pinq.crosses import AnyCross as AnyCross
     from pinq.errors import BudgetExceeded as BudgetExceeded
     from pinq.errors import EngineError as EngineError
     from pinq.errors import InternalError as InternalError
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from pinq.scores import MutualInformation as MutualInformation
     from pinq.scores import SquaredError as SquaredError
     from pinq.simulation import simulate as simulate
+    from pinq.specs import AnyCross as AnyCross
     from pinq.specs import AnyCut as AnyCut
     from pinq.specs import AnyGrouping as AnyGrouping
     from pinq.specs import Cross as Cross
@@ -61,12 +61,11 @@ logging.getLogger("pinq").addHandler(logging.NullHandler())
 
 _HOMES = {
     "client": ("connect",),
-    "crosses": ("AnyCross",),
     "errors": (
         "BudgetExceeded", "EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "PinqError", "PolicyError", "QueryError", "TooManyRequests", "Unavailable",
     ),
     "local": ("open",),
-    "specs": ("AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
+    "specs": ("AnyCross", "AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "policy": ("Policy", "load_policy"),
     "queries": ("Preview",),
     "queryable": ("Budget", "Parts", "PrivateQueryable"),

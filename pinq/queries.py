@@ -7,22 +7,24 @@ spec to its own schema again, so a forged request is an invalid one.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from pinq.crosses import AnyCross
-from pinq.epsilon import NANO, show
+from pinq.epsilon import NANO, show, to_nano
 from pinq.errors import QueryError
 from pinq.parts import Block, Part, PartSet
+from pinq.questions import UNSAID, Question, question_of
 from pinq.schema import Schema
-from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.specs import MAX_AXES, MAX_PARTS, AnyCut, AnyGrouping, Cross, Cuts, Family, Groups, Shards, Spec, Values, bind
+from pinq.scores import AnyScore
+from pinq.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
 
 __all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "new_id"]
 
@@ -32,15 +34,15 @@ MAX_NODES = 2**17  # a tree with 2^16 leaves; a million parts are asked through 
 MAX_SPECS = 2**16
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
-Candidate = Spec | Family | AnyCross
 
-WireSpec = Annotated[Values | Cuts | Groups | Shards | Cross, Field(discriminator="kind")]
-WireCandidate = Annotated[Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping | AnyCross, Field(discriminator="kind")]
-WireScore = Annotated[AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | EnoughRows | SquaredError, Field(discriminator="kind")]
+WireSpec = Annotated[Spec, Field(discriminator="kind")]
+WireCandidate = Annotated[Candidate, Field(discriminator="kind")]
+WireScore = Annotated[AnyScore, Field(discriminator="kind")]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict: the number 1 is neither true nor 1.0 nor "1", so that a request means one thing to everybody who reads it.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class WireParts(_Frozen):
@@ -121,11 +123,23 @@ class Request(_Frozen):
     each: bool | None = None
     reuse: bool | None = None
 
+    @property
+    def question(self) -> Question:
+        """What is asked. ``QueryError`` where a field is said that the question does not read, or one is missing that it needs."""
+        return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
+
     def columns(self) -> set[str]:
         """Every column that the request names: what a grant's terms are compared with."""
-        named = [*self.parts.specs, *(candidate for listed in self.candidates for candidate in listed), self.score]
-        measured = set() if self.column is None else {self.column}
-        return measured.union(*(value.columns() for value in named if value is not None))
+        return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))
+
+    def identity(self, schema: Schema) -> str:
+        """What is the same exactly where the same was asked under the same schema, whatever id it came with.
+
+        A charge keeps it: a request that is asked again is compared by it. The schema belongs to the question, for a charge for one
+        meaning of "part 1" must not pay for another; one loss has one text here; the rest does not change what is asked.
+        """
+        same = self.model_copy(update={"id": "-", "epsilon": show(to_nano(self.epsilon)), "reuse": None})
+        return hashlib.sha256((schema.digest + same.to_json()).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:
         """Canonical text."""
@@ -134,7 +148,10 @@ class Request(_Frozen):
     @classmethod
     def from_json(cls, text: str | bytes) -> Request:
         """Reads a request; pydantic's ``ValidationError`` or ``QueryError`` where it is not one."""
-        return _request.validate_json(text)
+        request = _request.validate_json(text)
+        json.loads(text, object_pairs_hook=_require_single_keys)
+        _ = request.question
+        return request
 
 
 class Answer(_Frozen):
@@ -219,11 +236,13 @@ def new_id() -> str:
 
 def candidate(item: Any) -> Candidate:
     """A candidate as callers write it: a spec, a family, or a tuple of specs for their joint parts."""
-    if isinstance(item, (Values, Cuts, Groups, Shards, Cross, AnyCut, AnyGrouping, AnyCross)):
-        return item
     if isinstance(item, tuple) and item:
         return item[0] if len(item) == 1 else Cross(item)
-    raise QueryError(f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping, AnyCross or a tuple of specs. Nothing was spent.")
+    if type(item) not in get_args(Candidate):
+        names = ", ".join(kind.__name__ for kind in get_args(Candidate))
+        raise QueryError(f"{item!r} is not a candidate; use {names} or a tuple of specs. Nothing was spent.")
+    found: Candidate = item
+    return found
 
 
 def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
@@ -231,14 +250,25 @@ def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate,
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
         raise QueryError("`candidates` must be a list of specs and families, or one such list for each part. Nothing was spent.")
     items: Sequence[Any] = list(candidates)
-    if items and all(isinstance(item, list) for item in items):
-        if len(items) != parts:
-            raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts. Nothing was spent.")
-        lists = [tuple(candidate(one) for one in item) for item in items]
-        distinct = {repr(one): one for one in lists}
-        place = {text: number for number, text in enumerate(distinct)}
-        return tuple(distinct.values()), tuple(place[repr(one)] for one in lists)
-    return (tuple(candidate(item) for item in items),), (0,)
+    own = bool(items) and all(isinstance(item, list) for item in items)
+    if own and len(items) != parts:
+        raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts. Nothing was spent.")
+    lists = [tuple(candidate(inner) for inner in listed) for listed in (items if own else [items])]
+    if not any(lists):
+        return (), (0,)
+    identities = [tuple(one.identity for one in listed) for listed in lists]
+    distinct = dict(zip(identities, lists, strict=True))
+    number = {identity: place for place, identity in enumerate(distinct)}
+    return tuple(distinct.values()), tuple(number[identity] for identity in identities)
+
+
+def _require_single_keys(pairs: list[tuple[str, Any]]) -> None:
+    """``QueryError`` where a key of a JSON object is said twice: readers differ in which of the two counts."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise QueryError(f"the request says {key[:40]!r} twice. Nothing was spent.")
+        seen.add(key)
 
 
 _request = TypeAdapter(Request)

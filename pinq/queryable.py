@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from pinq.epsilon import Loss, show, to_nano
 from pinq.errors import QueryError
 from pinq.parts import Block, Part, PartSet
 from pinq.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
+from pinq.questions import ChoiceQuestion
 from pinq.schema import Categorical, Schema
-from pinq.scores import ClassCount, EnoughRows, require_score
-from pinq.specs import Cross, Shards, Spec, bind
+from pinq.scores import require_score
+from pinq.specs import Cross, Shards, Spec, Splitting, bind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,14 +141,9 @@ class _Verbs:
         request = self._request("exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse)
         if not len(self._parts):
             return []
+        question = cast(ChoiceQuestion, request.question)
         answer = self._session.ask(request)
-        if isinstance(request.score, ClassCount):
-            labels = self.schema.categorical(request.score.target).labels
-            chosen: list[Any] = [labels[int(place)] for place in answer.values]
-        elif isinstance(request.score, EnoughRows):
-            chosen = [int(kept) for kept in answer.values]
-        else:
-            chosen = [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
+        chosen = question.read(answer.values, answer.chosen, self.schema)
         if each:
             choices = len(chosen) // len(self._parts)
             chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
@@ -180,10 +176,12 @@ class _Verbs:
         lists, which = candidate_lists(candidates, len(self._parts))
         if verb == "exp_mech":
             require_score(score, self.schema)
-        return Request.model_construct(
+        request = Request.model_construct(
             id=new_id(), verb=verb, epsilon=show(nano), parts=WireParts.of(self._parts), column=column, score=score,
-            candidates=lists if any(lists) else (), which=which, textbook=bool(textbook), each=True if each else None, reuse=True if reuse else None,
+            candidates=lists, which=which, textbook=bool(textbook), each=True if each else None, reuse=True if reuse else None,
         )
+        _ = request.question  # refused here, where it is written, rather than after a way over the wire
+        return request
 
     def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:
         if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
@@ -361,7 +359,8 @@ def _joined(specs: Sequence[Any]) -> Spec:
         if isinstance(flat[0], list):
             raise QueryError("specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part. Nothing was spent.")
         found = candidate(flat[0])
-        if not isinstance(found, Spec):
+        if not isinstance(found, Splitting):
             raise QueryError(f"{found!r} is a family of candidates; let exp_mech choose a member first. Nothing was spent.")
         return found
-    return Cross(tuple(inner for one in flat for inner in (one.specs if isinstance(one, Cross) else (one,))))
+    factors: list[Any] = [factor for spec in flat for factor in (spec.factors if isinstance(spec, Splitting) else (spec,))]
+    return Cross(tuple(factors))

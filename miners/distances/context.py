@@ -24,11 +24,10 @@ import numpy as np
 from miners.distances.arithmetic import symmetric_uncertainty
 from miners.noise import count_scale
 from miners.schedule import spread
-from pinq.crosses import AnyCross
 from pinq.epsilon import exact
 from pinq.schema import Schema
 from pinq.scores import MutualInformation
-from pinq.specs import Cuts, Values, bind
+from pinq.specs import AnyCross, Cuts, Values, bind
 
 if TYPE_CHECKING:
     from pinq.queryable import PrivateQueryable

@@ -270,7 +270,7 @@ def test_a_failure_in_the_noise_is_an_engine_failure_too(granted: Callable[..., 
     def fail(*_: Any) -> Any:
         raise ValueError("the true count is 40")
 
-    monkeypatch.setattr("pinq.curator.laplace", fail)
+    monkeypatch.setattr("pinq.verbs.count.laplace", fail)
     with pytest.raises(EngineError, match="^" + re.escape(ENGINE_ERROR) + "$"):
         handle.noisy_count(epsilon=0.1)
     assert handle.budget.spent == Fraction(1, 10)
@@ -600,7 +600,7 @@ MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "score of a numeric target": (lambda h: h.exp_mech([Values("sex")], score=Gini("age"), epsilon=0.1), "^`age` is numeric; a categorical column is needed here"),
     "target as a candidate": (lambda h: h.exp_mech([Values("income")], score=Gini("income"), epsilon=0.1), "splits by the target `income` itself"),
     "no candidates": (lambda h: h.exp_mech([], score=Gini("income"), epsilon=0.1), "^`candidates` is empty"),
-    "candidates for counts": (lambda h: h.exp_mech([Values("sex")], score=ClassCount("income"), epsilon=0.1), "takes no candidates"),
+    "candidates for counts": (lambda h: h.exp_mech([Values("sex")], score=ClassCount("income"), epsilon=0.1), "takes no `candidates`"),
     "balance of three": (lambda h: h.exp_mech([Cuts("age", (10, 20))], score=pinq.Balance(), epsilon=0.1), "^Balance compares two parts"),
     "cut out of bounds": (lambda h: h.partition(Cuts("age", (100,))), "^the cut 100.0 of `age` is out of bounds; it must be above 0 and at most 99. Nothing was spent.$"),
     "cut at the lower end": (lambda h: h.partition(Cuts("age", (0,))), "is out of bounds"),

@@ -25,15 +25,16 @@ from scipy import stats
 
 import pinq.mechanisms
 from pinq.accuracy import laplace_interval
-from pinq.crosses import AnyCross
+from pinq.candidates.selection import Selection
 from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
 from pinq.parts import Block, Part, PartSet
 from pinq.policy import Policy
+from pinq.questions import Vote
 from pinq.schema import Schema
 from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.selection import Selection
-from pinq.specs import AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
+from pinq.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
 from pinq.testing import epsilon_lower_bound
+from pinq.verbs import prepare
 
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
@@ -46,7 +47,7 @@ def weak(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def weaken() -> None:
         monkeypatch.setattr(pinq.mechanisms, "scale_of", lambda sensitivity, epsilon: right_scale(sensitivity, epsilon / WEAK))
-        monkeypatch.setattr("pinq.selection.choose_weighted", lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK))
+        monkeypatch.setattr("pinq.candidates.selection.choose_weighted", lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK))
 
     return weaken
 
@@ -289,9 +290,9 @@ RARE = weighted([0, 0], [1, 49], [50, 50]), weighted([0, -3], [1, 49], [50, 50])
 
 def test_a_weighted_choice_loses_its_epsilon(weak: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A rare candidate stays where all others fall: the loss is close to epsilon, and not more."""
-    import pinq.selection
+    import pinq.candidates.selection
 
-    mechanism = lambda one, runs: [pinq.selection.choose_weighted(one, 3, Fraction(2))[0] for _ in range(runs)]  # noqa: E731
+    mechanism = lambda one, runs: [pinq.candidates.selection.choose_weighted(one, 3, Fraction(2))[0] for _ in range(runs)]  # noqa: E731
     holds_and_would_fail(mechanism, *RARE, epsilon=2, runs=48_000, weaken=weak)
 
 
@@ -311,16 +312,23 @@ def schema_of(max_rows: int = 8, x: int = 8) -> Schema:
     )
 
 
+def choosing(schema: Schema, parts: PartSet, score: Any, candidates: list[Any]) -> Callable[[list[Any], Fraction], list[Any]]:
+    """What chooses for each part from exact tables: a vote where there are no candidates."""
+    if not candidates:
+        return lambda tables, epsilon: prepare(Vote(score), parts, schema).release(tables, epsilon).values
+    return Selection(schema, parts, score, [candidates], (0,)).choose
+
+
 def selecting(schema: Schema, score: Any, candidates: list[Any], epsilon: Fraction, batch: int = 1000) -> Callable[[list[Any], int], list[str]]:
     """A mechanism from one part's exact tables to the choice; each draw is one of many parts with equal tables."""
     parts = PartSet([Block(Part())]).split(bind(Shards(batch), schema))
-    selection = Selection(schema, parts, score, [candidates] if candidates else [], (0,))
+    choose = choosing(schema, parts, score, candidates)
 
     def mechanism(tables: list[Any], runs: int) -> list[str]:
         full = [np.broadcast_to(np.array(table), (batch, *np.shape(table))) for table in tables]
         chosen: list[Any] = []
         while len(chosen) < runs:
-            chosen += selection.choose(full, epsilon)
+            chosen += choose(full, epsilon)
         return [repr(one) for one in chosen[:runs]]
 
     return mechanism
@@ -334,11 +342,11 @@ def loses_exactly(score: Any, schema: Schema, candidates: list[Any], table: list
     """
     epsilon, handed = Fraction(3, 2), []
     parts = PartSet([Block(Part())])
-    selection = Selection(schema, parts, score, [candidates] if candidates else [], (0,))
+    choose = choosing(schema, parts, score, candidates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pinq.selection.choose", lambda *given: handed.append(given) or 0)
+        patch.setattr("pinq.candidates.selection.choose", lambda *given: handed.append(given) or 0)
         for tables in (table, neighbour):
-            selection.choose([np.array([one]) for one in tables], epsilon)
+            choose([np.array([one]) for one in tables], epsilon)
     for weaker, fails in ((Fraction(1), False), (WEAK, True)):
         laws = [np.log(flip_law([int(one) for one in scores], float(given / span / weaker))) for scores, span, given in handed]
         assert [given for _, _, given in handed] == [epsilon] * 2
@@ -503,7 +511,7 @@ def test_sparse_and_dense_cuts_have_one_law(in_memory: Any, monkeypatch: pytest.
     scores = [int(score.of(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]), schema)) for cut in range(1, 40)]
     alone = int(table.sum(axis=0).max())
     weight = np.append(np.exp(np.array(scores) - float(max(scores))) / 39, math.exp(alone - max(scores)))
-    monkeypatch.setattr("pinq.selection.DENSE_CODES", 4)
+    monkeypatch.setattr("pinq.candidates.scorer.DENSE_CODES", 4)
     parts = in_memory(10**6, policy=policy, data=frame).partition(Values("part"))
     drawn = [one for _ in range(6) for one in parts.exp_mech([AnyCut("x"), Values("g")], score=score, epsilon=epsilon)]
     candidates = [Cuts("x", (float(cut),)) for cut in range(1, 40)] + [Values("g")]

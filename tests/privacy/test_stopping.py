@@ -13,7 +13,7 @@ from pinq.parts import Block, Part, PartSet
 from pinq.schema import Categorical, Numeric, Schema
 from pinq.scores import WAY, EnoughRows
 from pinq.specs import Cuts, Values, bind
-from pinq.stopping import penalty, splits_kept
+from pinq.verbs.stop import penalty, splits_kept
 
 COPIES, DEPTH = 2000, 4
 SCHEMA = Schema(columns={"copy": Categorical(values=tuple(range(COPIES))), "x": Numeric(lower=0, upper=15, integer=True)}, max_rows=10**6)

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinq.crosses import AnyCross
 from pinq.policy import Policy, load_policy
 from pinq.queries import Answer, Request, WireParts
 from pinq.schema import Numeric
 from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
+from pinq.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 NAMES = TEXT.filter(bool)
@@ -99,13 +98,23 @@ CROSSES = st.lists(st.one_of(st.builds(Values, NAMES), st.builds(Cuts, NAMES, st
     lambda specs: st.builds(AnyCross, st.just(tuple(specs)), st.integers(1, len(specs)))
 )
 CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)), CROSSES)
-SCORES = st.one_of(st.just(Balance()), st.builds(EnoughRows, st.integers(0, 2**40), st.integers(0, 64)), st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))), *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError, AbsoluteError)))
+SCORES = st.one_of(st.just(Balance()), st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))), *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, SquaredError, AbsoluteError)))
+ASKED = st.one_of(
+    st.just({"verb": "noisy_count"}),
+    st.fixed_dictionaries({"verb": st.sampled_from(["noisy_sum", "noisy_avg"]), "column": NAMES}),
+    st.fixed_dictionaries({"verb": st.just("exp_mech"), "score": st.builds(ClassCount, NAMES), "textbook": st.booleans()}),
+    st.fixed_dictionaries({"verb": st.just("exp_mech"), "score": st.builds(EnoughRows, st.integers(0, 2**40), st.integers(0, 64))}),
+    st.fixed_dictionaries({
+        "verb": st.just("exp_mech"), "score": SCORES, "candidates": st.lists(st.lists(CANDIDATES, max_size=3).map(tuple), max_size=2).map(tuple),
+        "which": st.lists(st.integers(0, 3), max_size=3).map(tuple), "textbook": st.booleans(), "each": st.sampled_from([None, True, False]),
+    }),
+)
+PARTS = st.builds(WireParts, specs=st.lists(SPECS, max_size=3).map(tuple), nodes=st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=4).map(tuple))
 
 
 @given(st.builds(
-    Request, id=st.text("abc0-", min_size=1, max_size=64), verb=st.sampled_from(["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]), epsilon=st.just("0.1"),
-    parts=st.builds(WireParts, specs=st.lists(SPECS, max_size=3).map(tuple), nodes=st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=4).map(tuple)),
-    column=st.none() | NAMES, score=st.none() | SCORES, candidates=st.lists(st.lists(CANDIDATES, max_size=3).map(tuple), max_size=2).map(tuple),
+    lambda asked, **common: Request(**common, **asked), ASKED, id=st.text("abc0-", min_size=1, max_size=64), epsilon=st.just("0.1"), parts=PARTS,
+    reuse=st.sampled_from([None, True, False]),
 ))
 @settings(max_examples=150)
 def test_requests_survive_the_wire(request: Request) -> None:

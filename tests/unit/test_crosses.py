@@ -13,7 +13,7 @@ import pytest
 
 import pinq
 from pinq import AnyCross, Balance, Cross, Cuts, Gini, Groups, InfoGain, MaxClass, MutualInformation, QueryError, Shards, SquaredError, Values
-from pinq.crosses import member_scores
+from pinq.candidates.any_cross import member_scores
 from pinq.schema import Schema
 from pinq.specs import bind
 
@@ -50,7 +50,7 @@ def codes_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def test_every_member_is_scored_by_its_own_table(score: Any, size: int, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The long table, in whatever blocks and by whichever way of counting, gives what each member's own table gives."""
     for name, value in limits.items():
-        monkeypatch.setattr(f"pinq.crosses.{name}", value)
+        monkeypatch.setattr(f"pinq.candidates.any_cross.{name}", value)
     codes, target = codes_of(rows_of(250))
     sizes = [bind(spec, SCHEMA).size for spec in SPECS]
     expected = []

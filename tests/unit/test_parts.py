@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinq.candidates.any_grouping import side_sums
 from pinq.errors import QueryError
 from pinq.parts import Block, Part, PartSet
 from pinq.schema import Schema
-from pinq.selection import _sums
 from pinq.specs import AnyGrouping, Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
@@ -176,4 +176,4 @@ def test_sums_of_groups_are_exact(kind: type) -> None:
     sides = AnyGrouping("v").sides(11)
     for counts in (table, table * 2**20 if kind is object else table << 20):
         expected = np.array([[[int(counts[part, side, cell].sum()) for cell in range(2)] for side in sides] for part in range(3)], dtype=object)
-        assert (_sums(sides, counts) == expected).all()
+        assert (side_sums(sides, counts) == expected).all()

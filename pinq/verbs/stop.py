@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``EnoughRows``: how far down each way of a grown tree goes on before its parts are too small, at one charge however deep the tree.
+"""``exp_mech`` by ``EnoughRows``: how far down each way of a grown tree goes on before its parts are too small, at one charge however deep the tree.
 
 PrivTree's test (Zhang, Xiao & Xie 2016), of a whole tree of partitions at once: the tree is public by now, a part that is split
 stays split while its rows, less ``least``, less a penalty for each split above it, and noise are together above 0.
@@ -7,18 +7,46 @@ stays split while its rows, less ``least``, less a penalty for each split above 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from pinq.errors import QueryError
 from pinq.mechanisms import choose
 from pinq.parts import Block, Part, PartSet
-from pinq.scores import WAY, EnoughRows
+from pinq.questions import Stop
+from pinq.schema import Schema
+from pinq.scores import WAY, EnoughRows, require_score
+from pinq.verbs.prepared import Noise, PreparedQuery, Released, about
 
-__all__ = ["beginnings", "penalty", "splits_kept"]
+__all__ = ["beginnings", "penalty", "prepare", "splits_kept"]
 
+MAX_LEAVES = 2**19
 HALVES = Fraction(693148, 1000000)  # ln 2, rounded up
+
+
+def prepare(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Prepares the test of whole trees; charged where they begin, for the answer depends on all of their rows. Its privacy is that of ``splits_kept``."""
+    score = question.score
+    require_score(score, schema)
+    if len(parts) > MAX_LEAVES:
+        raise QueryError(f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible. Nothing was spent.")
+    if any(block.part.depth + (block.partition is not None) < score.above for block in parts.blocks):
+        raise QueryError(f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that. Nothing was spent.")
+
+    def noise(epsilon: Fraction) -> Noise:
+        return Noise(
+            f"a part stays split from about {score.least:,} rows on, ±{math.ceil(WAY / epsilon * Fraction(math.log(20))):,} in 95 % of cases, "
+            f"and {penalty(epsilon):,} more for each split of its tree above it"
+        )
+
+    def release(tables: list[Any], epsilon: Fraction) -> Released:
+        return Released(splits_kept(parts, tables[0].tolist(), score, epsilon))
+
+    return PreparedQuery(parts, about(f"exp_mech by {score.kind}", parts), noise, release, charged=beginnings(parts, score.above))
 
 
 def penalty(epsilon: Fraction) -> int:

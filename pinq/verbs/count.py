@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``noisy_count``: the rows of each part + DLap(1 / epsilon)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from pinq.accuracy import laplace_interval
+from pinq.mechanisms import laplace
+from pinq.parts import PartSet
+from pinq.questions import Count
+from pinq.schema import Schema
+from pinq.verbs.prepared import Noise, PreparedQuery, Released, about
+
+__all__ = ["prepare"]
+
+
+def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Prepares a count.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: parts are disjoint, so one row changes one part's count by 1 (privacy.md 2.1).
+    """
+
+    def noise(epsilon: Fraction) -> Noise:
+        scale = float(1 / epsilon)
+        return Noise(f"each count is within ±{laplace_interval(scale, 0.95):,} of the truth in 95 % of cases", scale, 1.0)
+
+    def release(tables: list[Any], epsilon: Fraction) -> Released:
+        return Released(laplace(tables[0], 1, epsilon).tolist())
+
+    return PreparedQuery(parts, about("noisy_count", parts), noise, release)
