@@ -39,7 +39,8 @@ class Expression(ABC):
     @cached_property
     def identity(self) -> Hashable:
         """The kind and all values with their types: for Python ``True == 1``, but a column can have both as values."""
-        identity = (self.kind, *(_tagged(getattr(self, field.name)) for field in fields(self) if field.name != "kind"))  # type: ignore[arg-type]
+        names = [field.name for field in fields(self) if field.name != "kind"]  # type: ignore[arg-type]
+        identity = (self.kind, *(_tagged(getattr(self, name)) for name in names))
         try:
             hash(identity)
         except TypeError:

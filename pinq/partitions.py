@@ -3,7 +3,8 @@
 
 Two partitions of the same part are *the same* exactly when they send every possible row to the same place
 (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with the domains of its
-columns: the order of two ``Groups`` or another spelling of a cut makes another key only where parts are numbered differently.
+columns: the order of two ``Groups`` or another spelling of a cut makes another key only where parts are numbered
+differently.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Axis:
         column: The encoded column; None for a shard.
         size: Number of parts.
         labels: What each part is called; empty where there are too many to list.
-        thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a missing code is the last threshold.
+        thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a missing code is the last
+            threshold.
         lookup: For groups: the part of each code, -1 for none; shape (codes,).
         shard_key: For shards: the key of their coins.
     """
@@ -53,7 +55,7 @@ class Axis:
         return codes
 
     def find(self, label: Any) -> int:
-        """The part with this label; where no label is a whole number, a part's own number will do. ``QueryError`` for neither."""
+        """The part with this label, or of this number where no label is a whole number; else ``QueryError``."""
         wanted = label.item() if isinstance(label, np.generic) else label
         for part, known in enumerate(self.labels):
             if type(known) is type(wanted) and known == wanted:
@@ -100,6 +102,8 @@ class Partition:
         """The part of a label, or of its number. ``QueryError`` when there is none."""
         labels = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
         if len(labels) != len(self.axes):
-            raise QueryError(f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed.")
+            raise QueryError(
+                f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
+            )
         places = [axis.find(own) for axis, own in zip(self.axes, labels, strict=True)]
         return int(np.ravel_multi_index(places, self.shape))

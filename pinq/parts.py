@@ -188,10 +188,11 @@ class PartSet:
     def check_disjoint(self) -> None:
         """``QueryError`` unless every two parts are different parts of one partition, somewhere on their ways down.
 
-        On the ways down to what is asked, a part is used in one of three manners: it is asked whole; it is split and all parts of the split
-        are asked at once; or it is split and entered, one part or another of the split at a time. The parts asked are disjoint exactly where no part
-        is used in two manners, split by two partitions, or asked twice: then two ways that part do so in one split. Women and nurses among all
-        people are not: the whole table would be split by two partitions. Women, and young women, are not: women would be asked whole and split.
+        On the ways down to what is asked, a part is used in one of three manners: it is asked whole; it is split, and
+        all parts of the split are asked at once; or it is split and entered, by one or several parts of the split.
+        The parts asked are disjoint exactly where no part is used in two manners, split by two partitions, or asked
+        twice: then two ways that go apart do so in one split. Women, and nurses, are not: the whole table would be
+        split by two partitions. Women, and young women, are not: women would be asked whole and split.
         """
         whole: set[bytes] = set()
         at_once: set[bytes] = set()

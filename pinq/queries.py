@@ -125,7 +125,7 @@ class Request(_Frozen):
 
     @property
     def question(self) -> Question:
-        """What is asked. ``QueryError`` where a field is said that the question does not read, or one is missing that it needs."""
+        """What is asked. ``QueryError`` where a field is said that the question does not read, or that it needs is not."""
         return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
 
     def columns(self) -> set[str]:
@@ -135,8 +135,9 @@ class Request(_Frozen):
     def identity(self, schema: Schema) -> str:
         """What is the same exactly where the same was asked under the same schema, whatever id it came with.
 
-        A charge keeps it: a request that is asked again is compared by it. The schema belongs to the question, for a charge for one
-        meaning of "part 1" must not pay for another; one loss has one text here; the rest does not change what is asked.
+        A charge keeps it: a request that is asked again is compared by it. The schema belongs to the question, for a
+        charge for one meaning of "part 1" must not pay for another. The id and ``reuse`` do not belong to it, and one
+        loss has one text here, however it was written.
         """
         same = self.model_copy(update={"id": "-", "epsilon": show(to_nano(self.epsilon)), "reuse": None})
         return hashlib.sha256((schema.digest + same.to_json()).encode()).hexdigest()[:32]
@@ -246,7 +247,11 @@ def candidate(item: Any) -> Candidate:
 
 
 def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
-    """Reads ``candidates`` as one list for all parts or a list for each; returns the distinct lists and which part uses which."""
+    """Reads ``candidates`` as one list for all parts or a list for each.
+
+    Returns:
+        The distinct lists, and which of them each part uses; none where nothing is listed.
+    """
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
         raise QueryError("`candidates` must be a list of specs and families, or one such list for each part. Nothing was spent.")
     items: Sequence[Any] = list(candidates)

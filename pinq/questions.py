@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be asked of the parts of a table: six questions, each a frozen value with the fields that it reads and no others.
+"""What can be asked of the parts of a table: six questions, each a frozen value with the fields that it reads.
 
 An analyst writes five verbs. ``exp_mech`` is three questions, told apart by its score: a choice among candidates, a vote
 for a class (``ClassCount``), and how far down a tree its parts are large enough (``EnoughRows``). How a question is
@@ -168,7 +168,7 @@ def question_of(verb: str, said: Mapping[str, Any]) -> Question:
         said: A value for each name in ``UNSAID``.
 
     Raises:
-        QueryError: The request says something that the question does not read, so it would not be answered as it stands.
+        QueryError: The request says something that the question does not read, or does not say what it needs.
     """
     kind = _BY_VERB.get(verb) or _BY_SCORE.get(type(said["score"]), Choose)
     reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]

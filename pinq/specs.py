@@ -29,8 +29,21 @@ from pinq.partitions import Axis, Partition
 from pinq.schema import Categorical, Numeric, Schema, Value
 
 __all__ = [
-    "AnyCross", "AnyCut", "AnyGrouping", "Axis", "Candidate", "Cross", "Cuts", "Family", "Groups", "Partition", "Shards",
-    "Spec", "Splitting", "Values", "bind",
+    "AnyCross",
+    "AnyCut",
+    "AnyGrouping",
+    "Axis",
+    "Candidate",
+    "Cross",
+    "Cuts",
+    "Family",
+    "Groups",
+    "Partition",
+    "Shards",
+    "Spec",
+    "Splitting",
+    "Values",
+    "bind",
 ]
 
 MAX_PARTS = 2**20
@@ -106,7 +119,8 @@ class Cuts(_OfColumn, Factor):
         try:
             object.__setattr__(self, "points", tuple(_number(point) for point in points))
         except TypeError:
-            raise QueryError(f"the cuts of `{self.column}` must be a list of numbers, not {points!r}. Nothing was spent.") from None
+            wrong = f"the cuts of `{self.column}` must be a list of numbers, not {points!r}"
+            raise QueryError(f"{wrong}. Nothing was spent.") from None
 
     def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
         """A part for each interval of codes; a missing code is beyond one more threshold."""
@@ -139,7 +153,8 @@ class Groups(_OfColumn, Factor):
         try:
             groups = tuple((group,) if isinstance(group, (str, int)) else tuple(group) for group in self.groups)
         except TypeError:
-            raise QueryError(f"the groups of `{self.column}` must be a list of lists of values. Nothing was spent.") from None
+            wrong = f"the groups of `{self.column}` must be a list of lists of values"
+            raise QueryError(f"{wrong}. Nothing was spent.") from None
         object.__setattr__(self, "groups", groups)
 
     def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
@@ -175,7 +190,8 @@ class Shards(Factor):
         for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-                raise QueryError(f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
+                allowed = f"it must be a whole number from {low} to {high}"
+                raise QueryError(f"`{name}` of Shards is {value!r}; {allowed}. Nothing was spent.")
             object.__setattr__(self, name, int(value))
 
     def columns(self) -> set[str]:
@@ -211,7 +227,7 @@ class Cross(Splitting):
 
 @dataclass(frozen=True)
 class AnyCut(_OfColumn, Expression):
-    """A family of candidates for ``exp_mech``: every cut of a numeric column into two at a grid point, mass one in all."""
+    """A family of candidates for ``exp_mech``: every cut of a numeric column at a grid point, mass one in all."""
 
     kind: Literal["any_cut"] = field(default="any_cut", repr=False)
 
@@ -237,20 +253,23 @@ class AnyGrouping(_OfColumn, Expression):
             raise QueryError(f"`{self.column}` has a single value, so it cannot be grouped. Nothing was spent.")
 
     def sides(self, count: int) -> np.ndarray:
-        """Which of ``count`` values are in the first group, for each bipartition; shape (bipartitions, count). Public."""
+        """Which of ``count`` values are in the first group, shape (bipartitions, count). Public."""
         return _sides(self.column, self.seed, count)
 
     def member(self, labels: Sequence[Value | None], side: np.ndarray) -> Groups:
         """The bipartition of these labels that has ``side`` in the first group."""
         pairs = list(zip(labels, side.tolist(), strict=True))
-        return Groups(self.column, (tuple(label for label, first in pairs if first), tuple(label for label, first in pairs if not first)))
+        first = tuple(label for label, is_first in pairs if is_first)
+        second = tuple(label for label, is_first in pairs if not is_first)
+        return Groups(self.column, (first, second))
 
 
 @dataclass(frozen=True)
 class AnyCross(Expression):
     """A family of candidates for ``exp_mech``: the joint parts of every ``size`` of the specs, mass one in all.
 
-    ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x sex, job x age and sex x age.
+    ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x sex, job x age and
+    sex x age.
 
     Attributes:
         specs: ``Values`` and ``Cuts`` of different columns.
@@ -268,15 +287,15 @@ class AnyCross(Expression):
         columns = [spec.column for spec in self.specs]
         if len(set(columns)) != len(columns):
             raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}. Nothing was spent.")
-        if isinstance(self.size, bool) or not isinstance(self.size, (int, np.integer)) or not 1 <= self.size <= len(columns):
-            raise QueryError(
-                f"`size` of AnyCross is {self.size!r}; it must be a whole number from 1 to {len(columns)}, its specs. Nothing was spent."
-            )
+        whole = isinstance(self.size, (int, np.integer)) and not isinstance(self.size, bool)
+        if not whole or not 1 <= self.size <= len(columns):
+            allowed = f"it must be a whole number from 1 to {len(columns)}, its specs"
+            raise QueryError(f"`size` of AnyCross is {self.size!r}; {allowed}. Nothing was spent.")
         object.__setattr__(self, "size", int(self.size))
         if len(self) > MAX_MEMBERS:
             raise QueryError(
-                f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; at most {MAX_MEMBERS:,} are possible. "
-                "Nothing was spent."
+                f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; "
+                f"at most {MAX_MEMBERS:,} are possible. Nothing was spent."
             )
 
     def __len__(self) -> int:
@@ -324,7 +343,9 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     """
     cache = schema.__dict__.setdefault("_bound", {})
     if not isinstance(spec, Splitting):
-        raise QueryError(f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them. Nothing was spent.")
+        raise QueryError(
+            f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them. Nothing was spent."
+        )
     partition: Partition | None = cache.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)
@@ -347,7 +368,9 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     key = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
     partition = Partition(spec, tuple(axis for axis, _ in bound), key)
     if partition.size > MAX_PARTS:
-        raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+        raise QueryError(
+            f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent."
+        )
     return partition
 
 
@@ -362,7 +385,7 @@ def _labels(column: Categorical | Numeric) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=256)
 def _sides(column: str, seed: int, count: int) -> np.ndarray:
-    """Bipartitions of ``count`` values as rows of truth values: value i is in the first group where bit i of a mask is set."""
+    """Bipartitions of ``count`` values, as rows of truth values: value i is in the first group where bit i is set."""
     if count < 2:
         return np.zeros((0, count), dtype=bool)
     # The last value is always in the second group, so that no bipartition appears twice.
@@ -376,7 +399,9 @@ def _sides(column: str, seed: int, count: int) -> np.ndarray:
         mask = int.from_bytes(hashlib.shake_256(text).digest(length), "big") % every
         if mask:
             masks[mask] = None
-    octets = np.frombuffer(b"".join(mask.to_bytes(length, "little") for mask in masks), dtype=np.uint8).reshape(-1, length)
+    octets = np.frombuffer(b"".join(mask.to_bytes(length, "little") for mask in masks), dtype=np.uint8).reshape(
+        -1, length
+    )
     sides = np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(bool)
     sides.flags.writeable = False
     return sides

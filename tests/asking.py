@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that can be asked, by introspection: a spec, family or score that is added later is missed by no test that uses this."""
+"""Everything that can be asked, by introspection: a spec, family or score that is added later is missed by no test."""
 
 from __future__ import annotations
 
@@ -31,10 +31,27 @@ from pinq import (
 )
 from pinq.queries import Request, WireParts
 
-SPECS = [Values("job"), Cuts("age", (50,)), Groups("job", (("clerk", None), ("nurse", "smith"))), Shards(2), Cross((Values("sex"), Cuts("age", (50,))))]
-FAMILIES = [AnyCut("age"), AnyGrouping("job"), AnyCross((Values("job"), Cuts("age", (50,)), Values("sex")), 1), AnyCross((Values("job"), Cuts("age", (50,))), 2)]
+SPECS = [
+    Values("job"),
+    Cuts("age", (50,)),
+    Groups("job", (("clerk", None), ("nurse", "smith"))),
+    Shards(2),
+    Cross((Values("sex"), Cuts("age", (50,)))),
+]
+FAMILIES = [
+    AnyCut("age"),
+    AnyGrouping("job"),
+    AnyCross((Values("job"), Cuts("age", (50,)), Values("sex")), 1),
+    AnyCross((Values("job"), Cuts("age", (50,))), 2),
+]
 SCORES = [
-    AbsoluteError("age"), Balance(), Gini("income"), InfoGain("income"), MaxClass("income"), MutualInformation("income"), MutualInformation(Cuts("age", (50,))),
+    AbsoluteError("age"),
+    Balance(),
+    Gini("income"),
+    InfoGain("income"),
+    MaxClass("income"),
+    MutualInformation("income"),
+    MutualInformation(Cuts("age", (50,))),
     SquaredError("age"),
 ]
 ALONE = [ClassCount("income"), EnoughRows(1)]
@@ -44,8 +61,17 @@ ALONE = [ClassCount("income"), EnoughRows(1)]
 def kinds() -> set[type]:
     """Every class of specs, families and scores: the dataclasses of pinq whose ``kind`` is a constant of the wire."""
     modules = [module for name, module in sys.modules.items() if name.startswith("pinq.")]
-    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type) and dataclasses.is_dataclass(value)}
-    return {one for one in classes if any(field.name == "kind" and str(field.type).startswith("Literal") for field in dataclasses.fields(one))}
+    classes = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and dataclasses.is_dataclass(value)
+    }
+    return {
+        one
+        for one in classes
+        if any(field.name == "kind" and str(field.type).startswith("Literal") for field in dataclasses.fields(one))
+    }
 
 
 def named(request: Request) -> set[str]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``AnyCross``: every combination of so many specs as one family of candidates, and the exact scores of its members.
 
-35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one candidate of a request however many they are, and all
-members are scored from one listing of the table, each from a small table of its own that is counted and forgotten: memory follows the rows.
+35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one candidate of a request however
+many they are, and all members are scored from one listing of the table, each from a small table of its own that is
+counted and forgotten: memory follows the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class AnyCrossScorer(Scorer):
 
     def __init__(self, candidate: AnyCross, frame: Frame) -> None:
         if not frame.classes:
-            raise QueryError(f"{candidate!r} goes with scores of a table of classes, and {frame.score.kind} is not one. Nothing was spent.")
+            raise QueryError(
+                f"{candidate!r} goes with scores of a table of classes, and {frame.score.kind} is not one. "
+                "Nothing was spent."
+            )
         axes = tuple(bind(spec, frame.schema).axes[0] for spec in candidate.specs)
         self._sizes = [axis.size for axis in axes]
         candidate.require_room(self._sizes, frame.classes[0].size)
@@ -53,18 +57,27 @@ class AnyCrossScorer(Scorer):
         for place in places:
             mine = slice(None) if len(frame.parts) == 1 else table.parts == place
             codes, counts = table.codes[:, mine], table.counts[mine]
-            scores = member_scores(codes[:-1], codes[-1], counts, self._sizes, classes, self.candidate.size, frame.score, frame.schema)
+            scores = member_scores(
+                codes[:-1], codes[-1], counts, self._sizes, classes, self.candidate.size, frame.score, frame.schema
+            )
             runs.append(Runs(scores, single, numbers, self.candidate.member))
         return runs
 
 
 def member_scores(
-    codes: np.ndarray, target: np.ndarray, counts: np.ndarray, sizes: Sequence[int], classes: int, size: int, score: Score, schema: Schema
+    codes: np.ndarray,
+    target: np.ndarray,
+    counts: np.ndarray,
+    sizes: Sequence[int],
+    classes: int,
+    size: int,
+    score: Score,
+    schema: Schema,
 ) -> np.ndarray:
     """The exact score of every member of an ``AnyCross``.
 
-    A score of classes is a sum over cells, and an empty cell adds nothing; so the tables of several members are counted side by side
-    as one long table, and each member's score is the sum over its own stretch of it.
+    A score of classes is a sum over cells, and an empty cell adds nothing; so the tables of several members are counted
+    side by side as one long table, and each member's score is the sum over its own stretch of it.
 
     Args:
         codes: The part of each listed row along each spec, shape (specs, rows).
@@ -99,7 +112,11 @@ def member_scores(
 def _prefixes(
     codes: np.ndarray, sizes: np.ndarray, size: int, start: int = 0, cell: np.ndarray | None = None, cells: int = 1
 ) -> Iterator[tuple[int, np.ndarray, int]]:
-    """All choices of ``size - 1`` specs in lexicographic order: where the next spec may start, each row's joint cell, and how many cells there are."""
+    """All choices of ``size - 1`` specs, in lexicographic order.
+
+    Yields:
+        Where the next spec may start, each row's joint cell, and how many cells there are.
+    """
     if cell is None:
         cell = np.zeros(codes.shape[1], dtype=np.int64)
     if size == 1:
@@ -113,7 +130,9 @@ def _prefixes(
         yield from _prefixes(codes, sizes, size - 1, spec + 1, joint, count)
 
 
-def _block(keys: np.ndarray, cells: np.ndarray, classes: int, counts: np.ndarray, score: Score, schema: Schema) -> np.ndarray:
+def _block(
+    keys: np.ndarray, cells: np.ndarray, classes: int, counts: np.ndarray, score: Score, schema: Schema
+) -> np.ndarray:
     """The scores of several members.
 
     Args:

@@ -58,7 +58,12 @@ class AnyGroupingScorer(Scorer):
 
 
 def side_sums(sides: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """What each side's values add up to: sides (members, values), table (parts, values, measure); exact, shape (parts, members, measure)."""
+    """What each side's values add up to, exactly, shape (parts, members, measure).
+
+    Args:
+        sides: Which values are on the side, shape (members, values).
+        table: What each value has, shape (parts, values, measure).
+    """
     # Doubles are exact below 2^53, and their matrix product is many times as fast as that of integers.
     exact = table.dtype == object or int(np.abs(table).sum(dtype=np.float64)) >= 2**53
     kind = table.dtype if exact else np.dtype(np.float64)

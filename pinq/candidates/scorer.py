@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ways of scoring candidates have in common: the tables of a request, and runs of members with equal scores."""
+"""What the ways to score candidates have in common: the tables of a request, and runs of equal score."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Frame:
         return len(self.tables) - 1
 
     def add_codes(self, name: str) -> int:
-        """Asks for a table over the codes of a column, once; sparse where the column is a fine grid. Returns its position."""
+        """Asks for a table over the codes of a column, once; returns its position. That of a fine grid is sparse."""
         if name not in self._by_codes:
             column = self.schema.column(name)
             few = column.codes <= DENSE_CODES or isinstance(column, Categorical)
@@ -202,7 +202,7 @@ def occupied(frame: Frame, table: Sparse, codes: int, places: np.ndarray) -> Ite
 
 
 def cells_by_codes(axis: Axis, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What is in each part of a split, shape (parts, measure), by what is at the codes of its column, shape (codes, measure)."""
+    """What is in each part of a split, shape (parts, measure), from what is at codes of its column, (codes, measure)."""
     parts, cells = axis.parts_of(codes), np.zeros((axis.size, counts.shape[1]), dtype=counts.dtype)
     np.add.at(cells, parts[parts >= 0], counts[parts >= 0])
     return cells

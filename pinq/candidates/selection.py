@@ -52,7 +52,14 @@ class Selection:
     """
 
     def __init__(
-        self, schema: Schema, parts: PartSet, score: Score, lists: Sequence[Sequence[Candidate]], which: Sequence[int], *, textbook: bool = False,
+        self,
+        schema: Schema,
+        parts: PartSet,
+        score: Score,
+        lists: Sequence[Sequence[Candidate]],
+        which: Sequence[int],
+        *,
+        textbook: bool = False,
         each: bool = False,
     ) -> None:
         self.schema, self.parts, self.score, self.textbook, self.each = schema, parts, score, textbook, each
@@ -61,13 +68,19 @@ class Selection:
         if len(self.which) != len(parts) or any(not 0 <= number < max(1, len(self.lists)) for number in self.which):
             raise QueryError("the request's lists of candidates do not fit its parts. Nothing was spent.")
         if not self.lists or not all(self.lists):
-            raise QueryError("`candidates` is empty; name at least one spec or family for each part. Nothing was spent.")
+            raise QueryError(
+                "`candidates` is empty; name at least one spec or family for each part. Nothing was spent."
+            )
         if len(parts) * self.choices > MAX_PARTS:
-            raise QueryError(f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+            choices = f"{len(parts) * self.choices:,} choices"
+            raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible. Nothing was spent.")
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         splits: list[Any] = [candidate for candidate in distinct.values() if type(candidate) not in SCORERS]
         self.frame = Frame(schema, parts, score, splits)
-        scorers = {identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame) for identity, candidate in distinct.items()}
+        scorers = {
+            identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
+            for identity, candidate in distinct.items()
+        }
         self._listed = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
 
     @property
@@ -78,7 +91,10 @@ class Selection:
 
     @cached_property
     def span(self) -> int:
-        """What the mechanism's exponent divides by: the width of changes, or in the textbook form twice the sensitivity, which is never less."""
+        """What the mechanism's exponent divides by.
+
+        The width of changes, or in the textbook form twice the sensitivity, which is never less.
+        """
         return 2 * self.score.sensitivity(self.schema) if self.textbook else self.score.span(self.schema)
 
     @property
@@ -88,16 +104,17 @@ class Selection:
 
     @cached_property
     def choices(self) -> int:
-        """How many choices each part's epsilon is spread over: as many as its list is long, the longest list deciding for all."""
+        """How many choices each part's epsilon is spread over: as many as the longest list has candidates."""
         return max(map(len, self.lists)) if self.each else 1
 
     def choose(self, tables: list[Any], epsilon: Fraction) -> list[Spec | None]:
-        """The choice for each part, None where a part has nothing to choose from; with ``each`` so many ``choices`` for each part.
+        """The choice for each part, None where it has nothing to choose from; with ``each`` its ``choices`` choices.
 
         Privacy:
             Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
-            Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and scores follow pinq/scores.py. With ``each`` a part
-            gets at most k = ``choices`` choices of epsilon / k (sequential composition); k follows from the request.
+            Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and scores follow
+            pinq/scores.py. With ``each`` a part gets at most k = ``choices`` choices of epsilon / k (sequential
+            composition); k follows from the request.
         """
         runs = self._runs(tables)
         chosen: list[Spec | None] = []
@@ -107,7 +124,10 @@ class Selection:
             if not self.each:
                 chosen.append(self._choose_one(listed, own, epsilon))
                 continue
-            chosen += [self._choose_one([scorer], [alone], epsilon / self.choices) for scorer, alone in zip(listed, own, strict=True)]
+            chosen += [
+                self._choose_one([scorer], [alone], epsilon / self.choices)
+                for scorer, alone in zip(listed, own, strict=True)
+            ]
             chosen += [None] * (self.choices - len(listed))
         return chosen
 
@@ -118,7 +138,8 @@ class Selection:
             for scorer in self._listed[number]:
                 users.setdefault(scorer, []).append(place)
         return {
-            scorer: dict(zip(places, scorer.runs(tables[scorer.table], np.array(places)), strict=True)) for scorer, places in users.items()
+            scorer: dict(zip(places, scorer.runs(tables[scorer.table], np.array(places)), strict=True))
+            for scorer, places in users.items()
         }
 
     def _choose_one(self, listed: Sequence[Scorer], runs: Sequence[Runs], epsilon: Fraction) -> Spec | None:
@@ -133,7 +154,9 @@ class Selection:
         joined = Weighted(
             np.concatenate([own.scores for own in offered]),
             np.concatenate([own.members for own in offered]),
-            np.concatenate([np.full(len(own.scores), size, dtype=np.int64) for own, size in zip(offered, sizes, strict=True)]),
+            np.concatenate(
+                [np.full(len(own.scores), size, dtype=np.int64) for own, size in zip(offered, sizes, strict=True)]
+            ),
         )
         run, member = choose_weighted(joined, self.span, epsilon)
         candidate, run = _locate([len(own.scores) for own in offered], run)
@@ -142,8 +165,9 @@ class Selection:
     def _flip(self, offered: Sequence[Runs], epsilon: Fraction) -> Spec:
         """One of equally likely members.
 
-        Members are numbered through: those of the first candidate's first run, of its second run, ..., of the second candidate. Of candidates
-        with runs of 2 and 3, and of 4 members, member 6 is number 1 of the second candidate's first run.
+        Members are numbered through: those of the first candidate's first run, of its second run, ..., of the second
+        candidate. With runs of 2 and 3 members of the first and one of 4 of the second, number 6 is the second
+        candidate's member 1.
         """
         scores = np.concatenate([np.repeat(own.scores, own.members) for own in offered])
         winner = choose_evenly(scores, self.span, epsilon, textbook=self.textbook)
@@ -153,7 +177,7 @@ class Selection:
 
 
 def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook: bool) -> int:
-    """Which of equally likely candidates, by permute-and-flip; by the exponential mechanism where the textbook's form is asked for."""
+    """Which of equally likely candidates, by permute-and-flip; in the textbook's form by the exponential mechanism."""
     if not textbook:
         return choose(scores, span, epsilon)
     single = np.ones(len(scores), dtype=np.int64)

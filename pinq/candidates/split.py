@@ -15,7 +15,7 @@ __all__ = ["SplitScorer"]
 
 
 class SplitScorer(Scorer):
-    """Scores a spec by a table of its parts; one of many splits of a column, by the table of the column's codes that they share."""
+    """Scores a spec by a table of its parts; one of many splits of a column, by the table of codes that they share."""
 
     is_family = False
 
@@ -42,7 +42,9 @@ class SplitScorer(Scorer):
         axis = self.partition.axes[0]
         if isinstance(table, Sparse):
             codes = self.frame.schema.column(self._column).codes
-            return np.stack([cells_by_codes(axis, found, counts) for found, counts in occupied(self.frame, table, codes, places)])
+            return np.stack(
+                [cells_by_codes(axis, found, counts) for found, counts in occupied(self.frame, table, codes, places)]
+            )
         rows = self.frame.measured(table[places])
         if self._shares:
             return np.stack([cells_by_codes(axis, np.arange(len(counts)), counts) for counts in rows])

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``noisy_avg``: two bins. A row in cell k adds k to U and G - k to L, G the last cell; U / (U + L) is the average's place."""
+"""``noisy_avg``: a noisy average from two noisy bins.
+
+A row in cell k adds k to the bin U and G - k to the bin L, where G is the last cell: U / (U + L) says how far between
+the first cell and the last one the average lies.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,9 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
-        Why: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is post-processing. (A mean with
-        noise scaled by the private number of rows would not be private; privacy.md 2.3.) So is the number of rows, (U + L) / G.
+        Why: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is post-processing,
+        and so is the number of rows, (U + L) / G. (A mean with noise scaled by the private number of rows would not
+        be private; privacy.md 2.3.)
         Exact: G is below 2^24, so 64 bits hold the bins of half a trillion rows.
     """
     column = schema.numeric(question.column)
@@ -33,7 +38,8 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     def noise(epsilon: Fraction) -> Noise:
         spread = float(column.width * last) * float(1 / epsilon)
-        error = f"an average over n rows has a standard error of about {spread:,.4g} / n to {spread * math.sqrt(2):,.4g} / n, {grid_error(column)}"
+        errors = f"{spread:,.4g} / n to {spread * math.sqrt(2):,.4g} / n"
+        error = f"an average over n rows has a standard error of about {errors}, {grid_error(column)}"
         return Noise(error, spread, float(column.width), uniform=False)
 
     def release(tables: list[Any], epsilon: Fraction) -> Released:
@@ -43,7 +49,8 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
         averages = [column.number(last * _share(up, low)) for up, low in pairs]
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
-    return PreparedQuery(parts, about(f"noisy_avg of {question.column}", parts), noise, release, moments=Moments(question.column))
+    what = about(f"noisy_avg of {question.column}", parts)
+    return PreparedQuery(parts, what, noise, release, moments=Moments(question.column))
 
 
 def _share(up: int, low: int) -> Fraction:

@@ -26,7 +26,8 @@ def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     def noise(epsilon: Fraction) -> Noise:
         scale = float(1 / epsilon)
-        return Noise(f"each count is within ±{laplace_interval(scale, 0.95):,} of the truth in 95 % of cases", scale, 1.0)
+        within = laplace_interval(scale, 0.95)
+        return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
 
     def release(tables: list[Any], epsilon: Fraction) -> Released:
         return Released(laplace(tables[0], 1, epsilon).tolist())

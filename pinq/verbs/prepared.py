@@ -89,8 +89,8 @@ def require_room(cells: int) -> None:
     """``QueryError`` where tables of so many cells are too large."""
     if cells > MAX_TABLE_CELLS:
         raise QueryError(
-            f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. Ask fewer parts or coarser ones. "
-            "Nothing was spent."
+            f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. "
+            "Ask fewer parts or coarser ones. Nothing was spent."
         )
 
 

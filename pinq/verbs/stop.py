@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``exp_mech`` by ``EnoughRows``: how far down each way of a grown tree goes on before its parts are too small, at one charge however deep the tree.
+"""``exp_mech`` by ``EnoughRows``: how far down each way of a grown tree goes on before its parts are too small.
 
-PrivTree's test (Zhang, Xiao & Xie 2016), of a whole tree of partitions at once: the tree is public by now, a part that is split
-stays split while its rows, less ``least``, less a penalty for each split above it, and noise are together above 0.
+It is charged once, however deep the tree. PrivTree's test (Zhang, Xiao & Xie 2016), of a whole tree of partitions at
+once: the tree is public by now, a part that is split stays split while its rows, less ``least``, less a penalty for
+each split above it, and noise are together above 0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pinq.mechanisms import choose
 from pinq.parts import Block, Part, PartSet
 from pinq.questions import Stop
 from pinq.schema import Schema
-from pinq.scores import WAY, EnoughRows, require_score
+from pinq.scores import WAY, EnoughRows
 from pinq.verbs.prepared import Noise, PreparedQuery, Released, about
 
 __all__ = ["beginnings", "penalty", "prepare", "splits_kept"]
@@ -29,28 +30,41 @@ HALVES = Fraction(693148, 1000000)  # ln 2, rounded up
 
 
 def prepare(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
-    """Prepares the test of whole trees; charged where they begin, for the answer depends on all of their rows. Its privacy is that of ``splits_kept``."""
+    """Prepares the test of whole trees.
+
+    It is charged where they begin, for the answer depends on all of their rows. Its privacy is that of ``splits_kept``.
+    """
     score = question.score
-    require_score(score, schema)
+    score.check(schema)
     if len(parts) > MAX_LEAVES:
-        raise QueryError(f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible. Nothing was spent.")
+        raise QueryError(
+            f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible. Nothing was spent."
+        )
     if any(block.part.depth + (block.partition is not None) < score.above for block in parts.blocks):
-        raise QueryError(f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that. Nothing was spent.")
+        raise QueryError(
+            f"the trees are said to begin {score.above} splits below the whole table, and a part lies above that. "
+            "Nothing was spent."
+        )
 
     def noise(epsilon: Fraction) -> Noise:
+        within = math.ceil(WAY / epsilon * Fraction(math.log(20)))
         return Noise(
-            f"a part stays split from about {score.least:,} rows on, ±{math.ceil(WAY / epsilon * Fraction(math.log(20))):,} in 95 % of cases, "
+            f"a part stays split from about {score.least:,} rows on, ±{within:,} in 95 % of cases, "
             f"and {penalty(epsilon):,} more for each split of its tree above it"
         )
 
     def release(tables: list[Any], epsilon: Fraction) -> Released:
         return Released(splits_kept(parts, tables[0].tolist(), score, epsilon))
 
-    return PreparedQuery(parts, about(f"exp_mech by {score.kind}", parts), noise, release, charged=beginnings(parts, score.above))
+    what = about(f"exp_mech by {score.kind}", parts)
+    return PreparedQuery(parts, what, noise, release, charged=beginnings(parts, score.above))
 
 
 def penalty(epsilon: Fraction) -> int:
-    """Rows by which each split above a part raises what it needs: the least at which what a test can lose halves from one to the next."""
+    """Rows by which each split above a part raises what it needs.
+
+    The least at which what a test can lose halves from one to the next.
+    """
     return -int(-HALVES * WAY / epsilon // 1)
 
 
@@ -77,12 +91,19 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP in each of ``beginnings``, whatever the depth.
-        Why: permute-and-flip between "split", worth s, and "stop", worth 0, splits with probability F(s) = 1 - exp(-eta s) / 2, and exp(eta s) / 2 below 0:
-        that of s + Laplace(1 / eta) > 0. Only the tests down to the first "stop" of a way are made. A row is in one leaf at most, so it moves
-        the tests of one way only, all upwards by 1 or not at all; a "stop" loses at most eta, downwards, and is the last. A "split" loses
-        g(s) = ln F(s + 1) - ln F(s) upwards, at most eta, and falling in s. Rows never grow along a way and the penalty d does, so of the tests that the row
-        can move (s >= -d, the floor) the last has s >= -d, the one before it s >= 0, then d, 2d, ...; and for s >= 0
-        g(s) <= eta q / (2 - q), q = exp(-eta s) <= 2^-k at s = k d. Together at most eta (1 + 1 + 1/3 + 1/7 + ...) < WAY eta = epsilon (privacy.md 3.4).
+        Why, step by step (privacy.md 3.4):
+
+        1. Permute-and-flip between "split", worth s, and "stop", worth 0, splits with probability F(s), that of
+           s + Laplace(1 / eta) > 0: F(s) = 1 - exp(-eta s) / 2, and exp(eta s) / 2 below 0.
+        2. Only the tests down to the first "stop" of a way are made. A row is in one leaf at most, so it moves the
+           tests of one way only, each s upwards by 1 or not at all.
+        3. A "stop" becomes less likely by a factor of at most exp(eta), and it is the last test of its way.
+        4. A "split" becomes more likely by exp(g(s)), g(s) = ln F(s + 1) - ln F(s): at most eta, and falling in s.
+        5. Rows never grow along a way and the penalty d does. So of the tests that the row can move (s >= -d, the
+           floor) the last has s >= -d, the one before it s >= 0, then s >= d, 2d, ...
+        6. For s >= 0, g(s) <= eta q / (2 - q) with q = exp(-eta s), and q <= 2^-k at s = k d.
+        7. Together a way loses at most eta (1 + 1 + 1/3 + 1/7 + ...) < WAY eta = epsilon.
+
         Exact: integers, fractions, OpenDP's sampler; its scale is rounded up. Held by: tests/privacy/test_stopping.py.
 
     References:

@@ -57,15 +57,16 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
-        Why: a row adds at most ``largest`` units to one part (privacy.md 2.2). No table that the policy admits has a sum beyond 2^62 units.
-        One with more rows may: its sums stop there, and to stop at a public bound moves no two sums apart.
+        Why: a row adds at most ``largest`` units to one part (privacy.md 2.2). No table that the policy admits has a
+        sum beyond 2^62 units. One with more rows may: its sums stop there, and to stop at a public bound moves no
+        two sums apart.
     """
     column = schema.numeric(question.column)
     units = _Units.of(column)
     if units.largest * schema.max_rows >= MAX_SUM:
         raise QueryError(
-            f"sums of `{question.column}` could pass 2^62 units of {float(units.unit):g}; the provider must declare rounder bounds or a larger step. "
-            "Nothing was spent."
+            f"sums of `{question.column}` could pass 2^62 units of {float(units.unit):g}; "
+            "the provider must declare rounder bounds or a larger step. Nothing was spent."
         )
 
     def noise(epsilon: Fraction) -> Noise:
@@ -78,4 +79,5 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         total = units.total(tables[0][..., 0], tables[0][..., 1], schema.max_rows)
         return Released([float(value * units.unit) for value in laplace(total, units.largest, epsilon).tolist()])
 
-    return PreparedQuery(parts, about(f"noisy_sum of {question.column}", parts), noise, release, moments=Moments(question.column))
+    what = about(f"noisy_sum of {question.column}", parts)
+    return PreparedQuery(parts, what, noise, release, moments=Moments(question.column))

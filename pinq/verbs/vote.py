@@ -11,7 +11,6 @@ from pinq.engine.tables import TableRequest
 from pinq.parts import PartSet
 from pinq.questions import Vote
 from pinq.schema import Schema
-from pinq.scores import require_score
 from pinq.specs import Values, bind
 from pinq.verbs.choose import within
 from pinq.verbs.prepared import Noise, PreparedQuery, Released, about
@@ -24,15 +23,17 @@ def prepare(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
-        Why: parts are disjoint; a row adds 1 to the count of one value of one part, so scores change by at most 1, all in one direction.
+        Why: parts are disjoint; a row adds 1 to the count of one value of one part, so scores change by
+        at most 1, all in one direction.
     """
     score = question.score
-    require_score(score, schema)
+    score.check(schema)
     column = schema.categorical(score.target)
     span = (2 * score.sensitivity(schema)) if question.textbook else score.span(schema)
 
     def noise(epsilon: Fraction) -> Noise:
-        return Noise(f"the choice's {score.kind} is within {within(span, epsilon, column.codes):,.4g} of the best in 95 % of cases")
+        shortfall = within(span, epsilon, column.codes)
+        return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
     def release(tables: list[Any], epsilon: Fraction) -> Released:
         return Released([choose_evenly(counts, span, epsilon, textbook=question.textbook) for counts in tables[0]])

@@ -54,7 +54,9 @@ def test_an_old_answer_is_given_again(in_memory: Callable[..., Any]) -> None:
     for old in GOLDEN:
         request = Request.from_json(old["request"])
         assert handle._session.ask(request).to_json() == old["answer"]
-        assert handle._session.ask(request.model_copy(update={"id": "another", "reuse": True})).to_json() == old["answer"]
+        assert (
+            handle._session.ask(request.model_copy(update={"id": "another", "reuse": True})).to_json() == old["answer"]
+        )
     assert handle.budget.spent == spent
 
 
@@ -69,17 +71,33 @@ def test_every_question_is_prepared() -> None:
 
 
 SAID: dict[str, list[Any]] = {
-    "column": ["age", "nosuch"], "score": [Gini("income"), Balance(), ClassCount("income"), EnoughRows(3)], "candidates": [((Values("sex"),),), ((),)],
-    "which": [(0, 0), (1,), ()], "textbook": [True], "each": [True, False],
+    "column": ["age", "nosuch"],
+    "score": [Gini("income"), Balance(), ClassCount("income"), EnoughRows(3)],
+    "candidates": [((Values("sex"),),), ((),)],
+    "which": [(0, 0), (1,), ()],
+    "textbook": [True],
+    "each": [True, False],
 }
 NEEDED: dict[str, dict[str, Any]] = {
-    "noisy_count": {}, "noisy_sum": {"column": "age"}, "noisy_avg": {"column": "age"}, "choose": {"score": Gini("income"), "candidates": ((Values("sex"),),)},
-    "vote": {"score": ClassCount("income")}, "stop": {"score": EnoughRows(3)},
+    "noisy_count": {},
+    "noisy_sum": {"column": "age"},
+    "noisy_avg": {"column": "age"},
+    "choose": {"score": Gini("income"), "candidates": ((Values("sex"),),)},
+    "vote": {"score": ClassCount("income")},
+    "stop": {"score": EnoughRows(3)},
 }
-READ = {"choose": {"score", "candidates", "which", "textbook", "each"}, "vote": {"score", "textbook"}, "stop": {"score"}, "noisy_sum": {"column"}, "noisy_avg": {"column"}}
+READ = {
+    "choose": {"score", "candidates", "which", "textbook", "each"},
+    "vote": {"score", "textbook"},
+    "stop": {"score"},
+    "noisy_sum": {"column"},
+    "noisy_avg": {"column"},
+}
 
 
-@pytest.mark.parametrize(("form", "name"), [(form, name) for form in NEEDED for name in SAID if name not in READ.get(form, ())])
+@pytest.mark.parametrize(
+    ("form", "name"), [(form, name) for form in NEEDED for name in SAID if name not in READ.get(form, ())]
+)
 def test_a_field_that_the_verb_does_not_read_is_refused(form: str, name: str, in_memory: Callable[..., Any]) -> None:
     """In process and from JSON: whatever a request says is answered, so what would not be is no request."""
     handle = in_memory(1)
@@ -108,15 +126,28 @@ LOOSE = {
     "text for 1": {"parts": {"specs": [VALUES], "nodes": [[0, 0, "1"]], "asked": [[1, -1]]}},
     "true for a shape": {"parts": {"shape": [True]}},
     "true for a number of shards": {"parts": {"specs": [{"kind": "shards", "count": True}], "asked": [[0, 0]]}},
-    "true for a cut": {"parts": {"specs": [{"kind": "cuts", "column": "age", "points": [True]}], "asked": [[0, 0]], "shape": [2]}},
-    "text for a cut": {"parts": {"specs": [{"kind": "cuts", "column": "age", "points": ["30"]}], "asked": [[0, 0]], "shape": [2]}},
+    "true for a cut": {
+        "parts": {"specs": [{"kind": "cuts", "column": "age", "points": [True]}], "asked": [[0, 0]], "shape": [2]}
+    },
+    "text for a cut": {
+        "parts": {"specs": [{"kind": "cuts", "column": "age", "points": ["30"]}], "asked": [[0, 0]], "shape": [2]}
+    },
     "a number for a name": {"verb": "noisy_sum", "column": 1},
     "1 for true": {"verb": "exp_mech", "score": {"kind": "class_count", "target": "sex"}, "textbook": 1},
     "true for rows that are enough": {"verb": "exp_mech", "score": {"kind": "enough_rows", "least": True}},
     "a float for rows that are enough": {"verb": "exp_mech", "score": {"kind": "enough_rows", "least": 3.0}},
-    "another kind's field in a spec": {"parts": {"specs": [VALUES | {"points": [30]}], "asked": [[0, 0]], "shape": [2]}},
-    "another kind's field in a score": {"verb": "exp_mech", "score": {"kind": "class_count", "target": "sex", "least": 3}},
-    "another kind's field in a candidate": {"verb": "exp_mech", "score": {"kind": "gini", "target": "income"}, "candidates": [[VALUES | {"seed": 1}]]},
+    "another kind's field in a spec": {
+        "parts": {"specs": [VALUES | {"points": [30]}], "asked": [[0, 0]], "shape": [2]}
+    },
+    "another kind's field in a score": {
+        "verb": "exp_mech",
+        "score": {"kind": "class_count", "target": "sex", "least": 3},
+    },
+    "another kind's field in a candidate": {
+        "verb": "exp_mech",
+        "score": {"kind": "gini", "target": "income"},
+        "candidates": [[VALUES | {"seed": 1}]],
+    },
     "a number for a loss": {"epsilon": 0.1},
     "an unknown field": {"extra": 1},
 }
@@ -129,18 +160,28 @@ def test_a_value_of_another_type_is_refused(case: str) -> None:
         Request.from_json(json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1"} | LOOSE[case]))
 
 
-@pytest.mark.parametrize("text", ["1_0", " 1", "1 ", "\t1", "١", "１", "1e１", "0x1", "1/2", "+-1", "e1", ".", "", "1\n"])
+@pytest.mark.parametrize(
+    "text", ["1_0", " 1", "1 ", "\t1", "١", "１", "1e１", "0x1", "1/2", "+-1", "e1", ".", "", "1\n"]
+)
 def test_a_loss_is_written_in_decimal_digits(text: str) -> None:
     """What other readers of the same text take for another number, or for none, is no loss; on either side of the wire."""
     with pytest.raises(QueryError, match="must be a finite number greater than 0"):
         to_nano(text)
-    assert [to_nano(right) for right in ("1", "0.1", ".5", "1e-9", "2.5E-1", "+1")] == [10**9, 10**8, 5 * 10**8, 1, 25 * 10**7, 10**9]
+    assert [to_nano(right) for right in ("1", "0.1", ".5", "1e-9", "2.5E-1", "+1")] == [
+        10**9,
+        10**8,
+        5 * 10**8,
+        1,
+        25 * 10**7,
+        10**9,
+    ]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        '{"id":"r","id":"r","verb":"noisy_count","epsilon":"0.1"}', '{"id":"r","verb":"noisy_count","epsilon":"0.1","epsilon":"9"}',
+        '{"id":"r","id":"r","verb":"noisy_count","epsilon":"0.1"}',
+        '{"id":"r","verb":"noisy_count","epsilon":"0.1","epsilon":"9"}',
         '{"id":"r","verb":"noisy_count","epsilon":"0.1","parts":{"shape":[1],"shape":[1]}}',
         '{"id":"r","verb":"noisy_count","epsilon":"0.1","parts":{"specs":[{"kind":"values","column":"sex","column":"job"}],"asked":[[0,0]]}}',
         '{"id":"r","verb":"noisy_count","epsilon":"0.1","\\u0065psilon":"9"}',
@@ -167,6 +208,14 @@ def test_identities_tell_values_apart() -> None:
     assert Groups("b", ((True,), (1,))) == Groups("b", ((1,), (True,)))
     assert Groups("b", ((True,), (1,))).identity != Groups("b", ((1,), (True,))).identity
     assert Cuts("x", (1,)).identity == Cuts("x", (1.0,)).identity
-    assert len({one.identity for one in (Values("x"), Cuts("x", (1,)), Shards(1), Shards(1, key=1), Gini("x"), ClassCount("x"))}) == 6
+    assert (
+        len(
+            {
+                one.identity
+                for one in (Values("x"), Cuts("x", (1,)), Shards(1), Shards(1, key=1), Gini("x"), ClassCount("x"))
+            }
+        )
+        == 6
+    )
     with pytest.raises(QueryError, match="not a plain value"):
         _ = Groups("b", ((["x"],),)).identity  # type: ignore[arg-type]

@@ -38,7 +38,12 @@ def test_terms_hold_in_process(granted: Callable[..., Any]) -> None:
     outcomes: Counter[str] = Counter()
     for request in requests():
         for forbidden in (None, *named(request)):
-            ledger.set_terms("ana", FREE if forbidden is None else Terms(columns=tuple(column for column in COLUMNS if column != forbidden)))
+            ledger.set_terms(
+                "ana",
+                FREE
+                if forbidden is None
+                else Terms(columns=tuple(column for column in COLUMNS if column != forbidden)),
+            )
             for verb, ask in (("query", session.ask), ("preview", session.preview)):
                 try:
                     ask(request.model_copy(update={"id": f"{request.id}-{forbidden}"}))
@@ -47,7 +52,9 @@ def test_terms_hold_in_process(granted: Callable[..., Any]) -> None:
                     outcome = "forbidden"
                 except QueryError:
                     outcome = "no such question"
-                assert outcome in ({"answered", "no such question"} if forbidden is None else {"forbidden", "no such question"}), (verb, request)
+                assert outcome in (
+                    {"answered", "no such question"} if forbidden is None else {"forbidden", "no such question"}
+                ), (verb, request)
                 outcomes[outcome] += 1
     assert outcomes["answered"] > 100
     assert outcomes["forbidden"] > 200
@@ -58,14 +65,25 @@ def test_terms_hold_over_the_wire(tmp_path: Path) -> None:
     """The same at a server, for an analyst for each column that may not be asked: never an internal error."""
     policy = publish(tmp_path)
     tokens = {None: token_of(policy, "all", 100)}
-    tokens |= {column: token_of(policy, column, 100, terms=Terms(columns=tuple(other for other in COLUMNS if other != column))) for column in COLUMNS}
+    tokens |= {
+        column: token_of(policy, column, 100, terms=Terms(columns=tuple(other for other in COLUMNS if other != column)))
+        for column in COLUMNS
+    }
     statuses: Counter[int] = Counter()
     with serving(policy, folder=tmp_path) as server, server.http() as client:
         for request in requests():
             for forbidden in (None, *named(request)):
                 for route in ("query", "preview"):
-                    answer = client.post(f"/v1/people/{route}", content=request.to_json(), headers={"Authorization": f"Bearer {tokens[forbidden]}"})
-                    assert answer.status_code in ((200, 400) if forbidden is None else (403, 400)), (route, request, answer.text)
+                    answer = client.post(
+                        f"/v1/people/{route}",
+                        content=request.to_json(),
+                        headers={"Authorization": f"Bearer {tokens[forbidden]}"},
+                    )
+                    assert answer.status_code in ((200, 400) if forbidden is None else (403, 400)), (
+                        route,
+                        request,
+                        answer.text,
+                    )
                     statuses[answer.status_code] += 1
     assert statuses[200] > 100
     assert statuses[403] > 200
