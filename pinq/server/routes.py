@@ -133,5 +133,9 @@ def _malformed(error: ValidationError) -> QueryError:
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
         return QueryError(f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}. Nothing was spent.')
-    said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in problems[:3])
+    for problem in problems:
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
+            return cause
+    said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems[:3])
     return QueryError(f"the request is malformed: {said[:500]}. Nothing was spent.")
