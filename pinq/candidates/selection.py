@@ -65,12 +65,13 @@ class Selection:
         self.schema, self.parts, self.score, self.textbook, self.each = schema, parts, score, textbook, each
         self.lists = [tuple(candidates) for candidates in lists]
         self.which = list(which) * len(parts) if len(which) == 1 else list(which)
-        if len(self.which) != len(parts) or any(not 0 <= number < max(1, len(self.lists)) for number in self.which):
-            raise QueryError("the request's lists of candidates do not fit its parts. Nothing was spent.")
         if not self.lists or not all(self.lists):
             raise QueryError(
                 "`candidates` is empty; name at least one spec or family for each part. Nothing was spent."
             )
+        # A list that no part chooses from would still count where the choices of the longest list share epsilon.
+        if len(self.which) != len(parts) or set(self.which) != set(range(len(self.lists))):
+            raise QueryError("the request's lists of candidates do not fit its parts. Nothing was spent.")
         if len(parts) * self.choices > MAX_PARTS:
             choices = f"{len(parts) * self.choices:,} choices"
             raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible. Nothing was spent.")

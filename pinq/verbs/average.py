@@ -31,7 +31,7 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
         Why: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is post-processing,
         and so is the number of rows, (U + L) / G. (A mean with noise scaled by the private number of rows would not
         be private; privacy.md 2.3.)
-        Exact: G is below 2^24, so 64 bits hold the bins of half a trillion rows.
+        Exact: G is below 2^24, so 64 bits hold the bins of 2^38 rows, as many as the engine adds up.
     """
     column = schema.numeric(question.column)
     last = column.cells - 1

@@ -207,6 +207,7 @@ def test_forged_parts_are_refused(case: str, in_memory: Callable[..., Any]) -> N
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (1,)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (0, 0)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),), ()), "which": (0,)},
+        {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),), (Values("job"), AnyCut("age"))), "which": (0,), "each": True},
     ],
     ids=str,
 )
