@@ -25,7 +25,7 @@ test: $(READY) ## all tests, side by side on all cores; each file's tests stay i
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-unit: $(READY) ## unit and property tests only
-	$(BIN)/python -m pytest tests/unit tests/property
+	$(BIN)/python -m pytest tests/unit tests/integration tests/property
 
 test-privacy: $(READY) ## statistical tests of every mechanism
 	$(BIN)/python -m pytest tests/privacy
@@ -38,7 +38,7 @@ $(VENV)/.dev: $(READY)
 	@touch $@
 
 explore: $(READY) ## property tests with examples never drawn before
-	PINQ_EXPLORE=1 $(BIN)/python -m pytest tests/unit tests/property
+	PINQ_EXPLORE=1 $(BIN)/python -m pytest tests/unit tests/integration tests/property
 
 attack: $(READY) ## fifty thousand malformed requests against a server (make test sends ten thousand)
 	PINQ_ATTACK=1 $(BIN)/python -m pytest -s tests/e2e/test_server_fuzz.py

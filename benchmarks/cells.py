@@ -33,7 +33,9 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             _end_line(path)
-            self.done = {(cell.figure, cell.algorithm, float(cell.x), int(cell.run)) for cell in self.frame().itertuples()}
+            self.done = {
+                (cell.figure, cell.algorithm, float(cell.x), int(cell.run)) for cell in self.frame().itertuples()
+            }
         else:
             self._write([Cell._fields])
 
@@ -55,7 +57,9 @@ class Store:
 
     def frame(self) -> pd.DataFrame:
         """All cells."""
-        return pd.read_csv(self.path, dtype={"figure": str, "algorithm": str, "x": float, "run": int, "accuracy": float})
+        return pd.read_csv(
+            self.path, dtype={"figure": str, "algorithm": str, "x": float, "run": int, "accuracy": float}
+        )
 
     def _write(self, rows: Iterable[tuple[object, ...]]) -> None:
         with self.path.open("a", newline="", encoding="utf-8") as file:

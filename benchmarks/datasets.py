@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pinq.schema import Schema
+from pinq.public.schema import Schema
 
 __all__ = ["DEFAULT", "folder", "load", "stratified_folds", "why_missing"]
 
@@ -34,9 +34,16 @@ def load(name: str, *, max_rows: int | None = None) -> tuple[Schema, str, pd.Dat
     """
     if reason := why_missing(name):
         raise SystemExit(reason)
-    rows, facts = pd.read_parquet(folder() / f"{name}.parquet"), json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
+    rows, facts = (
+        pd.read_parquet(folder() / f"{name}.parquet"),
+        json.loads((folder() / f"{name}.json").read_text(encoding="utf-8")),
+    )
     stamps = [column for column, declared in facts["columns"].items() if declared["type"] == "timestamp"]
-    columns = {column: declared | {"nullable": bool(rows[column].isna().any())} for column, declared in facts["columns"].items() if column not in stamps}
+    columns = {
+        column: declared | {"nullable": bool(rows[column].isna().any())}
+        for column, declared in facts["columns"].items()
+        if column not in stamps
+    }
     return Schema(columns=columns, max_rows=max_rows or _cap(len(rows))), facts["target"], rows.drop(columns=stamps)
 
 

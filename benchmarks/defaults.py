@@ -45,7 +45,9 @@ def main() -> None:
     for name in asked.datasets:
         for epsilon in asked.epsilons:
             means, chosen = accuracies(name, epsilon, asked.runs)
-            line = "".join(f"{mean:7.3f}{'*' if depth == chosen else ' '}" for depth, mean in zip(DEPTHS, means, strict=True))
+            line = "".join(
+                f"{mean:7.3f}{'*' if depth == chosen else ' '}" for depth, mean in zip(DEPTHS, means, strict=True)
+            )
             print(f"{name + ', epsilon ' + format(epsilon, 'g'):<28}" + line, flush=True)
 
 

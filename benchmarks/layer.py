@@ -30,16 +30,16 @@ import pyarrow as pa
 import pinq
 from benchmarks.publish import ROOT, single
 from miners import DiffPID3
-from pinq.composition import Demand
-from pinq.curator import Curator
+from pinq.curator.mechanisms import choose
+from pinq.curator.monitor import Curator
 from pinq.engine import DuckDBEngine, TableRequest, open_engine
 from pinq.errors import BudgetExceeded
-from pinq.ledger import Ledger
-from pinq.local import LocalSession
-from pinq.mechanisms import choose
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.specs import bind
+from pinq.ledger.composition import Demand
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import LocalSession
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.specs import bind
 
 ROWS = 10_000_000
 SIZES = (4, 5, 6, 7, 8, 9, 10, 12, 3, 2)
@@ -70,7 +70,10 @@ def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
     columns = {f"a{i}": random.integers(0, size, rows).astype(np.uint8) for i, size in enumerate(sizes)}
     lean = (columns["a0"] / sizes[0] + columns["a4"] / sizes[4] + columns["a7"] / sizes[7]) / 3
     columns["t"] = (random.random(rows) < lean).astype(np.uint8)
-    declared = {name: {"type": "categorical", "values": list(range(sizes[i] if i < len(sizes) else 2))} for i, name in enumerate(columns)}
+    declared = {
+        name: {"type": "categorical", "values": list(range(sizes[i] if i < len(sizes) else 2))}
+        for i, name in enumerate(columns)
+    }
     return Policy(dataset="synthetic", cap=10**6, max_rows=max(rows, 1) * 2, columns=declared), pa.table(columns)
 
 
@@ -109,7 +112,12 @@ def level(rows: int, place: Path) -> None:
         lambda: bare.execute(plan).fetchnumpy(),
         lambda: [choose(np.arange(9), 2048, Fraction(1, 100)) for _ in range(8)],
     )
-    add(f"one level, {rows:,} rows x 8 nodes, whole layer", ms(ours), ms(plain), ratio(ours, plain) + " of the best plan known for this engine (grouping sets over triples)")
+    add(
+        f"one level, {rows:,} rows x 8 nodes, whole layer",
+        ms(ours),
+        ms(plain),
+        ratio(ours, plain) + " of the best plan known for this engine (grouping sets over triples)",
+    )
     add("  of it tabulate", ms(engine_only), ms(plain), ratio(engine_only, plain))
     add("  of it noise", ms(noise), ms(ours), f"{100 * noise / ours:.1f} % of the level")
     engine.close()
@@ -145,7 +153,11 @@ def beside_statements(engine: DuckDBEngine, fit: Callable[[], Any], rounds: int 
         bare.execute(statement).fetchnumpy()
     replay, replay_cpu = time.perf_counter() - start, time.process_time() - cpu
     ours = f"{statistics.median(seconds):.2f} s, {statistics.median(burnt):.2f} CPU s"
-    return ours, f"{replay:.2f} s, {replay_cpu:.2f} CPU s", ratio(burnt[-1], replay_cpu) + f" in CPU over the bare {len(statements)} statements"
+    return (
+        ours,
+        f"{replay:.2f} s, {replay_cpu:.2f} CPU s",
+        ratio(burnt[-1], replay_cpu) + f" in CPU over the bare {len(statements)} statements",
+    )
 
 
 def adult(place: Path) -> None:
@@ -153,8 +165,15 @@ def adult(place: Path) -> None:
     policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
     engine, _ = open_engine(policy, salt=b"benchmark")
     handle = handle_over(policy, engine, Ledger(place / "adult.ledger", "adult"))
-    times = [timed(lambda: (forget(engine), DiffPID3(epsilon=1.0, max_depth=5).fit(handle, "income"))) for _ in range(11)]
-    add("DiffPID3 depth 5, Adult (32,561 rows x 12 attributes)", ms(statistics.median(times)), ms(sklearn_tree()), "beside scikit-learn's non-private tree on one-hot rows")
+    times = [
+        timed(lambda: (forget(engine), DiffPID3(epsilon=1.0, max_depth=5).fit(handle, "income"))) for _ in range(11)
+    ]
+    add(
+        "DiffPID3 depth 5, Adult (32,561 rows x 12 attributes)",
+        ms(statistics.median(times)),
+        ms(sklearn_tree()),
+        "beside scikit-learn's non-private tree on one-hot rows",
+    )
 
 
 def sklearn_tree() -> float:
@@ -164,7 +183,9 @@ def sklearn_tree() -> float:
 
     rows = pd.read_parquet(ROOT / "data" / "adult.parquet")
     features = pd.get_dummies(rows.drop(columns="income"))
-    return statistics.median(timed(lambda: DecisionTreeClassifier(max_depth=5).fit(features, rows["income"])) for _ in range(5))
+    return statistics.median(
+        timed(lambda: DecisionTreeClassifier(max_depth=5).fit(features, rows["income"])) for _ in range(5)
+    )
 
 
 def count(place: Path) -> None:
@@ -184,24 +205,51 @@ def count(place: Path) -> None:
             disk.execute("COMMIT")
 
     ours, counted, synced = alternate(
-        lambda: part.noisy_count(epsilon=0.01), lambda: bare.execute("SELECT count(*) FILTER (c8 = 0) FROM codes").fetchall(), commits, rounds=200
+        lambda: part.noisy_count(epsilon=0.01),
+        lambda: bare.execute("SELECT count(*) FILTER (c8 = 0) FROM codes").fetchall(),
+        commits,
+        rounds=200,
     )
-    add("noisy count of a part, Adult, durable", ms(ours), f"{ms(counted)} engine + {ms(synced)} two commits", f"{(ours - counted - synced) * 1e3:.2f} ms above both")
+    add(
+        "noisy count of a part, Adult, durable",
+        ms(ours),
+        f"{ms(counted)} engine + {ms(synced)} two commits",
+        f"{(ours - counted - synced) * 1e3:.2f} ms above both",
+    )
 
 
 def histogram() -> None:
     """100 keys over a million rows, beside the bare engine and peers."""
     keys = np.random.default_rng(2).integers(0, 100, 1_000_000).astype(np.uint8)
-    policy = Policy(dataset="keys", cap=10**6, max_rows=2_000_000, columns={"k": {"type": "categorical", "values": list(range(100))}})
+    policy = Policy(
+        dataset="keys",
+        cap=10**6,
+        max_rows=2_000_000,
+        columns={"k": {"type": "categorical", "values": list(range(100))}},
+    )
     engine, _ = open_engine(policy, data=pa.table({"k": keys}), salt=b"benchmark")
     parts = handle_over(policy, engine, Ledger("sqlite://", "keys")).partition(pinq.Values("k"))
     bare = engine._connection.cursor()
-    ours, plain = alternate(lambda: (forget(engine), parts.noisy_count(epsilon=0.1)), lambda: bare.execute("SELECT c0, count(*) FROM codes GROUP BY c0").fetchnumpy(), rounds=21)
+    ours, plain = alternate(
+        lambda: (forget(engine), parts.noisy_count(epsilon=0.1)),
+        lambda: bare.execute("SELECT c0, count(*) FROM codes GROUP BY c0").fetchnumpy(),
+        rounds=21,
+    )
     add("histogram of 100 keys, 1,000,000 rows", ms(ours), ms(plain), ratio(ours, plain) + " of the bare engine")
-    done = subprocess.run([os.environ.get("PEERS_PYTHON", sys.executable), str(ROOT / "benchmarks" / "peers.py")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [os.environ.get("PEERS_PYTHON", sys.executable), str(ROOT / "benchmarks" / "peers.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     peers = json.loads(done.stdout or "{}")
     for name, seconds in peers.items():
-        add(f"  the same by {name}", ms(seconds) if isinstance(seconds, float) else seconds, "", ratio(seconds, ours) + " of ours" if isinstance(seconds, float) else "")
+        add(
+            f"  the same by {name}",
+            ms(seconds) if isinstance(seconds, float) else seconds,
+            "",
+            ratio(seconds, ours) + " of ours" if isinstance(seconds, float) else "",
+        )
 
 
 def charges(place: Path) -> None:
@@ -218,17 +266,32 @@ def charges(place: Path) -> None:
     for start in range(1000, 20_000, 1000):
         burst(start)
     late = burst(20_000)
-    add("durable charges, one process", f"{first:,.0f}/s", f"{late:,.0f}/s after 20,000 events", "a charge costs O(request), not O(ledger)")
+    add(
+        "durable charges, one process",
+        f"{first:,.0f}/s",
+        f"{late:,.0f}/s after 20,000 events",
+        "a charge costs O(request), not O(ledger)",
+    )
     began = time.perf_counter()
     Ledger(place / "charges.ledger", "charges").close()
-    add("open and verify a ledger of 21,000 events", f"{time.perf_counter() - began:.2f} s", "", "replay of the whole chain")
+    add(
+        "open and verify a ledger of 21,000 events",
+        f"{time.perf_counter() - began:.2f} s",
+        "",
+        "replay of the whole chain",
+    )
     ledger.grant("racer", 4000)
     ledger.close()
     with multiprocessing.get_context("spawn").Pool(8) as pool:
         began = time.perf_counter()
         each = pool.map(race, [place / "charges.ledger"] * 8, chunksize=1)
         took = time.perf_counter() - began
-    add("durable charges, 8 processes, one grant of 4,000", f"{sum(each) / took:,.0f}/s with start-up", f"each {min(each)} to {max(each)}", f"{sum(each)} of 4000 answered")
+    add(
+        "durable charges, 8 processes, one grant of 4,000",
+        f"{sum(each) / took:,.0f}/s with start-up",
+        f"each {min(each)} to {max(each)}",
+        f"{sum(each)} of 4000 answered",
+    )
 
 
 def race(path: Path) -> int:
@@ -245,8 +308,11 @@ def race(path: Path) -> int:
 def imports() -> None:
     """Start-up of the analyst's side."""
     bare = min(timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)) for _ in range(5))
-    for package in ("pinq", "miners", "pinq.queryable"):
-        taken = min(timed(lambda: subprocess.run([sys.executable, "-c", f"import {package}"], check=True)) for _ in range(5))  # noqa: B023
+    for package in ("pinq", "miners", "pinq.analyst.queryable"):
+        taken = min(
+            timed(lambda: subprocess.run([sys.executable, "-c", f"import {package}"], check=True))  # noqa: B023
+            for _ in range(5)
+        )
         add(f"import {package}", ms(taken - bare), "", "above an empty interpreter")
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from sklearn.tree import DecisionTreeClassifier
 
 from miners.fitted.route import encode
-from miners.trees.pruning import worth_keeping
-from pinq.queryable import PrivateQueryable
-from pinq.schema import Schema
+from miners.growth.pruning import worth_keeping
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.public.schema import Schema
 
 __all__ = ["CRITERIA", "Learner", "Rows", "exact_tree", "private"]
 
@@ -25,7 +25,14 @@ CRITERIA = {"Max": "max", "Gini": "gini", "InfoGain": "info_gain"}
 class Rows:
     """One training set and one test set, and a handle on the former that does not run dry."""
 
-    def __init__(self, schema: Schema, target: str, handle: PrivateQueryable, train: pa.Table | pd.DataFrame, test: pa.Table | pd.DataFrame) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        target: str,
+        handle: PrivateQueryable,
+        train: pa.Table | pd.DataFrame,
+        test: pa.Table | pd.DataFrame,
+    ) -> None:
         self.schema, self.target, self.handle, self.train, self.test = schema, target, handle, train, test
 
 
@@ -48,13 +55,18 @@ def exact_tree(*, pruned: bool, max_depth: int | None = None) -> Learner:
 
 def _exact(pruned: bool, max_depth: int | None, rows: Rows, _: float) -> float:
     names = [name for name in rows.schema.columns if name != rows.target]
-    features, fresh = (np.column_stack([encode(rows.schema, name, table) for name in names]) for table in (rows.train, rows.test))
+    features, fresh = (
+        np.column_stack([encode(rows.schema, name, table) for name in names]) for table in (rows.train, rows.test)
+    )
     classes, truth = (encode(rows.schema, rows.target, table) for table in (rows.train, rows.test))
     grown = DecisionTreeClassifier(criterion="entropy", max_depth=max_depth, random_state=0).fit(features, classes)
     found, tree = grown.apply(fresh), grown.tree_
     counts = tree.value[:, 0, :] * tree.n_node_samples[:, None]
     if pruned:
-        children = [() if left < 0 else (left, right) for left, right in zip(tree.children_left, tree.children_right, strict=True)]
+        children = [
+            () if left < 0 else (left, right)
+            for left, right in zip(tree.children_left, tree.children_right, strict=True)
+        ]
         found = _stopped(children, worth_keeping(children, counts, 0.25))[found]
     return float(np.mean(grown.classes_[counts.argmax(axis=1)[found]] == truth))
 

@@ -59,9 +59,18 @@ def missing(store: Store, experiments: Iterable[Experiment], runs: int | None = 
     return [task for _, task in sorted(found, key=lambda pair: pair[0])]
 
 
-def measure(tasks: Sequence[Task], keep: Callable[[Iterable[Cell]], None], *, processes: int, late: Callable[[], bool] = lambda: False) -> None:
+def measure(
+    tasks: Sequence[Task],
+    keep: Callable[[Iterable[Cell]], None],
+    *,
+    processes: int,
+    late: Callable[[], bool] = lambda: False,
+) -> None:
     """Measures tasks until none is left or it is late; keeps the cells of each as they come."""
-    with _progress(len(tasks)) as advance, ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with (
+        _progress(len(tasks)) as advance,
+        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
         todo, running = iter(tasks), set[Future[list[Cell]]]()
         while True:
             ahead = 0 if late() else 2 * processes - len(running)
@@ -98,6 +107,9 @@ def _progress(total: int) -> Iterator[Any]:
             taken = time.monotonic() - began
             if not console.is_terminal and (taken - said > 30 or done == total):
                 said = taken
-                console.print(f"{done:,} of {total:,} training sets, {taken / 60:.1f} min, about {taken / done * (total - done) / 60:.0f} min left", highlight=False)
+                console.print(
+                    f"{done:,} of {total:,} training sets, {taken / 60:.1f} min, about {taken / done * (total - done) / 60:.0f} min left",
+                    highlight=False,
+                )
 
         yield advance

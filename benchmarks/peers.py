@@ -34,7 +34,10 @@ def opendp_polars() -> Callable[[], Any]:
 
     def ask() -> Any:
         context = dp.Context.compositor(
-            data=rows, privacy_unit=dp.unit_of(contributions=1), privacy_loss=dp.loss_of(epsilon=0.1), split_evenly_over=1,
+            data=rows,
+            privacy_unit=dp.unit_of(contributions=1),
+            privacy_loss=dp.loss_of(epsilon=0.1),
+            split_evenly_over=1,
             margins=[dp.polars.Margin(by=[], max_length=2_000_000)],
         )
         return context.query().group_by("k").agg(dp.len()).with_keys(keys).release().collect()
@@ -48,7 +51,18 @@ def smartnoise() -> Callable[[], Any]:
     import snsql
 
     frame = pd.DataFrame({"k": KEYS, "id": np.arange(len(KEYS))})
-    described = {"": {"s": {"t": {"row_privacy": True, "rows": len(KEYS), "censor_dims": False, "k": {"type": "int", "lower": 0, "upper": 99}}}}}
+    described = {
+        "": {
+            "s": {
+                "t": {
+                    "row_privacy": True,
+                    "rows": len(KEYS),
+                    "censor_dims": False,
+                    "k": {"type": "int", "lower": 0, "upper": 99},
+                }
+            }
+        }
+    }
     reader = snsql.from_df(frame, metadata=described, privacy=snsql.Privacy(epsilon=0.1, delta=1e-9))
     return lambda: reader.execute("SELECT k, COUNT(*) AS n FROM s.t GROUP BY k")
 
@@ -57,7 +71,11 @@ def main() -> None:
     """Measures what is installed."""
     warnings.simplefilter("ignore")
     found: dict[str, Any] = {}
-    for name, prepare in {"diffprivlib": diffprivlib, "OpenDP Polars": opendp_polars, "SmartNoise SQL": smartnoise}.items():
+    for name, prepare in {
+        "diffprivlib": diffprivlib,
+        "OpenDP Polars": opendp_polars,
+        "SmartNoise SQL": smartnoise,
+    }.items():
         try:
             ask = prepare()
             ask()
@@ -68,7 +86,9 @@ def main() -> None:
                 times.append(time.perf_counter() - began)
             found[name] = statistics.median(times)
         except Exception as error:
-            found[name] = "not installed" if isinstance(error, ModuleNotFoundError) else f"failed: {type(error).__name__}"
+            found[name] = (
+                "not installed" if isinstance(error, ModuleNotFoundError) else f"failed: {type(error).__name__}"
+            )
     json.dump(found, sys.stdout)
 
 

@@ -20,8 +20,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.publish import single
 from miners.fitted.tree import Node, Split, Tree
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups
 
 WORDS = tuple(f"word-{number}" for number in range(14))
 NUMBERS, TEXTS = ("n0", "n1", "n2", "n3", "n4"), ("t0", "t1", "t2", "t3", "t4")
@@ -37,8 +37,12 @@ def main() -> None:
     asked = options.parse_args()
     random = np.random.default_rng(0)
     tree, frame = made_up_tree(random, asked.depth), made_up_rows(random, asked.rows)
-    encoded = np.column_stack([*(frame[name] for name in NUMBERS), *(frame[name].astype("category").cat.codes for name in TEXTS)])
-    peer = DecisionTreeClassifier(max_depth=asked.depth, random_state=0).fit(encoded[:50_000], tree.predict(frame[:50_000]))
+    encoded = np.column_stack(
+        [*(frame[name] for name in NUMBERS), *(frame[name].astype("category").cat.codes for name in TEXTS)]
+    )
+    peer = DecisionTreeClassifier(max_depth=asked.depth, random_state=0).fit(
+        encoded[:50_000], tree.predict(frame[:50_000])
+    )
     arrow, categories = pa.Table.from_pandas(frame), frame.astype(dict.fromkeys(TEXTS, "category"))
     ways: list[tuple[str, Callable[[], Any]]] = [
         ("`predict` on a pandas frame with text", lambda: tree.predict(frame)),
@@ -52,7 +56,9 @@ def main() -> None:
     lines = [f"| {asked.rows:,} rows, depth {tree.depth} | seconds | ratio to scikit-learn |", "|---|---|---|"]
     lines += [f"| {name} | {taken:.2f} | {taken / base:.1f} |" for name, taken in times.items()]
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, pandas {pd.__version__}; the least of {REPEATS}."
-    report = "\n".join(["# Speed of predict", "", "Written by `python -m benchmarks.predict`. " + machine, "", *lines, ""])
+    report = "\n".join(
+        ["# Speed of predict", "", "Written by `python -m benchmarks.predict`. " + machine, "", *lines, ""]
+    )
     single("predict.md", whole=asked.rows >= ROWS and asked.depth >= DEPTH).write_text(report, encoding="utf-8")
     print(report)
 
@@ -64,13 +70,18 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def made_up_rows(random: np.random.Generator, rows: int) -> pd.DataFrame:
-    numbers = {name: random.integers(0, 101, rows) if place % 2 else random.random(rows) * 100 for place, name in enumerate(NUMBERS)}
+    numbers = {
+        name: random.integers(0, 101, rows) if place % 2 else random.random(rows) * 100
+        for place, name in enumerate(NUMBERS)
+    }
     return pd.DataFrame(numbers | {name: random.choice(WORDS, rows) for name in TEXTS})
 
 
 def made_up_tree(random: np.random.Generator, depth: int) -> Tree:
     """A full binary tree, each node split by a column and a point or two groups at random."""
-    columns: dict[str, Any] = {name: Numeric(lower=0, upper=100, integer=bool(place % 2)) for place, name in enumerate(NUMBERS)}
+    columns: dict[str, Any] = {
+        name: Numeric(lower=0, upper=100, integer=bool(place % 2)) for place, name in enumerate(NUMBERS)
+    }
     columns |= {name: Categorical(values=WORDS) for name in TEXTS} | {"y": Categorical(values=("no", "yes"))}
     inner = 2**depth - 1
     nodes = [Node(made_up_split(random), (2 * place + 1, 2 * place + 2)) for place in range(inner)]
@@ -82,7 +93,10 @@ def made_up_split(random: np.random.Generator) -> Split:
     if random.random() < 0.5:
         return Cuts(str(random.choice(NUMBERS)), (int(random.integers(1, 100)),))
     left = random.permutation(len(WORDS)) < len(WORDS) // 2
-    sides = (tuple(word for word, here in zip(WORDS, left, strict=True) if here), tuple(word for word, here in zip(WORDS, left, strict=True) if not here))
+    sides = (
+        tuple(word for word, here in zip(WORDS, left, strict=True) if here),
+        tuple(word for word, here in zip(WORDS, left, strict=True) if not here),
+    )
     return Groups(str(random.choice(TEXTS)), sides)
 
 

@@ -56,7 +56,9 @@ def shortfall(mine: Path, committed: Path) -> list[str]:
         if RUNS not in theirs:
             continue
         names = list(theirs.columns[: theirs.columns.get_loc(RUNS)])
-        ours = (_read(mine / path.name) if (mine / path.name).exists() else pd.DataFrame()).reindex(columns=[*names, RUNS], fill_value="")
+        ours = (_read(mine / path.name) if (mine / path.name).exists() else pd.DataFrame()).reindex(
+            columns=[*names, RUNS], fill_value=""
+        )
         both = theirs[[*names, RUNS]].merge(ours, on=names, how="left", suffixes=("", "_now")).fillna("0")
         for row in both.itertuples(index=False):
             if int(row[-1] or 0) < int(row[-2]):

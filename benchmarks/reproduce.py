@@ -35,18 +35,46 @@ def options(name: str, about: str | None, *, runs: str, quick: int) -> argparse.
         runs: How many runs each setting has by default, for people.
         quick: How many ``--quick`` means.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figures", nargs="+", default=[""], metavar="TEXT", help="only experiments whose name begins with one of these, like fig3; default all")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--figures",
+        nargs="+",
+        default=[""],
+        metavar="TEXT",
+        help="only experiments whose name begins with one of these, like fig3; default all",
+    )
     parser.add_argument("--runs", type=int, help=f"at most so many runs of each setting; default {runs}")
-    parser.add_argument("--quick", action="store_const", const=quick, default=0, help=f"{quick} runs of each setting, kept apart from the results")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at a time; default one for each core")
+    parser.add_argument(
+        "--quick",
+        action="store_const",
+        const=quick,
+        default=0,
+        help=f"{quick} runs of each setting, kept apart from the results",
+    )
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="how many at a time; default one for each core"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing new after so long")
-    parser.add_argument("--redo", nargs="+", default=[], metavar="NAME", help="measure algorithms of these experiments anew whose name holds one of these, say after a change")
+    parser.add_argument(
+        "--redo",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="measure algorithms of these experiments anew whose name holds one of these, say after a change",
+    )
     parser.add_argument("--report", action="store_true", help="measure nothing; tables and pictures of what there is")
     return parser
 
 
-def reproduce(name: str, asked: argparse.Namespace, experiments: Mapping[str, Experiment], write: Write, beside: Beside | None = None) -> None:
+def reproduce(
+    name: str,
+    asked: argparse.Namespace,
+    experiments: Mapping[str, Experiment],
+    write: Write,
+    beside: Beside | None = None,
+) -> None:
     """Measures what was asked for and is missing, then writes tables and pictures of everything that there is; a quick look never touches what is published.
 
     Args:
@@ -62,7 +90,10 @@ def reproduce(name: str, asked: argparse.Namespace, experiments: Mapping[str, Ex
     build = ROOT / "build" / name
     store = Store(build / "cells.csv")
     for algorithm in asked.redo:
-        print(f"Forgotten: {store.forget(algorithm, [one.key for one in wanted]):,} cells of {algorithm!r}.", file=sys.stderr)
+        print(
+            f"Forgotten: {store.forget(algorithm, [one.key for one in wanted]):,} cells of {algorithm!r}.",
+            file=sys.stderr,
+        )
     if not asked.report:
         _measure(store, _possible(wanted), asked, beside)
     cells = store.frame()

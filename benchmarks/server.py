@@ -28,7 +28,7 @@ import trustme
 
 import pinq
 from benchmarks.publish import ROOT, single
-from pinq.provider import grant
+from pinq.provider.grants import grant
 
 ADULT = ROOT / "data" / "adult.parquet"
 EPSILON = "0.000001"
@@ -83,7 +83,10 @@ def publish(place: Path) -> tuple[Path, str]:
     policy = place / "adult.yaml"
     source = pinq.load_policy(ROOT / "policies" / "adult.yaml").source
     policy.write_text(text.replace(str(source), "adult.parquet"), encoding="utf-8")
-    policy.write_text(pinq.load_policy(policy).model_copy(update={"cap": 10**6, "source": "adult.parquet"}).to_yaml(), encoding="utf-8")
+    policy.write_text(
+        pinq.load_policy(policy).model_copy(update={"cap": 10**6, "source": "adult.parquet"}).to_yaml(),
+        encoding="utf-8",
+    )
     grant(policy, "near", 10**5)
     return policy, grant(policy, "far", 10**5).token
 
@@ -100,8 +103,27 @@ def certify(place: Path) -> None:
 @contextmanager
 def server(place: Path, policy: Path) -> Any:
     """One `pinq serve` process."""
-    command: list[Any] = [sys.executable, "-m", "pinq.cli", "serve", policy, "--port", "18443", "--host", "127.0.0.1"]
-    command += ["--tls-cert", place / "cert.pem", "--tls-key", place / "key.pem", "--log", os.devnull, "--rate", "100000"]
+    command: list[Any] = [
+        sys.executable,
+        "-m",
+        "pinq.cli.main",
+        "serve",
+        policy,
+        "--port",
+        "18443",
+        "--host",
+        "127.0.0.1",
+    ]
+    command += [
+        "--tls-cert",
+        place / "cert.pem",
+        "--tls-key",
+        place / "key.pem",
+        "--log",
+        os.devnull,
+        "--rate",
+        "100000",
+    ]
     with running(command, place, "https://127.0.0.1:18443") as process:
         yield process
 
@@ -109,7 +131,9 @@ def server(place: Path, policy: Path) -> Any:
 @contextmanager
 def empty(place: Path) -> Any:
     """The server that does nothing."""
-    with running([sys.executable, "-c", EMPTY, "18444", place / "cert.pem", place / "key.pem"], place, "https://127.0.0.1:18444"):
+    with running(
+        [sys.executable, "-c", EMPTY, "18444", place / "cert.pem", place / "key.pem"], place, "https://127.0.0.1:18444"
+    ):
         yield "https://127.0.0.1:18444"
 
 
@@ -154,16 +178,29 @@ def latency(place: Path, policy: Path, token: str, floor: str) -> None:
             here.append(timed(lambda: near.noisy_count(epsilon=EPSILON)))
             there.append(timed(lambda: far.noisy_count(epsilon=EPSILON)))
             nothing.append(timed(lambda: bare.post(floor, content=body)))
-        table = [one.partition(pinq.Values("education"), pinq.Values("occupation"), pinq.Values("sex")) for one in (near, far)]
+        table = [
+            one.partition(pinq.Values("education"), pinq.Values("occupation"), pinq.Values("sex"))
+            for one in (near, far)
+        ]
         for _ in range(ROUNDS * 8):
             cells.append(timed(lambda: table[0].noisy_count(epsilon=EPSILON)))
             tables.append(timed(lambda: table[1].noisy_count(epsilon=EPSILON)))
     added = statistics.median(there) - statistics.median(here)
     note = f"{ms(added)} more at the median (goal: at most 3 ms); {ms(min(there) - min(here))} between the minima"
     add("one count over TLS", ms(statistics.median(there)), f"{ms(statistics.median(here))} in process", note)
-    add("  of it an empty POST", ms(statistics.median(nothing)), "", f"the stack itself: httpx, TLS, uvicorn; {ratio(added, statistics.median(nothing))} of it is added")
+    add(
+        "  of it an empty POST",
+        ms(statistics.median(nothing)),
+        "",
+        f"the stack itself: httpx, TLS, uvicorn; {ratio(added, statistics.median(nothing))} of it is added",
+    )
     size = table[0].shape[0] * table[0].shape[1] * table[0].shape[2]
-    add(f"a table of {size} counts", ms(statistics.median(tables)), f"{ms(statistics.median(cells))} in process", ratio(statistics.median(tables), statistics.median(cells)))
+    add(
+        f"a table of {size} counts",
+        ms(statistics.median(tables)),
+        f"{ms(statistics.median(cells))} in process",
+        ratio(statistics.median(tables), statistics.median(cells)),
+    )
 
 
 def sustained(place: Path, process: Any, token: str, seconds: float) -> None:
@@ -172,14 +209,22 @@ def sustained(place: Path, process: Any, token: str, seconds: float) -> None:
         before = burnt(process)
         answers = sum(asyncio.run(ask_for(place, URL, token, seconds, clients)))
         cpu = f"{ms((burnt(process) - before) / answers)} CPU each"
-        add(f"counts a second, {clients} client(s)", f"{answers / seconds:,.0f}/s", cpu, f"{ratio(answers / seconds, 200)} of the goal of 200/s; durable ledger")
+        add(
+            f"counts a second, {clients} client(s)",
+            f"{answers / seconds:,.0f}/s",
+            cpu,
+            f"{ratio(answers / seconds, 200)} of the goal of 200/s; durable ledger",
+        )
 
 
 async def ask_for(place: Path, url: str, token: str, seconds: float, clients: int) -> list[int]:
     """So many client processes at once; what each got."""
     words = [sys.executable, "-c", ASKER, url, str(place / "authority.pem"), str(seconds), EPSILON]
     pipe = asyncio.subprocess.PIPE
-    processes = [await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, env={**os.environ, "PINQ_TOKEN": token}) for _ in range(clients)]
+    processes = [
+        await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, env={**os.environ, "PINQ_TOKEN": token})
+        for _ in range(clients)
+    ]
     for process in processes:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"
@@ -222,7 +267,9 @@ def write(path: Path) -> None:
     """The table as Markdown."""
     head = f"# Speed of the server\n\n{os.cpu_count()} cores, shared by server and clients, Python {platform.python_version()}; Adult (32,561 rows).\n"
     rows = "\n".join("| " + " | ".join(line) + " |" for line in LINES)
-    path.write_text(f"{head}\n| what | through the server | bare block | |\n|---|---|---|---|\n{rows}\n", encoding="utf-8")
+    path.write_text(
+        f"{head}\n| what | through the server | bare block | |\n|---|---|---|---|\n{rows}\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

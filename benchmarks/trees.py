@@ -35,11 +35,11 @@ from benchmarks.measure import measure, missing
 from benchmarks.publish import RESULTS, ROOT, publish, single
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.fitted.route import encode
-from miners.synthetic import Concept
+from miners.tuning.synthetic import Concept
 from pinq.engine import open_engine
-from pinq.ledger import Ledger
-from pinq.policy import Policy
-from pinq.schema import Schema
+from pinq.ledger.ledger import Ledger
+from pinq.public.policy import Policy
+from pinq.public.schema import Schema
 
 RUNS = 20
 ROWS = 10_000_000
@@ -92,9 +92,16 @@ class DataSet:
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, float]:
         """Test accuracies of some miners on one split."""
         schema, target, rows = table(self.key)
-        tested = (rows["fold"] == "test").to_numpy() if self.key == "adult" else stratified_folds(encode(schema, target, rows), 10, seed=run) == 0
+        tested = (
+            (rows["fold"] == "test").to_numpy()
+            if self.key == "adult"
+            else stratified_folds(encode(schema, target, rows), 10, seed=run) == 0
+        )
         with pinq.simulate(schema, data=rows[~tested][list(schema.columns)], epsilon=DEAR) as handle:
-            return {name: self.learners[name](Rows(schema, target, handle, rows[~tested], rows[tested]), x) for name in learners}
+            return {
+                name: self.learners[name](Rows(schema, target, handle, rows[~tested], rows[tested]), x)
+                for name in learners
+            }
 
 
 @cache
@@ -114,13 +121,22 @@ DATA_SETS = (
 
 def main() -> None:
     """Measures and writes the table."""
-    options = argparse.ArgumentParser(prog="python -m benchmarks.trees", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.trees", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--accuracy", action="store_true", help="that part alone")
     options.add_argument("--speed", action="store_true", help="that part alone")
     options.add_argument("--runs", type=int, default=RUNS, help=f"at most so many runs of each setting; default {RUNS}")
     options.add_argument("--rows", type=int, default=ROWS, help="rows of the large made-up table")
-    options.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at a time, for accuracies; default one for each core")
-    options.add_argument("--redo", nargs="+", default=[], metavar="NAME", help="measure miners anew whose name holds one of these")
+    options.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count(),
+        help="how many at a time, for accuracies; default one for each core",
+    )
+    options.add_argument(
+        "--redo", nargs="+", default=[], metavar="NAME", help="measure miners anew whose name holds one of these"
+    )
     asked = options.parse_args()
     if reason := "\n".join(filter(None, (why_missing(one.key) for one in DATA_SETS))):
         print(f"benchmarks/trees.py is left out. {reason.splitlines()[0]}", file=sys.stderr)
@@ -139,7 +155,11 @@ def main() -> None:
 
 def write_accuracy(cells: pd.DataFrame, folder: Path) -> None:
     """``accuracy.csv`` and its section of the page."""
-    table = cells.groupby(["figure", "algorithm", "x"], sort=False)["accuracy"].agg(n="count", mean="mean", sd="std").reset_index()
+    table = (
+        cells.groupby(["figure", "algorithm", "x"], sort=False)["accuracy"]
+        .agg(n="count", mean="mean", sd="std")
+        .reset_index()
+    )
     table.to_csv(folder / "accuracy.csv", index=False, float_format="%.5g", lineterminator="\n")
     _section(folder / "README.md", "accuracy", _accuracy(cells))
 
@@ -157,12 +177,21 @@ def _accuracy(cells: pd.DataFrame) -> str:
         if own.empty:
             continue
         goal = ELSEWHERE[one.key].get("goal", (None,) * len(one.xs))
-        rows = ["| " + " | ".join([one.key, *(f"{x:g}" for x in one.xs), "runs"]) + " |", "|---" * (len(one.xs) + 2) + "|"]
+        rows = [
+            "| " + " | ".join([one.key, *(f"{x:g}" for x in one.xs), "runs"]) + " |",
+            "|---" * (len(one.xs) + 2) + "|",
+        ]
         for name in (name for name in one.learners if name in set(own["algorithm"])):
             found = own[own["algorithm"] == name]
-            texts = [_reached(found[found["x"] == x]["accuracy"], None if name in EXACT else best) for x, best in zip(one.xs, goal, strict=True)]
+            texts = [
+                _reached(found[found["x"] == x]["accuracy"], None if name in EXACT else best)
+                for x, best in zip(one.xs, goal, strict=True)
+            ]
             rows.append("| " + " | ".join([name, *texts, f"{found.groupby('x').size().min()}"]) + " |")
-        rows += ["| " + " | ".join([f"*{name}*", *("" if v is None else f"{v:.3f}" for v in values), ""]) + " |" for name, values in ELSEWHERE[one.key].items()]
+        rows += [
+            "| " + " | ".join([f"*{name}*", *("" if v is None else f"{v:.3f}" for v in values), ""]) + " |"
+            for name, values in ELSEWHERE[one.key].items()
+        ]
         lines.append("\n".join(rows))
     return "\n\n".join(lines)
 
@@ -198,15 +227,25 @@ def _speed_lines(rows: int, folder: Path) -> Iterator[tuple[str, ...]]:
     large = made_up(schema, target, rows, folder / "made_up.parquet")
     for name, file, codes in (("Adult", "adult.parquet", adult_codes), ("made up", "made_up.parquet", large)):
         declared = schema.model_copy(update={"max_rows": max(50_000, 2 * len(codes[target]))})
-        policy = Policy(dataset="speed", cap=10**6, source=file, folder=folder, max_rows=declared.max_rows, columns=declared.columns)
+        policy = Policy(
+            dataset="speed", cap=10**6, source=file, folder=folder, max_rows=declared.max_rows, columns=declared.columns
+        )
         began = time.perf_counter()
         engine, _ = open_engine(policy, salt=b"benchmark")
         opened = time.perf_counter() - began
         handle = handle_over(policy, engine, Ledger(folder / f"{file}.ledger", "speed"))
         for miner, attributes in ((DiffPID3, [one for one in schema.columns if one != target]), (DiffPC45, numeric)):
             rounds = 3 if len(codes[target]) < 10**6 else 1
-            print(f"{miner.__name__} on {len(codes[target]):,} rows, its statements alone, and scikit-learn's tree", file=sys.stderr, flush=True)
-            ours, bare, ratio = beside_statements(engine, lambda: miner(epsilon=1.0, max_depth=5, attributes=attributes).fit(handle, target), rounds)  # noqa: B023
+            print(
+                f"{miner.__name__} on {len(codes[target]):,} rows, its statements alone, and scikit-learn's tree",
+                file=sys.stderr,
+                flush=True,
+            )
+
+            def fit(miner=miner, attributes=attributes, handle=handle):
+                miner(epsilon=1.0, max_depth=5, attributes=attributes).fit(handle, target)
+
+            ours, bare, ratio = beside_statements(engine, fit, rounds)
             exact = exact_seconds(codes, attributes, target)
             what = f"{miner.__name__}, {name}, {len(codes[target]):,} rows x {len(attributes)} attributes (open: {opened:.1f} s)"
             yield what, ours, bare, ratio, f"{exact:.2f} s", f"{float(ours.split()[0]) / exact:.2f}x"

@@ -42,7 +42,9 @@ def main() -> None:
     say("The proposal took its domains from the rows, so it waits for review, and an unreviewed policy does not open:")
     shell("pinq", "grant", str(PLACE / "proposed.yaml"), "analyst1", "--epsilon", "2", fails=True)
     review()
-    say("The provider puts what UCI documents about each column in place of what was read off the rows, and checks again:")
+    say(
+        "The provider puts what UCI documents about each column in place of what was read off the rows, and checks again:"
+    )
     shell("pinq", "check", str(POLICY))
 
     title("2. The provider grants a budget")
@@ -61,13 +63,18 @@ def main() -> None:
     say(repr(miner.plan(handle.schema, TARGET)))
     started = time.perf_counter()
     miner.fit(handle, TARGET)
-    say(f"Fitted in {time.perf_counter() - started:.2f} s. It cost epsilon {float(miner.cost_):g}; the budget is now {handle.budget}.")
+    say(
+        f"Fitted in {time.perf_counter() - started:.2f} s. It cost epsilon {float(miner.cost_):g}; the budget is now {handle.budget}."
+    )
     compare(miner, held_out)
     (PLACE / "tree.txt").write_text(miner.export_text(), encoding="utf-8")
     (PLACE / "tree.json").write_text(miner.to_json(), encoding="utf-8")
     miner.plot(max_depth=2).figure.savefig(PLACE / "tree.png", dpi=120, bbox_inches="tight")
     lines = miner.export_text().splitlines()
-    say("\n".join(lines[:24]) + (f"\n... {len(lines) - 24} more lines in {shown(PLACE / 'tree.txt')}" if len(lines) > 24 else ""))
+    say(
+        "\n".join(lines[:24])
+        + (f"\n... {len(lines) - 24} more lines in {shown(PLACE / 'tree.txt')}" if len(lines) > 24 else "")
+    )
 
     title("5. The budget runs out")
     while True:
@@ -109,7 +116,9 @@ def compare(miner: DiffPC45, held_out: pd.DataFrame) -> None:
     rows = pd.read_parquet(PLACE / "adult.parquet")  # only this demo can do that: it is the provider too
     names = rows.select_dtypes(exclude="number").columns.drop(TARGET)
     encode = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), list(names)), remainder="passthrough")
-    exact = make_pipeline(encode, DecisionTreeClassifier(max_depth=5, random_state=0)).fit(rows.drop(columns=TARGET), rows[TARGET])
+    exact = make_pipeline(encode, DecisionTreeClassifier(max_depth=5, random_state=0)).fit(
+        rows.drop(columns=TARGET), rows[TARGET]
+    )
     features, truth = held_out.drop(columns=TARGET), held_out[TARGET]
     say(f"\nAccuracy on {len(held_out):,} held-out rows:")
     say(f"  DiffPC45, epsilon 1        {miner.score(features, truth):.3f}")
@@ -126,7 +135,9 @@ def shell(*command: str, show: bool = True, fails: bool = False) -> str:
     """Runs a command of this environment as a user would; stops the demo unless it ends as it should."""
     if show:
         print("$", " ".join(shown(Path(word)) if word.startswith("/") else word for word in command), flush=True)
-    done = subprocess.run([str(Path(sys.executable).parent / command[0]), *command[1:]], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / command[0]), *command[1:]], capture_output=True, text=True, check=False
+    )
     if show:
         print(done.stdout + done.stderr)
     if (done.returncode != 0) != fails:

@@ -62,7 +62,9 @@ def main() -> None:
     ward = fcluster(linkage(squareform(miner.pairwise(asked), checks=False), method="ward"), 2, criterion="maxclust")
     print(f"Ward's clustering, adjusted Rand index with income {adjusted_rand_score(asked[TARGET], ward):.2f}")
     means = KMeans(2, n_init=4, random_state=0).fit(miner.transform(asked))
-    print(f"k-means on the embedding, adjusted Rand index with income {adjusted_rand_score(asked[TARGET], means.labels_):.2f}")
+    print(
+        f"k-means on the embedding, adjusted Rand index with income {adjusted_rand_score(asked[TARGET], means.labels_):.2f}"
+    )
 
     title("4. k-means of the private table itself, over a few attributes")
     names = ["marital_status", "relationship", "sex"]
@@ -71,7 +73,9 @@ def main() -> None:
     print(f"\n{handle.budget}; pictures are in {PLACE.relative_to(HERE)}")
 
 
-def private_k_means(handle: pinq.PrivateQueryable, miner: DPDilca, names: list[str], *, clusters: int, epsilon: float) -> pd.DataFrame:
+def private_k_means(
+    handle: pinq.PrivateQueryable, miner: DPDilca, names: list[str], *, clusters: int, epsilon: float
+) -> pd.DataFrame:
     """k-means on the five verbs: one noisy table over all combinations of a few attributes, then k-means on its cells, each weighing its noisy count.
 
     Everything after the table is post-processing, so any number of clusters and restarts costs nothing more.

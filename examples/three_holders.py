@@ -44,7 +44,9 @@ def main() -> None:
         urls = {holder: stack.enter_context(serving(holder, authority)) for holder in SHARES}
         handles = {}
         for holder, url in urls.items():
-            handles[holder] = stack.enter_context(pinq.connect(url, token=PLACE / holder / "token", verify=PLACE / "authority.pem"))
+            handles[holder] = stack.enter_context(
+                pinq.connect(url, token=PLACE / holder / "token", verify=PLACE / "authority.pem")
+            )
             print(f"{holder}: {url}, {handles[holder].budget!r}")
 
         title("2. The coordinator grows one tree")
@@ -81,8 +83,15 @@ def split_rows() -> pd.DataFrame:
     for holder, begin, end in zip(SHARES, [0, *ends[:-1]], ends, strict=True):
         (PLACE / holder).mkdir(parents=True)
         rows.iloc[order[begin:end]].to_parquet(PLACE / holder / "census.parquet", index=False)
-        policy = columns | {"dataset": "census", "source": "census.parquet", "cap": CAPS[holder], "max_rows": MOST_ROWS[holder]}
-        (PLACE / holder / "census.yaml").write_text(yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8")
+        policy = columns | {
+            "dataset": "census",
+            "source": "census.parquet",
+            "cap": CAPS[holder],
+            "max_rows": MOST_ROWS[holder],
+        }
+        (PLACE / holder / "census.yaml").write_text(
+            yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8"
+        )
     return rows.iloc[order[taken:]].reset_index(drop=True)
 
 
@@ -97,7 +106,19 @@ def serving(holder: str, authority: trustme.CA) -> Iterator[str]:
         blob.write_to_path(home / "cert.pem", append=place > 0)
     (home / "token").touch(mode=0o600)
     (home / "token").write_text(token, encoding="utf-8")
-    command = [PINQ, "serve", home / "census.yaml", "--host", "127.0.0.1", "--port", str(port), "--tls-cert", home / "cert.pem", "--tls-key", home / "key.pem"]
+    command = [
+        PINQ,
+        "serve",
+        home / "census.yaml",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--tls-cert",
+        home / "cert.pem",
+        "--tls-key",
+        home / "key.pem",
+    ]
     with (home / "server.log").open("wb") as log:
         server = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
     try:

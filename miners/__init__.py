@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from miners.federated.topdown import DPTopDown
     from miners.fitted.forest import Forest
     from miners.fitted.tree import Tree
-    from miners.forests.decision_forest import DPDecisionForest
-    from miners.forests.diprime import DiPriMeForestClassifier, DiPriMeForestRegressor, DiPriMeTreeClassifier, DiPriMeTreeRegressor
-    from miners.forests.extra_trees import DPExtraTrees, DPExtraTreesRegressor
-    from miners.public_rows import PublicRows
-    from miners.suggestion import suggest
+    from miners.trees.decision_forest import DPDecisionForest
     from miners.trees.diffp_c45 import DiffPC45
     from miners.trees.diffp_id3 import DiffPID3
+    from miners.trees.diprime import (
+        DiPriMeForestClassifier,
+        DiPriMeForestRegressor,
+        DiPriMeTreeClassifier,
+        DiPriMeTreeRegressor,
+    )
+    from miners.trees.extra_trees import DPExtraTrees, DPExtraTreesRegressor
     from miners.trees.sulq_id3 import SuLQID3
+    from miners.tuning.public_rows import PublicRows
+    from miners.tuning.suggestion import suggest
 
 __all__ = [
     "DPDecisionForest",
@@ -45,23 +50,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DPDecisionForest": "miners.forests.decision_forest",
+    "DPDecisionForest": "miners.trees.decision_forest",
     "DPDilca": "miners.distances.dilca",
-    "DPExtraTrees": "miners.forests.extra_trees",
-    "DPExtraTreesRegressor": "miners.forests.extra_trees",
+    "DPExtraTrees": "miners.trees.extra_trees",
+    "DPExtraTreesRegressor": "miners.trees.extra_trees",
     "DPTopDown": "miners.federated.topdown",
-    "DiPriMeForestClassifier": "miners.forests.diprime",
-    "DiPriMeForestRegressor": "miners.forests.diprime",
-    "DiPriMeTreeClassifier": "miners.forests.diprime",
-    "DiPriMeTreeRegressor": "miners.forests.diprime",
+    "DiPriMeForestClassifier": "miners.trees.diprime",
+    "DiPriMeForestRegressor": "miners.trees.diprime",
+    "DiPriMeTreeClassifier": "miners.trees.diprime",
+    "DiPriMeTreeRegressor": "miners.trees.diprime",
     "DiffPC45": "miners.trees.diffp_c45",
     "DiffPID3": "miners.trees.diffp_id3",
     "Federation": "miners.federated.federation",
     "Forest": "miners.fitted.forest",
-    "PublicRows": "miners.public_rows",
+    "PublicRows": "miners.tuning.public_rows",
     "SuLQID3": "miners.trees.sulq_id3",
     "Tree": "miners.fitted.tree",
-    "suggest": "miners.suggestion",
+    "suggest": "miners.tuning.suggestion",
 }
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A budgeted, differentially private handle on a table that may not be handed out.
 
-The provider writes a policy and grants a budget (the ``pinq`` command); the analyst opens a handle and asks through five verbs.
-Names load when they are first used, so the analyst's side needs neither an engine nor a noise library.
+The provider writes a policy and grants a budget (the ``pinq`` command); the analyst opens a handle
+and asks through five verbs. Names load when they are first used, so the analyst's side needs
+neither an engine nor a noise library.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pinq.client import connect as connect
+    from pinq.analyst.client import connect as connect
+    from pinq.analyst.queryable import Budget as Budget
+    from pinq.analyst.queryable import Parts as Parts
+    from pinq.analyst.queryable import PrivateQueryable as PrivateQueryable
     from pinq.errors import BudgetExceeded as BudgetExceeded
     from pinq.errors import EngineError as EngineError
     from pinq.errors import InternalError as InternalError
@@ -24,54 +28,72 @@ if TYPE_CHECKING:
     from pinq.errors import QueryError as QueryError
     from pinq.errors import TooManyRequests as TooManyRequests
     from pinq.errors import Unavailable as Unavailable
-    from pinq.local import open as open
-    from pinq.policy import Policy as Policy
-    from pinq.policy import load_policy as load_policy
-    from pinq.queries import Preview as Preview
-    from pinq.queryable import Budget as Budget
-    from pinq.queryable import Parts as Parts
-    from pinq.queryable import PrivateQueryable as PrivateQueryable
-    from pinq.schema import Categorical as Categorical
-    from pinq.schema import Numeric as Numeric
-    from pinq.schema import PrivacyUnit as PrivacyUnit
-    from pinq.schema import Schema as Schema
-    from pinq.scores import AbsoluteError as AbsoluteError
-    from pinq.scores import Balance as Balance
-    from pinq.scores import ClassCount as ClassCount
-    from pinq.scores import EnoughRows as EnoughRows
-    from pinq.scores import Gini as Gini
-    from pinq.scores import InfoGain as InfoGain
-    from pinq.scores import MaxClass as MaxClass
-    from pinq.scores import MutualInformation as MutualInformation
-    from pinq.scores import SquaredError as SquaredError
-    from pinq.simulation import simulate as simulate
-    from pinq.specs import AnyCross as AnyCross
-    from pinq.specs import AnyCut as AnyCut
-    from pinq.specs import AnyGrouping as AnyGrouping
-    from pinq.specs import Cross as Cross
-    from pinq.specs import Cuts as Cuts
-    from pinq.specs import Groups as Groups
-    from pinq.specs import Shards as Shards
-    from pinq.specs import Values as Values
+    from pinq.provider.local import open as open
+    from pinq.provider.simulation import simulate as simulate
+    from pinq.public.policy import Policy as Policy
+    from pinq.public.policy import load_policy as load_policy
+    from pinq.public.queries import Preview as Preview
+    from pinq.public.schema import Categorical as Categorical
+    from pinq.public.schema import Numeric as Numeric
+    from pinq.public.schema import PrivacyUnit as PrivacyUnit
+    from pinq.public.schema import Schema as Schema
+    from pinq.public.scores import AbsoluteError as AbsoluteError
+    from pinq.public.scores import Balance as Balance
+    from pinq.public.scores import ClassCount as ClassCount
+    from pinq.public.scores import EnoughRows as EnoughRows
+    from pinq.public.scores import Gini as Gini
+    from pinq.public.scores import InfoGain as InfoGain
+    from pinq.public.scores import MaxClass as MaxClass
+    from pinq.public.scores import MutualInformation as MutualInformation
+    from pinq.public.scores import SquaredError as SquaredError
+    from pinq.public.specs import AnyCross as AnyCross
+    from pinq.public.specs import AnyCut as AnyCut
+    from pinq.public.specs import AnyGrouping as AnyGrouping
+    from pinq.public.specs import Cross as Cross
+    from pinq.public.specs import Cuts as Cuts
+    from pinq.public.specs import Groups as Groups
+    from pinq.public.specs import Shards as Shards
+    from pinq.public.specs import Values as Values
 
 __version__ = "0.1.0"
 
-# What an engine says of a failure may follow the rows: it goes where the provider sends it, never to stderr by default.
+# What an engine says of a failure may follow the rows: it goes where the provider sends it, never
+# to stderr by default.
 logging.getLogger("pinq").addHandler(logging.NullHandler())
 
 _HOMES = {
-    "client": ("connect",),
+    "analyst.client": ("connect",),
     "errors": (
-        "BudgetExceeded", "EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "PinqError", "PolicyError", "QueryError", "TooManyRequests", "Unavailable",
+        "BudgetExceeded",
+        "EngineError",
+        "InternalError",
+        "LedgerError",
+        "NotAllowed",
+        "NotAuthorised",
+        "PinqError",
+        "PolicyError",
+        "QueryError",
+        "TooManyRequests",
+        "Unavailable",
     ),
-    "local": ("open",),
-    "specs": ("AnyCross", "AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
-    "policy": ("Policy", "load_policy"),
-    "queries": ("Preview",),
-    "queryable": ("Budget", "Parts", "PrivateQueryable"),
-    "schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
-    "scores": ("AbsoluteError", "Balance", "ClassCount", "EnoughRows", "Gini", "InfoGain", "MaxClass", "MutualInformation", "SquaredError"),
-    "simulation": ("simulate",),
+    "provider.local": ("open",),
+    "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
+    "public.policy": ("Policy", "load_policy"),
+    "public.queries": ("Preview",),
+    "analyst.queryable": ("Budget", "Parts", "PrivateQueryable"),
+    "public.schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
+    "public.scores": (
+        "AbsoluteError",
+        "Balance",
+        "ClassCount",
+        "EnoughRows",
+        "Gini",
+        "InfoGain",
+        "MaxClass",
+        "MutualInformation",
+        "SquaredError",
+    ),
+    "provider.simulation": ("simulate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -85,9 +107,11 @@ def __getattr__(name: str) -> Any:
     try:
         found = getattr(importlib.import_module(f"pinq.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDS_PROVIDER:
+        if (error.name or "").partition(".")[0] not in _NEEDS_PROVIDER:
             raise
-        raise ModuleNotFoundError(f"pinq.{name} needs the provider's side: pip install 'pinq-miners[provider]'", name=error.name) from None
+        raise ModuleNotFoundError(
+            f"pinq.{name} needs the provider's side: pip install 'pinq-miners[provider]'", name=error.name
+        ) from None
     globals()[name] = found
     return found
 

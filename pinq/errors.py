@@ -16,8 +16,8 @@
     ├── EngineError        the data could not be read; the charge stands, the text never varies
     └── InternalError      cannot happen; please report
 
-Type, text and attributes of an error depend on the policy, the request and the ledger, never on rows.
-Each class has a stable ``code`` that programs may compare.
+Type, text and attributes of an error depend on the policy, the request and the ledger, never on
+rows. Each class has a stable ``code`` that programs may compare.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class BudgetExceeded(PinqError):
     Attributes:
         asked: What the request would have cost, exact.
         remaining: What is left, exact.
-        scope: ``"analyst"`` when the analyst's own limit refused, ``"cap"`` for the cap over all analysts.
+        scope: ``"analyst"`` when the analyst's own limit refused, ``"cap"`` for the cap over all
+            analysts.
     """
 
     code = "budget"

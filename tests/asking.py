@@ -29,7 +29,7 @@ from pinq import (
     SquaredError,
     Values,
 )
-from pinq.queries import Request, WireParts
+from pinq.public.queries import Request, WireParts
 
 SPECS = [
     Values("job"),

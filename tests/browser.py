@@ -44,7 +44,9 @@ class Browser:
 
     def type(self, selector: str, text: str) -> None:
         """Puts a text into a field."""
-        self.js(f"{{const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select && field.select()}}")
+        self.js(
+            f"{{const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select && field.select()}}"
+        )
         self.insert(text)
 
     def insert(self, text: str) -> None:
@@ -54,16 +56,28 @@ class Browser:
     def press(self, key: str, *, shift: bool = False, leads: bool = False) -> None:
         """Presses a key; ``leads``: to another page, which is waited for."""
         code, text = KEYS[key]
-        about = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        about = {
+            "key": key,
+            "code": "Space" if key == " " else key,
+            "windowsVirtualKeyCode": code,
+            "modifiers": 8 if shift else 0,
+        }
 
         def stroke() -> None:
             self._send("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
             self._send("Input.dispatchKeyEvent", type="keyUp", **about)
+
         self._leave(stroke) if leads else stroke()
 
     def resize(self, width: int, height: int, *, phone: bool = False) -> None:
         """The window's size."""
-        self._send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone)
+        self._send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if phone else 1,
+            mobile=phone,
+        )
 
     def prefer(self, scheme: str) -> None:
         """``light`` or ``dark``."""
@@ -101,13 +115,23 @@ class Browser:
     @property
     def focused(self) -> str:
         """What has the focus, by its name or text."""
-        return str(self.js("(e => e.labels && e.labels[0] ? e.labels[0].innerText : (e.getAttribute('aria-label') || e.innerText || e.tagName))(document.activeElement)")).strip()
+        return str(
+            self.js(
+                "(e => e.labels && e.labels[0] ? e.labels[0].innerText : (e.getAttribute('aria-label') || e.innerText || e.tagName))(document.activeElement)"
+            )
+        ).strip()
 
     def tree(self) -> list[dict[str, Any]]:
         """What a screen reader is told: role and name of everything that is not ignored."""
         nodes = self._send("Accessibility.getFullAXTree")["nodes"]
         return [
-            {"role": one["role"]["value"], "name": one.get("name", {}).get("value", ""), "node": one.get("backendDOMNodeId")} for one in nodes if not one.get("ignored")
+            {
+                "role": one["role"]["value"],
+                "name": one.get("name", {}).get("value", ""),
+                "node": one.get("backendDOMNodeId"),
+            }
+            for one in nodes
+            if not one.get("ignored")
         ]
 
     def picture(self, file: Path, *, whole: bool = True) -> None:
@@ -154,13 +178,29 @@ def browsing(folder: Path) -> Iterator[Browser]:
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
     command = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--ignore-certificate-errors", "--hide-scrollbars",
-        "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}", "about:blank",
+        CHROMIUM,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--ignore-certificate-errors",
+        "--hide-scrollbars",
+        "--remote-debugging-pipe",
+        f"--user-data-dir={folder / 'profile'}",
+        "about:blank",
     ]
     # The browser reads descriptor 3 and writes descriptor 4.
     shell = ["bash", "-c", f'exec "$0" "$@" 3<&{in_read} 4>&{out_write} {in_read}<&- {out_write}>&-', *command]
     environment = os.environ | {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_CACHE_HOME": str(folder)}
-    process = subprocess.Popen(shell, pass_fds=(in_read, out_write), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        shell,
+        pass_fds=(in_read, out_write),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(in_read)
     os.close(out_write)
     try:

@@ -17,18 +17,21 @@ from hypothesis import HealthCheck, settings
 from wheels import build_wheel
 
 import pinq
-from pinq.curator import Curator
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.epsilon import to_nano
-from pinq.ledger import Ledger
-from pinq.local import LocalSession, open_ledger
-from pinq.policy import Policy
-from pinq.queryable import PrivateQueryable
-from pinq.schema import Schema
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import LocalSession, open_ledger
+from pinq.public.epsilon import to_nano
+from pinq.public.policy import Policy
+from pinq.public.schema import Schema
 
 # The same examples each time, so that what passed here passes elsewhere; `make explore` draws new ones.
 settings.register_profile(
-    "pinq", deadline=None, print_blob=True, derandomize=not os.environ.get("PINQ_EXPLORE"),
+    "pinq",
+    deadline=None,
+    print_blob=True,
+    derandomize=not os.environ.get("PINQ_EXPLORE"),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("pinq")
@@ -86,7 +89,9 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
     """Makes a handle: ``granted(epsilon=1)``, on ``tiny_policy`` and ``frame`` unless others are given."""
     opened: list[PrivateQueryable] = []
 
-    def make(epsilon: Any = 1, *, analyst: str = "ana", policy: Policy = tiny_policy, data: Any = frame) -> PrivateQueryable:
+    def make(
+        epsilon: Any = 1, *, analyst: str = "ana", policy: Policy = tiny_policy, data: Any = frame
+    ) -> PrivateQueryable:
         ledger = open_ledger(policy)
         if analyst not in ledger.grants():
             ledger.grant(analyst, to_nano(epsilon))

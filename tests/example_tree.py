@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from miners.fitted.tree import Node, Tree
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Groups, Values, bind
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values, bind
 
 SCHEMA = Schema(
     columns={
@@ -50,7 +50,15 @@ FRAME = pd.DataFrame(
 )
 REACHED = [3, 4, 5, 1, 6, 7, 7, 2, 2, 0, 0]
 
-SPLITS = [Values("sex"), Values("job"), Cuts("age", (10, 20, 50)), Cuts("age", (35,)), Cuts("hours", (0.25, 0.5)), Groups("job", (("a",), ("c", None))), Values("age")]
+SPLITS = [
+    Values("sex"),
+    Values("job"),
+    Cuts("age", (10, 20, 50)),
+    Cuts("age", (35,)),
+    Cuts("hours", (0.25, 0.5)),
+    Groups("job", (("a",), ("c", None))),
+    Values("age"),
+]
 
 
 def random_tree(seed: int) -> tuple[Tree, pd.DataFrame]:

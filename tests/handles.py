@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinq.ledger import Ledger
+from pinq.ledger.ledger import Ledger
 
 
 def ledger_of(handle: Any) -> Ledger:

@@ -19,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from miners.secure.local import free_ports
 from miners.secure.session import Member, Session
 from miners.secure.task import Holding, Task
-from pinq.provider import grant
-from pinq.schema import Categorical, Schema
+from pinq.provider.grants import grant
+from pinq.public.schema import Categorical, Schema
 from tests.servers import publish
 
 NAMES = ("clinic", "hospital", "registry")
@@ -38,7 +38,14 @@ def patients(rows: int, seed: int) -> pd.DataFrame:
     smokes, age = rng.random(rows) < 0.4, rng.integers(0, 100, rows)
     ill = rng.random(rows) < 0.1 + 0.5 * smokes + 0.3 * (age > 60)
     words = np.array(["no", "yes"])
-    return pd.DataFrame({"smokes": words[smokes.astype(int)], "age": age, "ward": rng.choice(["a", "b", "c"], rows), "ill": words[ill.astype(int)]})
+    return pd.DataFrame(
+        {
+            "smokes": words[smokes.astype(int)],
+            "age": age,
+            "ward": rng.choice(["a", "b", "c"], rows),
+            "ill": words[ill.astype(int)],
+        }
+    )
 
 
 def session_of(protocol: str, rows: list[int], lookups: tuple[int, ...] = (0, 0, 0), **fields: Any) -> Session:
@@ -47,16 +54,24 @@ def session_of(protocol: str, rows: list[int], lookups: tuple[int, ...] = (0, 0,
         Member(name=f"p{number}", host="127.0.0.1", port=port, rows=most, lookups=asked)
         for number, (port, most, asked) in enumerate(zip(free_ports(len(rows)), rows, lookups, strict=True))
     ]
-    return Session.drafted({"session": "t", "protocol": protocol, "target": "ill", "parties": members, "columns": COLUMNS} | fields)
+    return Session.drafted(
+        {"session": "t", "protocol": protocol, "target": "ill", "parties": members, "columns": COLUMNS} | fields
+    )
 
 
 def random_task(rng: np.random.Generator, most_rows: int = 40, most_attributes: int = 4) -> tuple[Task, Holding]:
     """A small random table with few values, so that ties, empty branches and pure nodes are common."""
-    sizes, classes, rows = rng.integers(2, 5, rng.integers(1, most_attributes + 1)), int(rng.integers(2, 4)), int(rng.integers(0, most_rows))
+    sizes, classes, rows = (
+        rng.integers(2, 5, rng.integers(1, most_attributes + 1)),
+        int(rng.integers(2, 4)),
+        int(rng.integers(0, most_rows)),
+    )
     columns = {f"a{number}": Categorical(values=tuple(range(size))) for number, size in enumerate(sizes)}
     schema = Schema(columns=columns | {"y": Categorical(values=tuple(range(classes)))}, max_rows=most_rows)
     places = np.stack([rng.integers(0, size, rows) for size in [*sizes, classes]])
-    return Task.of(schema, "y", (max(1, rows) + int(rng.integers(0, 3)),)), Holding(places, np.ones(rows, dtype=np.int64))
+    return Task.of(schema, "y", (max(1, rows) + int(rng.integers(0, 3)),)), Holding(
+        places, np.ones(rows, dtype=np.int64)
+    )
 
 
 def certify(folder: Path, name: str) -> tuple[Path, Path]:
@@ -65,12 +80,20 @@ def certify(folder: Path, name: str) -> tuple[Path, Path]:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = pd.Timestamp.now("UTC").to_pydatetime()
     certificate = (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - pd.Timedelta(days=1)).not_valid_after(now + pd.Timedelta(days=30)).sign(key, SHA256())
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - pd.Timedelta(days=1))
+        .not_valid_after(now + pd.Timedelta(days=30))
+        .sign(key, SHA256())
     )
     files = folder / f"{name}.crt", folder / f"{name}.key"
     files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
     return files
 
 
@@ -85,22 +108,28 @@ class Consortium:
         session: Of the session.
     """
 
-    def __init__(self, folder: Path, *, rows: int = 60, tls: bool = True, policy: dict[str, Any] | None = None, **session: Any) -> None:
+    def __init__(
+        self, folder: Path, *, rows: int = 60, tls: bool = True, policy: dict[str, Any] | None = None, **session: Any
+    ) -> None:
         self.folder, self.tls = folder, tls
         self.frames = [patients(rows + 10 * number, number) for number in range(len(NAMES))]
         self.policies = [
-            publish(folder / name, name, frame, columns=COLUMNS, max_rows=200, **(policy or {})) for name, frame in zip(NAMES, self.frames, strict=True)
+            publish(folder / name, name, frame, columns=COLUMNS, max_rows=200, **(policy or {}))
+            for name, frame in zip(NAMES, self.frames, strict=True)
         ]
         if tls:
             for name in NAMES:
                 certify(folder, name)
         members = [
-            {"name": name, "host": "127.0.0.1", "port": port, "rows": 200, "lookups": 0} | ({"certificate": (folder / f"{name}.crt").read_text()} if tls else {})
+            {"name": name, "host": "127.0.0.1", "port": port, "rows": 200, "lookups": 0}
+            | ({"certificate": (folder / f"{name}.crt").read_text()} if tls else {})
             for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True)
         ]
         for member, lookups in zip(members, session.pop("lookups", (0, 0, 0)), strict=True):
             member["lookups"] = lookups
-        self.session = Session.drafted({"session": "study", "protocol": "sid3p", "target": "ill", "parties": members, "columns": COLUMNS} | session)
+        self.session = Session.drafted(
+            {"session": "study", "protocol": "sid3p", "target": "ill", "parties": members, "columns": COLUMNS} | session
+        )
         self.files = [self.write(number, self.session) for number in range(len(NAMES))]
 
     def write(self, party: int, session: Session) -> Path:
@@ -114,11 +143,33 @@ class Consortium:
         for policy in self.policies:
             grant(policy, "consortium", epsilon)
 
-    def join(self, party: int, *options: str, agree: str | None = None, run: tuple[str, str] = ("-m", "pinq.cli")) -> subprocess.Popen[str]:
+    def join(
+        self, party: int, *options: str, agree: str | None = None, run: tuple[str, str] = ("-m", "pinq.cli.main")
+    ) -> subprocess.Popen[str]:
         """Starts a party's process; its result goes to ``result.json`` in its folder."""
         name = NAMES[party]
-        command = [sys.executable, *run, "secure", "join", str(self.files[party]), "--party", name, "--policy", str(self.policies[party])]
-        command += ["--agree", agree or self.session.digest, "--listen", "127.0.0.1", "--wait", "60", "-o", str(self.folder / name / "result.json"), *options]
+        command = [
+            sys.executable,
+            *run,
+            "secure",
+            "join",
+            str(self.files[party]),
+            "--party",
+            name,
+            "--policy",
+            str(self.policies[party]),
+        ]
+        command += [
+            "--agree",
+            agree or self.session.digest,
+            "--listen",
+            "127.0.0.1",
+            "--wait",
+            "60",
+            "-o",
+            str(self.folder / name / "result.json"),
+            *options,
+        ]
         if self.tls and "--cert" not in options:
             command += ["--cert", str(self.folder / f"{name}.crt"), "--key", str(self.folder / f"{name}.key")]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -32,11 +32,20 @@ def running() -> Iterator[str]:
         port = probe.getsockname()[1]
 
     def run(*command: str) -> None:
-        subprocess.run([str(where / command[0]), "-D", str(home / "data"), *command[1:]], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user, cwd=home)
+        subprocess.run(
+            [str(where / command[0]), "-D", str(home / "data"), *command[1:]],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=user,
+            cwd=home,
+        )
 
     try:
         run("initdb", "-A", "trust", "-U", "postgres")
-        run("pg_ctl", "-w", "-l", str(home / "log"), "-o", f"-p {port} -k {home} -c listen_addresses=127.0.0.1", "start")
+        run(
+            "pg_ctl", "-w", "-l", str(home / "log"), "-o", f"-p {port} -k {home} -c listen_addresses=127.0.0.1", "start"
+        )
         yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
     finally:
         if (home / "data" / "postmaster.pid").exists():

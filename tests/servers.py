@@ -21,8 +21,8 @@ import httpx
 import pandas as pd
 import trustme
 
-from pinq.policy import Policy, load_policy
-from pinq.provider import grant
+from pinq.provider.grants import grant
+from pinq.public.policy import Policy, load_policy
 
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "categorical", "values": ["Female", "Male"]},
@@ -34,12 +34,14 @@ COLUMNS: dict[str, Any] = {
 
 def people(rows: int = 400) -> pd.DataFrame:
     """Rows that fit ``COLUMNS``."""
-    return pd.DataFrame({
-        "sex": [("Female", "Male")[i % 2] for i in range(rows)],
-        "job": [("clerk", "nurse", "smith", None)[i % 4] for i in range(rows)],
-        "age": [(7 * i) % 100 for i in range(rows)],
-        "income": [("<=50K", ">50K")[(7 * i) % 100 > 60] for i in range(rows)],
-    })
+    return pd.DataFrame(
+        {
+            "sex": [("Female", "Male")[i % 2] for i in range(rows)],
+            "job": [("clerk", "nurse", "smith", None)[i % 4] for i in range(rows)],
+            "age": [(7 * i) % 100 for i in range(rows)],
+            "income": [("<=50K", ">50K")[(7 * i) % 100 > 60] for i in range(rows)],
+        }
+    )
 
 
 def publish(folder: Path, dataset: str = "people", frame: pd.DataFrame | None = None, **policy: Any) -> Path:
@@ -49,7 +51,10 @@ def publish(folder: Path, dataset: str = "people", frame: pd.DataFrame | None = 
     data.to_parquet(folder / f"{dataset}.parquet")
     declared = {"cap": 1000, "max_rows": max(1000, 2 * len(data)), "columns": COLUMNS} | policy
     file = folder / f"{dataset}.yaml"
-    file.write_text(Policy.model_validate({"dataset": dataset, "source": f"{dataset}.parquet"} | declared).to_yaml(), encoding="utf-8")
+    file.write_text(
+        Policy.model_validate({"dataset": dataset, "source": f"{dataset}.parquet"} | declared).to_yaml(),
+        encoding="utf-8",
+    )
     return file
 
 
@@ -114,12 +119,33 @@ class Server:
 
 
 @contextmanager
-def serving(*policies: Path, folder: Path, certificate: Certificate | None = None, port: int = 0, options: tuple[str, ...] = (), **popen: Any) -> Iterator[Server]:
+def serving(
+    *policies: Path,
+    folder: Path,
+    certificate: Certificate | None = None,
+    port: int = 0,
+    options: tuple[str, ...] = (),
+    **popen: Any,
+) -> Iterator[Server]:
     """A server process; it is killed at the end unless it was stopped before."""
     port = port or free_port()
-    secure = ["--insecure-http"] if certificate is None else ["--host", "127.0.0.1", "--tls-cert", str(certificate.cert), "--tls-key", str(certificate.key)]
+    secure = (
+        ["--insecure-http"]
+        if certificate is None
+        else ["--host", "127.0.0.1", "--tls-cert", str(certificate.cert), "--tls-key", str(certificate.key)]
+    )
     log = folder / f"server-{port}.log"
-    command = [sys.executable, "-m", "pinq.cli", "serve", *map(str, policies), "--port", str(port), *secure, *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pinq.cli.main",
+        "serve",
+        *map(str, policies),
+        "--port",
+        str(port),
+        *secure,
+        *options,
+    ]
     with log.open("ab") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, **popen)
     server = Server(process, f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}", certificate, log)
@@ -148,7 +174,13 @@ def wait_until_up(server: Server, seconds: float = 60) -> None:
 
 def pinq_command(*words: object, **environment: str) -> str:
     """Runs the ``pinq`` command; its standard output."""
-    done = subprocess.run([sys.executable, "-m", "pinq.cli", *map(str, words)], capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    done = subprocess.run(
+        [sys.executable, "-m", "pinq.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
     assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
 

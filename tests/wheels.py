@@ -29,7 +29,17 @@ def environment(folder: Path, wheel: object) -> Path:
     """A fresh environment with a wheel (and extras: ``path[extra]``); its interpreter."""
     run(interpreter(), "-m", "venv", folder, cwd=folder.parent)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", wheel, cwd=folder.parent)
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+        wheel,
+        cwd=folder.parent,
+    )
     return python
 
 
@@ -38,7 +48,9 @@ def interpreter() -> str:
     mine = Path(sys.executable).resolve()
     if all(folder.stat().st_mode & 0o001 for folder in mine.parents):
         return str(mine)
-    return next((str(path) for path in map(Path, ("/usr/bin/python3", "/usr/local/bin/python3")) if path.exists()), str(mine))
+    return next(
+        (str(path) for path in map(Path, ("/usr/bin/python3", "/usr/local/bin/python3")) if path.exists()), str(mine)
+    )
 
 
 def another_user() -> dict[str, object]:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from benchmarks import datasets
 from pinq import Cuts, Schema, Values
-from pinq.specs import bind
+from pinq.public.specs import bind
 
 __all__ = ["BINS", "NAMES", "Dataset", "MissingData", "load", "synthetic"]
 
@@ -57,7 +57,12 @@ class Dataset:
     @property
     def codes(self) -> np.ndarray:
         """The declared value or bin of each row along each attribute, shape (attributes, rows)."""
-        return np.array([bind(self.spec(name), self.schema).axes[0].parts_of(self.schema.columns[name].encode(self.frame[name])) for name in self.attributes])
+        return np.array(
+            [
+                bind(self.spec(name), self.schema).axes[0].parts_of(self.schema.columns[name].encode(self.frame[name]))
+                for name in self.attributes
+            ]
+        )
 
     @property
     def sizes(self) -> list[int]:
@@ -90,9 +95,19 @@ def load(name: str, place: str | os.PathLike[str] | None = None) -> Dataset:
         if column in (public["target"], "fold"):
             continue
         if declared["type"] == "numeric":
-            columns[column] = {"type": "numeric", "lower": declared["lower"], "upper": declared["upper"], "integer": declared.get("integer", False), "cuts": BINS[column]}
+            columns[column] = {
+                "type": "numeric",
+                "lower": declared["lower"],
+                "upper": declared["upper"],
+                "integer": declared.get("integer", False),
+                "cuts": BINS[column],
+            }
         else:  # UCI documents which columns have missing values
-            columns[column] = {"type": "categorical", "values": declared["values"], "nullable": bool(rows[column].isna().any())}
+            columns[column] = {
+                "type": "categorical",
+                "values": declared["values"],
+                "nullable": bool(rows[column].isna().any()),
+            }
     return Dataset(name, Schema(columns=columns, max_rows=len(rows)), rows[list(columns)], rows[public["target"]])
 
 
@@ -123,5 +138,7 @@ def synthetic(kind: str, noise: float, seed: int = 0) -> tuple[Dataset, str, tup
         context = 3
     columns += [random.integers(0, 2, rows) for _ in range(11 - len(columns))]
     frame = pd.DataFrame({f"x{i}": np.where(column == 1, "yes", "no") for i, column in enumerate(columns)})
-    schema = Schema(columns={name: {"type": "categorical", "values": ["no", "yes"]} for name in frame.columns}, max_rows=rows)
+    schema = Schema(
+        columns={name: {"type": "categorical", "values": ["no", "yes"]} for name in frame.columns}, max_rows=rows
+    )
     return Dataset(f"synth-{kind.lower()}-{noise}", schema, frame), "x0", tuple(f"x{i}" for i in range(1, 1 + context))

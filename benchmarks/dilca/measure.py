@@ -14,15 +14,15 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
 import pinq
-import pinq.candidates.any_cross
+import pinq.curator.candidates.any_cross
 from benchmarks.dilca import peer
 from benchmarks.dilca.data import Dataset, load, synthetic
 from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
 from miners import DPDilca
-from pinq.composition import Costs, Demand
-from pinq.curator import Curator
-from pinq.ledger import Grant
-from pinq.local import LocalSession
+from pinq.curator.monitor import Curator
+from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.ledger import Grant
+from pinq.provider.local import LocalSession
 
 __all__ = ["WHO", "clustering", "contexts_and_distances", "neighbours", "synthetic_context"]
 
@@ -35,8 +35,25 @@ def remembered(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     """Exact scores of the same table do not change between repeats."""
     known: dict[Any, np.ndarray] = {}
 
-    def scores(codes: np.ndarray, target: np.ndarray, counts: np.ndarray, sizes: Sequence[int], classes: int, size: int, score: Any, schema: Any) -> np.ndarray:
-        key = (codes[:, :64].tobytes(), codes.shape, target[:64].tobytes(), tuple(sizes), size, repr(score), schema.digest)
+    def scores(
+        codes: np.ndarray,
+        target: np.ndarray,
+        counts: np.ndarray,
+        sizes: Sequence[int],
+        classes: int,
+        size: int,
+        score: Any,
+        schema: Any,
+    ) -> np.ndarray:
+        key = (
+            codes[:, :64].tobytes(),
+            codes.shape,
+            target[:64].tobytes(),
+            tuple(sizes),
+            size,
+            repr(score),
+            schema.digest,
+        )
         if key not in known:
             known[key] = function(codes, target, counts, sizes, classes, size, score, schema)
         return known[key]
@@ -44,7 +61,7 @@ def remembered(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     return scores
 
 
-pinq.candidates.any_cross.member_scores = remembered(pinq.candidates.any_cross.member_scores)
+pinq.curator.candidates.any_cross.member_scores = remembered(pinq.curator.candidates.any_cross.member_scores)
 
 
 @lru_cache(maxsize=16)
@@ -68,7 +85,9 @@ class PassingLedger:
     def __init__(self) -> None:
         self.costs = Costs()
 
-    def charge(self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any], **terms: object) -> tuple[None, None]:
+    def charge(
+        self, analyst: str, request: str, demand: Demand, epsilon: int, body: dict[str, Any], **terms: object
+    ) -> tuple[None, None]:
         self.costs.charge(demand, epsilon)
         return None, None
 
@@ -110,10 +129,14 @@ def chance(method: str, others: int, size: int) -> float:
     """Expected F-score of a context drawn evenly: of the right size for the max methods, else from all sets that are not empty."""
     if method in ("max_relevance", "max_dependency"):
         return size / others
-    return sum(math.comb(others, s) * 2 * s * size / others / (size + s) for s in range(1, others + 1)) / (2**others - 1)
+    return sum(math.comb(others, s) * 2 * s * size / others / (size + s) for s in range(1, others + 1)) / (
+        2**others - 1
+    )
 
 
-def contexts_and_distances(name: str, place: str | None, method: str, who: str, epsilon: float, k: int, repeat: int) -> dict[str, float]:
+def contexts_and_distances(
+    name: str, place: str | None, method: str, who: str, epsilon: float, k: int, repeat: int
+) -> dict[str, float]:
     """Each attribute a target with all of ``epsilon`` for itself: means over the targets (over those that are not binary, for correlations)."""
     truth, data = oracle(name, place), dataset(name, place)
     random = np.random.default_rng([repeat, round(1000 * epsilon), k, len(method)])
@@ -135,7 +158,12 @@ def contexts_and_distances(name: str, place: str | None, method: str, who: str, 
         if data.sizes[target] > 2:
             upper.append(pearson(distances, found))
             full.append(pearson(distances, found, diagonal=True))
-    return {"f": float(np.mean(scores)), "f_adjusted": float(np.mean(adjusted)), "pearson": float(np.mean(upper)), "pearson_diagonal": float(np.mean(full))}
+    return {
+        "f": float(np.mean(scores)),
+        "f_adjusted": float(np.mean(adjusted)),
+        "pearson": float(np.mean(upper)),
+        "pearson_diagonal": float(np.mean(full)),
+    }
 
 
 def _everything(
@@ -154,12 +182,16 @@ def _everything(
 
     def ours(target: int) -> tuple[tuple[int, ...], np.ndarray]:
         column = data.attributes[target]
-        return tuple(data.attributes.index(other) for other in miner.context_[column]), miner.distances_[column].to_numpy()
+        return tuple(data.attributes.index(other) for other in miner.context_[column]), miner.distances_[
+            column
+        ].to_numpy()
 
     return ours
 
 
-def clustering(name: str, place: str | None, method: str, who: str, epsilon: float, repeat: int, most: int = 1000) -> dict[str, float]:
+def clustering(
+    name: str, place: str | None, method: str, who: str, epsilon: float, repeat: int, most: int = 1000
+) -> dict[str, float]:
     """Adjusted Rand index of Ward's clustering of records, with as many clusters as classes, distances learned from the whole table for ``epsilon`` in all.
 
     Larger tables are clustered by ``most`` rows of them, the same in every repeat.
@@ -170,11 +202,23 @@ def clustering(name: str, place: str | None, method: str, who: str, epsilon: flo
     matrices = _all_distances(name, place, method, who, epsilon, repeat, None)
     codes = codes_of(name, place)[:, rows]
     near = object_distances(matrices, codes, codes)
-    found = fcluster(linkage(squareform(near, checks=False), method="ward"), data.classes.nunique(), criterion="maxclust")
+    found = fcluster(
+        linkage(squareform(near, checks=False), method="ward"), data.classes.nunique(), criterion="maxclust"
+    )
     return {"ari": float(adjusted_rand_score(data.classes.iloc[rows], found))}
 
 
-def neighbours(name: str, place: str | None, method: str, who: str, epsilon: float, repeat: int, most: int = 1500, folds: int = 4, k: int = 5) -> dict[str, float]:
+def neighbours(
+    name: str,
+    place: str | None,
+    method: str,
+    who: str,
+    epsilon: float,
+    repeat: int,
+    most: int = 1500,
+    folds: int = 4,
+    k: int = 5,
+) -> dict[str, float]:
     """Accuracy of k-NN by 4-fold cross-validation: distances and classifier both learn from the other folds; one fold for each repeat in turn.
 
     Distances are learned from all rows outside the fold; of larger tables ``most`` rows of those are neighbours and a third as many are tested.
@@ -182,17 +226,26 @@ def neighbours(name: str, place: str | None, method: str, who: str, epsilon: flo
     data = dataset(name, place)
     assert data.classes is not None
     order = np.random.default_rng(0).permutation(len(data.frame))
-    tested, learned = order[repeat % folds :: folds], np.concatenate([order[i::folds] for i in range(folds) if i != repeat % folds])
+    tested, learned = (
+        order[repeat % folds :: folds],
+        np.concatenate([order[i::folds] for i in range(folds) if i != repeat % folds]),
+    )
     matrices = _all_distances(name, place, method, who, epsilon, repeat, repeat % folds)
     known, asked = learned[:most], tested[: most // 3]
     classes = np.unique(data.classes.to_numpy(), return_inverse=True)[1]
-    near = np.argsort(object_distances(matrices, codes_of(name, place)[:, asked], codes_of(name, place)[:, known]), axis=1, kind="stable")[:, :k]
+    near = np.argsort(
+        object_distances(matrices, codes_of(name, place)[:, asked], codes_of(name, place)[:, known]),
+        axis=1,
+        kind="stable",
+    )[:, :k]
     votes = np.apply_along_axis(np.bincount, 1, classes[known][near], minlength=classes.max() + 1)
     return {"accuracy": float((votes.argmax(axis=1) == classes[asked]).mean())}
 
 
 @lru_cache(maxsize=64)
-def _fold_handle(name: str, place: str | None, adjacency: str, fold: int, folds: int = 4) -> tuple[pinq.PrivateQueryable, Oracle]:
+def _fold_handle(
+    name: str, place: str | None, adjacency: str, fold: int, folds: int = 4
+) -> tuple[pinq.PrivateQueryable, Oracle]:
     """A handle on, and the oracle of, all rows outside a fold."""
     data = dataset(name, place)
     order = np.random.default_rng(0).permutation(len(data.frame))
@@ -201,7 +254,9 @@ def _fold_handle(name: str, place: str | None, adjacency: str, fold: int, folds:
     return free_handle(schema, data.frame.iloc[rows]), Oracle(codes_of(name, place)[:, rows], data.sizes)
 
 
-def _all_distances(name: str, place: str | None, method: str, who: str, epsilon: float, repeat: int, fold: int | None) -> list[np.ndarray]:
+def _all_distances(
+    name: str, place: str | None, method: str, who: str, epsilon: float, repeat: int, fold: int | None
+) -> list[np.ndarray]:
     """The distances of all attributes: for ``epsilon`` together, or without privacy (who is "exact")."""
     data = dataset(name, place)
     if fold is None:
@@ -220,7 +275,9 @@ def _all_distances(name: str, place: str | None, method: str, who: str, epsilon:
 
 
 @lru_cache(maxsize=16)
-def _synthetic_handle(kind: str, noise: float, adjacency: str) -> tuple[pinq.PrivateQueryable, Oracle, str, tuple[str, ...]]:
+def _synthetic_handle(
+    kind: str, noise: float, adjacency: str
+) -> tuple[pinq.PrivateQueryable, Oracle, str, tuple[str, ...]]:
     data, target, context = synthetic(kind, noise)
     return free_handle(data.under(adjacency), data.frame), Oracle(data.codes, data.sizes), target, context
 

@@ -33,7 +33,9 @@ def choice_law(relevances: Sequence[float], rows: int, epsilon: float) -> np.nda
     return found / found.sum()
 
 
-def fit(oracle: Oracle, target: int, method: str, epsilon: float, k: int, h: float, random: np.random.Generator) -> tuple[tuple[int, ...], np.ndarray]:
+def fit(
+    oracle: Oracle, target: int, method: str, epsilon: float, k: int, h: float, random: np.random.Generator
+) -> tuple[tuple[int, ...], np.ndarray]:
     """Algorithm 2 (or 1, for the baseline) for one target: the context and the distances between its values."""
     if method == "baseline":
         noisy = noisy_oracle(oracle, epsilon, random)
@@ -41,12 +43,19 @@ def fit(oracle: Oracle, target: int, method: str, epsilon: float, k: int, h: flo
         return context, noisy_distances([noisy.noisy[target, name] for name in context])
     context = CONTEXTS[method](oracle, target, epsilon * h, k, random)
     share = epsilon * (1 - h) / len(context)
-    return context, noisy_distances([oracle.table(target, name) + random.laplace(0, 2 / share, oracle.table(target, name).shape) for name in context])
+    return context, noisy_distances(
+        [
+            oracle.table(target, name) + random.laplace(0, 2 / share, oracle.table(target, name).shape)
+            for name in context
+        ]
+    )
 
 
 def noisy_distances(tables: Sequence[np.ndarray]) -> np.ndarray:
     counts = [np.maximum(table, 0.0) for table in tables]
-    laws = [np.divide(count, count.sum(axis=0), out=np.zeros_like(count), where=count.sum(axis=0) > 0) for count in counts]
+    laws = [
+        np.divide(count, count.sum(axis=0), out=np.zeros_like(count), where=count.sum(axis=0) > 0) for count in counts
+    ]
     law = np.concatenate(laws, axis=1)
     found: np.ndarray = np.sqrt(((law[:, None] - law[None]) ** 2).mean(axis=2))
     return found
@@ -61,7 +70,9 @@ def _mean_su(oracle: Oracle, target: int, epsilon: float, k: int, random: np.ran
     for name in oracle.others(target):
         other = oracle.entropy(frozenset([name]))
         joint = oracle.entropy(frozenset([target, name])) + random.laplace(0, scale)
-        values[name] = 2 * (other + random.laplace(0, scale) + noisy_own - joint) / (own + other) if own + other > 0 else 0.0
+        values[name] = (
+            2 * (other + random.laplace(0, scale) + noisy_own - joint) / (own + other) if own + other > 0 else 0.0
+        )
     mean = sum(values.values()) / len(values)
     return tuple(name for name, value in values.items() if value >= mean)
 
@@ -75,7 +86,9 @@ def _max_relevance(oracle: Oracle, target: int, epsilon: float, k: int, random: 
     return tuple(sorted(chosen))
 
 
-def _max_dependency(oracle: Oracle, target: int, epsilon: float, k: int, random: np.random.Generator) -> tuple[int, ...]:
+def _max_dependency(
+    oracle: Oracle, target: int, epsilon: float, k: int, random: np.random.Generator
+) -> tuple[int, ...]:
     """Algorithm 5."""
     names = list(itertools.combinations(oracle.others(target), k))
     law = choice_law([oracle.relevance(target, one) for one in names], oracle.rows, epsilon)
@@ -124,8 +137,16 @@ def seconds(frame: pd.DataFrame, method: str, k: int, sample: int | None = None)
     """
     names = list(frame.columns)
     size = 1 if method == "max_relevance" else k
-    jobs = [(target, subset) for target in names for subset in itertools.combinations([name for name in names if name != target], size)]
-    picked = jobs if sample is None or sample >= len(jobs) else [jobs[i] for i in np.linspace(0, len(jobs) - 1, sample).astype(int)]
+    jobs = [
+        (target, subset)
+        for target in names
+        for subset in itertools.combinations([name for name in names if name != target], size)
+    ]
+    picked = (
+        jobs
+        if sample is None or sample >= len(jobs)
+        else [jobs[i] for i in np.linspace(0, len(jobs) - 1, sample).astype(int)]
+    )
     began = time.process_time()
     for target, subset in picked:
         counts = frame.groupby([*subset, target], observed=True).size()

@@ -54,7 +54,9 @@ def jobs(repeats: int) -> Iterator[Job]:
         for name in NAMES:
             for figure in ("4", "5"):
                 if not (figure == "4" and name == "cmc"):
-                    yield from ((figure, name, method, "exact", 0.0, 3, 0.0, repeat) for method in METHODS if repeat < 4)
+                    yield from (
+                        (figure, name, method, "exact", 0.0, 3, 0.0, repeat) for method in METHODS if repeat < 4
+                    )
 
 
 def measure(job: Job, place: str | None) -> dict[str, float]:
@@ -75,14 +77,20 @@ def run(wanted: list[Job], place: str | None, workers: int) -> None:
     """Measures what has not been measured yet, in parallel, and says how far it is."""
     known = {tuple(row[:-2]) for row in measured()}
     left = [job for job in wanted if tuple(map(str, job)) not in known]
-    print(f"{len(wanted) - len(left):,} of {len(wanted):,} measurements are there; {len(left):,} to go on {workers} processes", flush=True)
+    print(
+        f"{len(wanted) - len(left):,} of {len(wanted):,} measurements are there; {len(left):,} to go on {workers} processes",
+        flush=True,
+    )
     RAW.parent.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     # One table at a time for each process: what is exact about it is computed once.
     chunks: dict[tuple[str, int], list[Job]] = {}
     for job in left:
         chunks.setdefault((job[1] if job[0] != "6" else "synthetic", job[7]), []).append(job)
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool, RAW.open("a", newline="", encoding="utf-8") as file:
+    with (
+        ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool,
+        RAW.open("a", newline="", encoding="utf-8") as file,
+    ):
         writer, done = csv.writer(file), 0
         waiting = {pool.submit(measure_all, chunk, place): len(chunk) for chunk in chunks.values()}
         for future in as_completed(waiting):
@@ -90,7 +98,10 @@ def run(wanted: list[Job], place: str | None, workers: int) -> None:
             file.flush()
             done += waiting[future]
             spent = time.perf_counter() - began
-            print(f"{done:,} of {len(left):,} in {spent:,.0f} s, about {spent / done * (len(left) - done):,.0f} s left", flush=True)
+            print(
+                f"{done:,} of {len(left):,} in {spent:,.0f} s, about {spent / done * (len(left) - done):,.0f} s left",
+                flush=True,
+            )
 
 
 def measure_all(chunk: list[Job], place: str | None) -> list[list[Any]]:
@@ -112,12 +123,15 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
     for *keys, _, what, value in measured():
         groups.setdefault((*keys, what), []).append(float(value))
     lines = [
-        dict(zip((*KEYS[:-1], "what"), keys, strict=True)) | {"n": len(values), "mean": round(statistics.fmean(values), 4), "sd": round(statistics.pstdev(values), 4)}
+        dict(zip((*KEYS[:-1], "what"), keys, strict=True))
+        | {"n": len(values), "mean": round(statistics.fmean(values), 4), "sd": round(statistics.pstdev(values), 4)}
         for keys, values in sorted(groups.items())
     ]
     for figure in sorted({line["figure"] for line in lines}):
         with (folder / f"figure-{figure}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=[*KEYS[1:-1], "what", "n", "mean", "sd"], extrasaction="ignore", lineterminator="\n")
+            writer = csv.DictWriter(
+                file, fieldnames=[*KEYS[1:-1], "what", "n", "mean", "sd"], extrasaction="ignore", lineterminator="\n"
+            )
             writer.writeheader()
             writer.writerows(line for line in lines if line["figure"] == figure)
     return lines
@@ -126,7 +140,9 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
 def main() -> None:
     """Runs what is asked."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("--data", help="folder of the data sets; by default $PINQ_DATA, else ../shared/data beside the project")
+    options.add_argument(
+        "--data", help="folder of the data sets; by default $PINQ_DATA, else ../shared/data beside the project"
+    )
     options.add_argument("--repeats", type=int, default=30)
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options.add_argument("--figures", default="2-3,4,5,6,7,table-6", help="which; all by default")

@@ -14,17 +14,25 @@ import pinq
 from benchmarks.dilca import peer
 from benchmarks.dilca.data import NAMES, Dataset, load
 from miners import DPDilca
-from pinq.curator import Curator
+from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.ledger import Ledger
-from pinq.local import LocalSession
-from pinq.policy import Policy
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import LocalSession
+from pinq.public.policy import Policy
 
 __all__ = ["write"]
 
 METHODS = ("mean_su", "max_relevance", "max_dependency", "baseline")
 HEAD = (
-    "dataset", "method", "ours, durable (s)", "ours (CPU s)", "requests, two commits each", "group-bys on text (CPU s)", "ratio", "group-bys on codes (CPU s)", "ratio",
+    "dataset",
+    "method",
+    "ours, durable (s)",
+    "ours (CPU s)",
+    "requests, two commits each",
+    "group-bys on text (CPU s)",
+    "ratio",
+    "group-bys on codes (CPU s)",
+    "ratio",
 )
 SAMPLE = 200  # candidates of the peer that are timed; the rest is scaled up
 
@@ -67,7 +75,10 @@ def write(place: str | None, folder: Path) -> None:
         for name in NAMES:
             data = load(name, place)
             codes = pd.DataFrame(data.codes.T, columns=data.attributes)
-            frames = [pd.DataFrame({column: [f"value {code}" for code in codes[column]] for column in codes}, dtype=object), codes]
+            frames = [
+                pd.DataFrame({column: [f"value {code}" for code in codes[column]] for column in codes}, dtype=object),
+                codes,
+            ]
             for method in METHODS:
                 wall, cpu, requests = fit_seconds(data, method)
                 line = [name, method, f"{wall:.2f}", f"{cpu:.2f}", f"{requests}"]

@@ -25,7 +25,7 @@ from miners import (
     DPExtraTreesRegressor,
 )
 from miners.fitted.route import encode
-from pinq.schema import Categorical
+from pinq.public.schema import Categorical
 
 __all__ = ["EXPERIMENTS", "Sweep", "table"]
 
@@ -77,9 +77,14 @@ class Sweep:
         """1 - error of some learners on one split."""
         schema, target, rows = table(self.data)
         tested = split(self.data, run)
-        settings = {"epsilon": EPSILON, "max_depth": None, "n_estimators": None} | {self.setting: x if self.setting in ("epsilon", "rho") else int(x)}
+        settings = {"epsilon": EPSILON, "max_depth": None, "n_estimators": None} | {
+            self.setting: x if self.setting in ("epsilon", "rho") else int(x)
+        }
         with pinq.simulate(schema, data=rows[~tested], epsilon=DEAR) as handle:
-            return {name: self.learners[name](Rows(schema, target, handle, rows[~tested], rows[tested]), settings) for name in learners}
+            return {
+                name: self.learners[name](Rows(schema, target, handle, rows[~tested], rows[tested]), settings)
+                for name in learners
+            }
 
 
 table = cache(load)
@@ -121,8 +126,12 @@ def exact(forest: type[Any]) -> Learner:
 
 def _exact(forest: type[Any], rows: Rows, settings: dict[str, Any]) -> float:
     names = [name for name in rows.schema.columns if name != rows.target]
-    features, fresh = (np.column_stack([encode(rows.schema, name, frame) for name in names]) for frame in (rows.train, rows.test))
-    grown = forest(n_estimators=settings["n_estimators"] or TREES, max_depth=settings["max_depth"] or DEPTH).fit(features, rows.train[rows.target])
+    features, fresh = (
+        np.column_stack([encode(rows.schema, name, frame) for name in names]) for frame in (rows.train, rows.test)
+    )
+    grown = forest(n_estimators=settings["n_estimators"] or TREES, max_depth=settings["max_depth"] or DEPTH).fit(
+        features, rows.train[rows.target]
+    )
     return _score(rows, grown.predict(fresh))
 
 
@@ -155,7 +164,9 @@ CLASSIFIERS: dict[str, Learner] = {
 REGRESSORS: dict[str, Learner] = {
     "DiPriMe, best": private(DiPriMeTreeRegressor),
     "DiPriMe, paper": private(DiPriMeForestRegressor, variant="paper", **PAPER),
-    "DiPriMe, paper, absolute error": private(DiPriMeForestRegressor, variant="paper", criterion="absolute_error", **PAPER),
+    "DiPriMe, paper, absolute error": private(
+        DiPriMeForestRegressor, variant="paper", criterion="absolute_error", **PAPER
+    ),
     "DP-ERT": private(DPExtraTreesRegressor, **PAPER),
     "random forest, not private": exact(RandomForestRegressor),
     "extra trees, not private": exact(ExtraTreesRegressor),
@@ -177,23 +188,93 @@ def few(learners: Mapping[str, Learner], *left_out: str) -> dict[str, Learner]:
     return {name: learner for name, learner in learners.items() if name not in left_out}
 
 
-TUNED = {f"DiPriMe, paper, epsilon {epsilon:g}": at(REGRESSORS["DiPriMe, paper"], epsilon=epsilon) for epsilon in (0.5, 2.0, 10.0)}
-DEEP = {name: learner if name == "DiPriMe, best" else at(learner, max_depth=10) for name, learner in REGRESSORS.items()}  # the paper's depth for its largest table
+TUNED = {
+    f"DiPriMe, paper, epsilon {epsilon:g}": at(REGRESSORS["DiPriMe, paper"], epsilon=epsilon)
+    for epsilon in (0.5, 2.0, 10.0)
+}
+DEEP = {
+    name: learner if name == "DiPriMe, best" else at(learner, max_depth=10) for name, learner in REGRESSORS.items()
+}  # the paper's depth for its largest table
 SHORT = few(REGRESSORS, "DiPriMe, paper, absolute error")
 EXPERIMENTS: dict[str, Sweep] = {
     one.key: one
     for one in (
         Sweep("banknote", "Banknote, error over epsilon", "banknote", "epsilon", EPSILONS, CLASSIFIERS),
-        Sweep("robot_navigation", "Robot Navigation, error over epsilon", "robot_navigation", "epsilon", EPSILONS, CLASSIFIERS),
-        Sweep("credit_default", "Credit Card Default, error over epsilon", "credit_default", "epsilon", EPSILONS, CLASSIFIERS),
-        Sweep("appliances_energy", "Appliances Energy, error over epsilon", "appliances_energy", "epsilon", (*EPSILONS, 10.0), REGRESSORS),
-        Sweep("parkinsons_telemonitoring", "Parkinson's Telemonitoring, error over epsilon", "parkinsons_telemonitoring", "epsilon", (*EPSILONS, 10.0), REGRESSORS),
+        Sweep(
+            "robot_navigation",
+            "Robot Navigation, error over epsilon",
+            "robot_navigation",
+            "epsilon",
+            EPSILONS,
+            CLASSIFIERS,
+        ),
+        Sweep(
+            "credit_default",
+            "Credit Card Default, error over epsilon",
+            "credit_default",
+            "epsilon",
+            EPSILONS,
+            CLASSIFIERS,
+        ),
+        Sweep(
+            "appliances_energy",
+            "Appliances Energy, error over epsilon",
+            "appliances_energy",
+            "epsilon",
+            (*EPSILONS, 10.0),
+            REGRESSORS,
+        ),
+        Sweep(
+            "parkinsons_telemonitoring",
+            "Parkinson's Telemonitoring, error over epsilon",
+            "parkinsons_telemonitoring",
+            "epsilon",
+            (*EPSILONS, 10.0),
+            REGRESSORS,
+        ),
         Sweep("flight_delay", "Flight Delay, error over epsilon", "flight_delay", "epsilon", (*EPSILONS, 10.0), DEEP),
-        Sweep("fig3-depth", "Appliances Energy, epsilon 2, error over depth", "appliances_energy", "max_depth", (1, 2, 3, 5, 7), SHORT),
-        Sweep("fig3-trees", "Appliances Energy, epsilon 2, error over trees", "appliances_energy", "n_estimators", (1, 3, 10, 20), few(SHORT, "DiPriMe, best")),
-        Sweep("fig4-depth", "Banknote, epsilon 2, error over depth", "banknote", "max_depth", (1, 2, 3, 4, 6, 8), few(CLASSIFIERS, "DiPriMe, best, 3 trees")),
-        Sweep("fig4-trees", "Banknote, epsilon 2, error over trees", "banknote", "n_estimators", (1, 3, 10, 30), OF_TREES),
-        Sweep("fig6-rho", "Appliances Energy, error over rho", "appliances_energy", "rho", (0.1, 0.3, 0.5, 0.7, 0.9), TUNED),
-        Sweep("fig6-features", "Appliances Energy, error over attributes a node", "appliances_energy", "max_features", (1, 3, 5, 10, 20), TUNED),
+        Sweep(
+            "fig3-depth",
+            "Appliances Energy, epsilon 2, error over depth",
+            "appliances_energy",
+            "max_depth",
+            (1, 2, 3, 5, 7),
+            SHORT,
+        ),
+        Sweep(
+            "fig3-trees",
+            "Appliances Energy, epsilon 2, error over trees",
+            "appliances_energy",
+            "n_estimators",
+            (1, 3, 10, 20),
+            few(SHORT, "DiPriMe, best"),
+        ),
+        Sweep(
+            "fig4-depth",
+            "Banknote, epsilon 2, error over depth",
+            "banknote",
+            "max_depth",
+            (1, 2, 3, 4, 6, 8),
+            few(CLASSIFIERS, "DiPriMe, best, 3 trees"),
+        ),
+        Sweep(
+            "fig4-trees", "Banknote, epsilon 2, error over trees", "banknote", "n_estimators", (1, 3, 10, 30), OF_TREES
+        ),
+        Sweep(
+            "fig6-rho",
+            "Appliances Energy, error over rho",
+            "appliances_energy",
+            "rho",
+            (0.1, 0.3, 0.5, 0.7, 0.9),
+            TUNED,
+        ),
+        Sweep(
+            "fig6-features",
+            "Appliances Energy, error over attributes a node",
+            "appliances_energy",
+            "max_features",
+            (1, 3, 5, 10, 20),
+            TUNED,
+        ),
     )
 }

@@ -18,7 +18,13 @@ def main() -> None:
     data = np.load(sys.argv[1])
     seconds = []
     for _ in range(3):
-        model = RandomForestClassifier(n_estimators=int(sys.argv[2]), max_depth=int(sys.argv[3]), epsilon=1.0, bounds=(np.zeros(len(data["upper"])), data["upper"]), classes=[0, 1])
+        model = RandomForestClassifier(
+            n_estimators=int(sys.argv[2]),
+            max_depth=int(sys.argv[3]),
+            epsilon=1.0,
+            bounds=(np.zeros(len(data["upper"])), data["upper"]),
+            classes=[0, 1],
+        )
         began = time.perf_counter()
         model.fit(data["features"], data["classes"])
         seconds.append(time.perf_counter() - began)

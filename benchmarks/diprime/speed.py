@@ -34,7 +34,10 @@ def main() -> None:
     """Measures and writes the table."""
     schema, target, rows = load("credit_default")
     names = [name for name in schema.columns if name != target]
-    features, classes = np.column_stack([encode(schema, name, rows) for name in names]).astype(float), encode(schema, target, rows)
+    features, classes = (
+        np.column_stack([encode(schema, name, rows) for name in names]).astype(float),
+        encode(schema, target, rows),
+    )
     found: dict[str, float] = {}
     with pinq.simulate(schema, data=rows, epsilon=1000) as handle:
         DPExtraTrees(n_estimators=2, max_depth=1).fit(handle, target)  # rows get their coins once
@@ -45,11 +48,18 @@ def main() -> None:
             "DiPriMe, paper": DiPriMeForestClassifier(variant="paper", **SIZE),
         }.items():
             found[name] = least(lambda miner=miner: miner.fit(handle, target))  # type: ignore[misc]
-    found["scikit-learn's extra trees, not private, one process"] = least(lambda: ExtraTreesClassifier(n_jobs=1, **SIZE).fit(features, classes))
+    found["scikit-learn's extra trees, not private, one process"] = least(
+        lambda: ExtraTreesClassifier(n_jobs=1, **SIZE).fit(features, classes)
+    )
     if python := os.environ.get("PEERS_PYTHON"):
-        found["diffprivlib's forest"] = of_peer(python, features, classes, np.array([schema.columns[name].cells - 1.0 for name in names]))
+        found["diffprivlib's forest"] = of_peer(
+            python, features, classes, np.array([schema.columns[name].cells - 1.0 for name in names])
+        )
     floor = found.get("diffprivlib's forest")
-    lines = [f"| {name} | {seconds:.2f} s | " + (f"{seconds / floor:.2f}" if floor else "") + " |" for name, seconds in found.items()]
+    lines = [
+        f"| {name} | {seconds:.2f} s | " + (f"{seconds / floor:.2f}" if floor else "") + " |"
+        for name, seconds in found.items()
+    ]
     head = f"# Speed\n\n{(__doc__ or '').splitlines()[0]}\n{os.cpu_count()} cores, Python {platform.python_version()}, the least of {TIMES}."
     table = "\n".join(["| forest | seconds | times diffprivlib's |", "|---|---|---|", *lines])
     (RESULTS / "diprime" / "speed.md").write_text(f"{head}\n\n{table}\n", encoding="utf-8")
@@ -71,9 +81,16 @@ def of_peer(python: str, features: np.ndarray, classes: np.ndarray, upper: np.nd
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "credit.npz"
         np.savez(file, features=features, classes=classes, upper=upper)
-        done = subprocess.run([python, str(Path(__file__).with_name("peers.py")), str(file), str(TREES), str(DEPTH)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, str(Path(__file__).with_name("peers.py")), str(file), str(TREES), str(DEPTH)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
-        sys.exit(f"The peers' interpreter {python} failed; `pip install -r benchmarks/peers.txt` into it, or unset PEERS_PYTHON to go without.\n{done.stderr[-500:]}")
+        sys.exit(
+            f"The peers' interpreter {python} failed; `pip install -r benchmarks/peers.txt` into it, or unset PEERS_PYTHON to go without.\n{done.stderr[-500:]}"
+        )
     return float(json.loads(done.stdout)["seconds"])
 
 

@@ -14,10 +14,13 @@ import pandas as pd
 
 import pinq
 from miners import DiPriMeTreeRegressor, DPExtraTreesRegressor
-from pinq.schema import Numeric, Schema
+from pinq.public.schema import Numeric, Schema
 
 ROWS, RUNS, TREES, DEEP, EPSILON = 20_000, 10, 3, 10, 1.0
-SCHEMA = Schema(columns={"a": Numeric(lower=0, upper=1000), "b": Numeric(lower=0, upper=1000), "y": Numeric(lower=0, upper=1)}, max_rows=ROWS)
+SCHEMA = Schema(
+    columns={"a": Numeric(lower=0, upper=1000), "b": Numeric(lower=0, upper=1000), "y": Numeric(lower=0, upper=1)},
+    max_rows=ROWS,
+)
 DEPTHS = (2, 4, 6, 8, DEEP)
 
 
@@ -32,24 +35,38 @@ def even(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return random.uniform(0, 1000, ROWS), random.uniform(0, 1000, ROWS)
 
 
-def made(places: Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]], random: np.random.Generator) -> pd.DataFrame:
+def made(
+    places: Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]], random: np.random.Generator
+) -> pd.DataFrame:
     """Rows whose target follows their ranks in both columns, in a pattern of four by four fields, with some noise."""
     a, b = places(random)
     ranks = [np.argsort(np.argsort(one)) * 4 // ROWS for one in (a, b)]
-    return pd.DataFrame({"a": a, "b": b, "y": np.clip((ranks[0] + ranks[1]) % 2 * 0.5 + 0.25 + random.normal(0, 0.1, ROWS), 0, 1)})
+    return pd.DataFrame(
+        {"a": a, "b": b, "y": np.clip((ranks[0] + ranks[1]) % 2 * 0.5 + 0.25 + random.normal(0, 0.1, ROWS), 0, 1)}
+    )
 
 
 def error(miner: type, rows: pd.DataFrame, tested: pd.DataFrame, **params: object) -> float:
     """Mean squared error."""
     with pinq.simulate(SCHEMA, data=rows, epsilon=EPSILON) as handle:
-        return float(np.mean(np.square(miner(epsilon=EPSILON, **params).fit(handle, "y").predict(tested) - tested["y"])))  # type: ignore[call-arg]
+        return float(
+            np.mean(np.square(miner(epsilon=EPSILON, **params).fit(handle, "y").predict(tested) - tested["y"]))
+        )  # type: ignore[call-arg]
 
 
 def main() -> None:
     """Measures and prints."""
     settings: list[tuple[str, dict[str, object]]] = [(f"depth {depth}", {"max_depth": depth}) for depth in DEPTHS]
     settings += [(f"to depth {DEEP}, stopping={share}", {"max_depth": DEEP, "stopping": share}) for share in (0.2, 0.4)]
-    print("| | " + " | ".join(f"{kind}, {place.__name__}" for kind in ("random splits", "best splits") for place in (even, crowded)) + " |\n" + "|---" * 5 + "|")
+    print(
+        "| | "
+        + " | ".join(
+            f"{kind}, {place.__name__}" for kind in ("random splits", "best splits") for place in (even, crowded)
+        )
+        + " |\n"
+        + "|---" * 5
+        + "|"
+    )
     for name, params in settings:
         cells: list[Sequence[float]] = []
         for miner, fixed in ((DPExtraTreesRegressor, {"n_estimators": TREES}), (DiPriMeTreeRegressor, {})):
@@ -57,9 +74,14 @@ def main() -> None:
                 found = []
                 for run in range(RUNS):
                     random = np.random.default_rng(run)
-                    found.append(error(miner, made(place, random), made(place, random), random_state=run, **fixed, **params))
+                    found.append(
+                        error(miner, made(place, random), made(place, random), random_state=run, **fixed, **params)
+                    )
                 cells.append(found)
-        print(f"| {name} | " + " | ".join(f"{np.mean(one):.4f} ± {np.std(one, ddof=1):.4f}" for one in cells) + " |", flush=True)
+        print(
+            f"| {name} | " + " | ".join(f"{np.mean(one):.4f} ± {np.std(one, ddof=1):.4f}" for one in cells) + " |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from benchmarks.measure import Experiment
 from miners import DiffPC45
 from miners.fitted.route import encode
-from pinq.schema import Schema
+from pinq.public.schema import Schema
 
 __all__ = ["ADULT", "PEERS", "Adult", "measure_peers"]
 
@@ -45,7 +45,10 @@ class Adult:
     @property
     def learners(self) -> Mapping[str, Learner]:
         """What is compared, peers aside."""
-        paper = {name: private(DiffPC45, variant="paper", criterion=criterion, max_depth=5) for name, criterion in CRITERIA.items()}
+        paper = {
+            name: private(DiffPC45, variant="paper", criterion=criterion, max_depth=5)
+            for name, criterion in CRITERIA.items()
+        }
         return paper | {"best": private(DiffPC45), "depth 5, not private": exact_tree(pruned=False, max_depth=5)}
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, float]:
@@ -82,14 +85,23 @@ def _missing(store: Store, runs: int | None) -> list[tuple[str, float, int]]:
     return [(name, x, run) for name, x, run in wanted if (ADULT.key, name, float(x), run) not in store.done]
 
 
-def measure_peers(store: Store, experiments: Sequence[Experiment], runs: int | None, keep: Callable[[Iterable[Cell]], None], late: Callable[[], bool]) -> None:
+def measure_peers(
+    store: Store,
+    experiments: Sequence[Experiment],
+    runs: int | None,
+    keep: Callable[[Iterable[Cell]], None],
+    late: Callable[[], bool],
+) -> None:
     """Has the peers' interpreter, if there is one (``PEERS_PYTHON``), measure what is missing on Adult; keeps each cell as it comes, until it is late."""
     wanted = _missing(store, runs) if ADULT in experiments else []
     if not wanted:
         return
     python = os.environ.get("PEERS_PYTHON")
     if not python:
-        print("diffprivlib is left out: PEERS_PYTHON does not name an interpreter that has it (pip install -r benchmarks/peers.txt).", file=sys.stderr)
+        print(
+            "diffprivlib is left out: PEERS_PYTHON does not name an interpreter that has it (pip install -r benchmarks/peers.txt).",
+            file=sys.stderr,
+        )
         return
     schema, target, rows = complete_rows()
     names = [name for name in schema.columns if name != target]
@@ -113,4 +125,6 @@ def measure_peers(store: Store, experiments: Sequence[Experiment], runs: int | N
             if late():
                 process.kill()
     if process.returncode and not late():
-        raise SystemExit(f"The peers' interpreter {python} failed; `pip install -r benchmarks/peers.txt` into it, or unset PEERS_PYTHON to go without.")
+        raise SystemExit(
+            f"The peers' interpreter {python} failed; `pip install -r benchmarks/peers.txt` into it, or unset PEERS_PYTHON to go without."
+        )

@@ -23,7 +23,9 @@ def main() -> None:
     for name, epsilon, run in json.load(sys.stdin):
         tested = folds[run // 10] == run % 10
         kind = RandomForestClassifier if "forest" in name else DecisionTreeClassifier
-        model = kind(epsilon=epsilon, max_depth=int(name.rsplit(" ", 1)[1]), bounds=(np.zeros(len(upper)), upper), classes=[0, 1])
+        model = kind(
+            epsilon=epsilon, max_depth=int(name.rsplit(" ", 1)[1]), bounds=(np.zeros(len(upper)), upper), classes=[0, 1]
+        )
         model.fit(features[~tested], classes[~tested])
         print(json.dumps([name, epsilon, run, model.score(features[tested], classes[tested])]), flush=True)
 

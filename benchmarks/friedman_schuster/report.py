@@ -49,18 +49,26 @@ def write(figures: Iterable[Any], cells: pd.DataFrame, folder: Path) -> list[str
         _picture(figure, table, folder / f"{figure.key}.png")
         written += [f"{figure.key}.csv", f"{figure.key}.png"]
         name = f"Figure {figure.key[3:]}"
-        tables.append(f"### {name}. {figure.title}\n\n![{name}]({figure.key}.png)\n\n{_markdown(table, figure.xlabel, deviations=figure.key == 'fig8')}")
+        tables.append(
+            f"### {name}. {figure.title}\n\n![{name}]({figure.key}.png)\n\n{_markdown(table, figure.xlabel, deviations=figure.key == 'fig8')}"
+        )
         if figure.key == "fig3":
             rows = table[table["x"].isin(TABLE1)]
             rows.to_csv(folder / "table1.csv", index=False, float_format="%.5g")
             written.append("table1.csv")
-            tables.append(f"### Table 1. Accuracy and standard deviation of single splits\n\n{_markdown(rows, figure.xlabel, deviations=True)}")
+            tables.append(
+                f"### Table 1. Accuracy and standard deviation of single splits\n\n{_markdown(rows, figure.xlabel, deviations=True)}"
+            )
         if figure.key == "fig8":
             found = significance(own)
             found.to_csv(folder / "fig8_tests.csv", index=False, float_format="%.4g")
             written.append("fig8_tests.csv")
-            tables.append(f"### Significance on Adult\n\nCorrected paired t-tests (Nadeau & Bengio 2003) on the same folds, two-sided, 0.05.\n\n{_tests(found)}")
-    into_readme(folder / "README.md", "\n\n".join(tables), heading="Friedman & Schuster 2010 again", made_by="make reproduce-fs")
+            tables.append(
+                f"### Significance on Adult\n\nCorrected paired t-tests (Nadeau & Bengio 2003) on the same folds, two-sided, 0.05.\n\n{_tests(found)}"
+            )
+    into_readme(
+        folder / "README.md", "\n\n".join(tables), heading="Friedman & Schuster 2010 again", made_by="make reproduce-fs"
+    )
     return [*written, "README.md"]
 
 
@@ -96,7 +104,11 @@ def significance(cells: pd.DataFrame) -> pd.DataFrame:
     """For each epsilon: who beats whom of the published variants, and `best` against each."""
     found = []
     published = [name for name in ("Max", "Gini", "InfoGain") if name in set(cells["algorithm"])]
-    others = [name for name in sorted(set(cells["algorithm"])) if name != "best" and "not private" not in name and name not in published]
+    others = [
+        name
+        for name in sorted(set(cells["algorithm"]))
+        if name != "best" and "not private" not in name and name not in published
+    ]
     for x, own in cells.groupby("x"):
         table = own.pivot(index="run", columns="algorithm", values="accuracy")
         for one, other in [*itertools.combinations(published, 2), *(("best", name) for name in (*published, *others))]:
@@ -121,7 +133,9 @@ def _picture(figure: Any, table: pd.DataFrame, path: Path) -> None:
     ax.grid(alpha=0.25)
     counts = sorted(set(table["n"]))
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    fig.legend(loc="outside right upper", fontsize=8, title=f"mean ± two standard errors\n{runs} runs", title_fontsize=8)
+    fig.legend(
+        loc="outside right upper", fontsize=8, title=f"mean ± two standard errors\n{runs} runs", title_fontsize=8
+    )
     fig.savefig(path, dpi=100, metadata={"Software": None})
     plt.close(fig)
 
@@ -129,7 +143,12 @@ def _picture(figure: Any, table: pd.DataFrame, path: Path) -> None:
 def _line(ax: Axes, name: str, rows: pd.DataFrame) -> None:
     style = next((look for start, look in STYLES.items() if name.startswith(start)), {})
     dashed = any(word in name for word in DASHED)
-    look = {"linestyle": "--" if dashed else "-", "markersize": 4, "capsize": 2, "alpha": 0.75 if dashed else 1.0} | style
+    look = {
+        "linestyle": "--" if dashed else "-",
+        "markersize": 4,
+        "capsize": 2,
+        "alpha": 0.75 if dashed else 1.0,
+    } | style
     if "pruned" in name or "depth 10" in name:
         look |= {"linestyle": ":"}
     ax.errorbar(rows["x"], 100 * rows["mean"], yerr=200 * rows["se"].fillna(0), label=name, **look)
@@ -156,7 +175,10 @@ def _span(counts: pd.Series) -> str:
 
 def _tests(found: pd.DataFrame) -> str:
     xs = sorted(set(found["epsilon"]))
-    lines = ["| difference in points (p) | " + " | ".join(f"B = {x:g}" for x in xs) + " |", "|---" * (len(xs) + 1) + "|"]
+    lines = [
+        "| difference in points (p) | " + " | ".join(f"B = {x:g}" for x in xs) + " |",
+        "|---" * (len(xs) + 1) + "|",
+    ]
     for (one, other), rows in found.groupby(["one", "other"], sort=False):
         known: Mapping[float, Any] = {row.epsilon: row for row in rows.itertuples()}
         lines.append(f"| {one} − {other} | " + " | ".join(_test(known[x]) if x in known else "" for x in xs) + " |")

@@ -11,9 +11,9 @@ import numpy as np
 import pinq
 from benchmarks.learners import CRITERIA, Learner, Rows, exact_tree, private
 from miners import DiffPC45, DiffPID3, SuLQID3
-from miners.synthetic import Concept
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts, Values
+from miners.tuning.synthetic import Concept
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Values
 
 __all__ = ["FIGURES", "Synthetic"]
 
@@ -59,7 +59,9 @@ class Synthetic:
 
     def schema(self) -> Schema:
         """Ten attributes and a binary class; the largest size bounds the rows."""
-        attributes = {f"n{i}": Numeric(lower=0, upper=100) for i in range(self.numeric)} | {f"a{i}": Categorical(values=(0, 1)) for i in range(10 - self.numeric)}
+        attributes = {f"n{i}": Numeric(lower=0, upper=100) for i in range(self.numeric)} | {
+            f"a{i}": Categorical(values=(0, 1)) for i in range(10 - self.numeric)
+        }
         return Schema(columns={**attributes, TARGET: Categorical(values=(0, 1))}, max_rows=max(self.sizes))
 
     def concept(self, run: int) -> Concept:
@@ -83,7 +85,10 @@ class Synthetic:
 
 
 def _paper(miner: type, depth: int, suffix: str = "", **params: object) -> dict[str, Learner]:
-    return {f"{name}{suffix}": private(miner, variant="paper", criterion=criterion, max_depth=depth, **params) for name, criterion in CRITERIA.items()}
+    return {
+        f"{name}{suffix}": private(miner, variant="paper", criterion=criterion, max_depth=depth, **params)
+        for name, criterion in CRITERIA.items()
+    }
 
 
 SMALL = (100, 250, 500, 1000, 1500, 2000, 3000, 4000, 5000)

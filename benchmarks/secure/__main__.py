@@ -19,13 +19,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="of each protocol")
     parser.add_argument("--folds", type=int, default=20, help="of each accuracy")
-    parser.add_argument("--data", nargs="*", default=["spect", "balance_scale", "car"], help="data sets of the table of times; any of PINQ_DATA's that is categorical or has cuts")
-    parser.add_argument("--only", choices=["times", "growth", "accuracy"], help="measure only this; the report has all that is known")
+    parser.add_argument(
+        "--data",
+        nargs="*",
+        default=["spect", "balance_scale", "car"],
+        help="data sets of the table of times; any of PINQ_DATA's that is categorical or has cuts",
+    )
+    parser.add_argument(
+        "--only", choices=["times", "growth", "accuracy"], help="measure only this; the report has all that is known"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     wanted = parser.parse_args()
     wanted.results.mkdir(parents=True, exist_ok=True)
     if not (Path(os.environ.get("MPYC_DEMOS", "demos")) / "np_id3gini.py").exists():
-        print("MPyC's demo is not measured beside: clone https://github.com/lschoe/mpyc and say where with MPYC_DEMOS=/path/to/mpyc/demos.", flush=True)
+        print(
+            "MPyC's demo is not measured beside: clone https://github.com/lschoe/mpyc and say where with MPYC_DEMOS=/path/to/mpyc/demos.",
+            flush=True,
+        )
     runs, scores = wanted.results / "times.jsonl", wanted.results / "accuracy.jsonl"
     if wanted.only in (None, "growth"):
         table.growth(wanted.results / "growth.json")
@@ -33,7 +43,9 @@ def main() -> None:
     found = accuracy.measure(0 if wanted.only not in (None, "accuracy") else wanted.folds, scores)
     text = ABOUT.read_text(encoding="utf-8").format(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        times=table.table(times), growth=table.growth(wanted.results / "growth.json"), accuracy=accuracy.table(found),
+        times=table.table(times),
+        growth=table.growth(wanted.results / "growth.json"),
+        accuracy=accuracy.table(found),
     )
     (wanted.results / "README.md").write_text(text, encoding="utf-8")
     print(f"wrote {wanted.results / 'README.md'}")

@@ -21,8 +21,8 @@ from miners.secure import SecureID3
 from miners.secure.plain import plain_id3
 from miners.secure.rules import Budget
 from miners.secure.task import Branch, Holding, Task, hold, to_tree
-from pinq.schema import Categorical, Schema
-from pinq.simulation import simulate
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Categorical, Schema
 
 HOLDERS = 4
 EPSILONS = ("0.25", "0.5", "1", "2", "4")
@@ -33,12 +33,16 @@ FOLDS = 10
 
 def secure(epsilon: str, depth: int, colluding: int) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
     """Noise drawn by all holders together."""
-    return lambda tables, target, schema: SecureID3(epsilon=epsilon, depth=depth, colluding=colluding).fit(tables, target, schema=schema).tree_
+    return lambda tables, target, schema: (
+        SecureID3(epsilon=epsilon, depth=depth, colluding=colluding).fit(tables, target, schema=schema).tree_
+    )
 
 
 def alone(epsilon: str, depth: int) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
     """The same rules where each holder sends its own counts with noise of its own: every sum has four noises, and every candidate's histogram needs a share of the loss."""
-    return lambda tables, target, schema: _from_noisy_counts(tables, target, schema, Budget.spread(Fraction(epsilon), depth))
+    return lambda tables, target, schema: _from_noisy_counts(
+        tables, target, schema, Budget.spread(Fraction(epsilon), depth)
+    )
 
 
 def topdown(epsilon: str, strategy: str) -> Callable[[Sequence[pd.DataFrame], str, Schema], Any]:
@@ -83,7 +87,9 @@ def measure(runs: int, kept: Path) -> list[dict[str, Any]]:
                 if (name, method, epsilon, run) in done:
                     continue
                 accuracy = float((fit(tables, target, schema).predict(test) == test[target].to_numpy()).mean())
-                found.append({"data": name, "method": method, "epsilon": epsilon, "run": run, "accuracy": round(accuracy, 5)})
+                found.append(
+                    {"data": name, "method": method, "epsilon": epsilon, "run": run, "accuracy": round(accuracy, 5)}
+                )
                 with kept.open("a") as file:
                     file.write(json.dumps(found[-1]) + "\n")
         print(f"run {run + 1} of {runs}", flush=True)
@@ -92,23 +98,39 @@ def measure(runs: int, kept: Path) -> list[dict[str, Any]]:
 
 def table(found: Sequence[dict[str, Any]]) -> str:
     """Mean accuracy and its standard error, in Markdown."""
-    lines = ["| data | method | runs | " + " | ".join(f"ε = {epsilon}" for epsilon in EPSILONS) + " |", "|---" * (3 + len(EPSILONS)) + "|"]
+    lines = [
+        "| data | method | runs | " + " | ".join(f"ε = {epsilon}" for epsilon in EPSILONS) + " |",
+        "|---" * (3 + len(EPSILONS)) + "|",
+    ]
     for name in dict.fromkeys(one["data"] for one in found):
         for method in dict.fromkeys(one["method"] for one in found if one["data"] == name):
             cells, runs = [], 0
             for epsilon in EPSILONS:
-                scores = [one["accuracy"] for one in found if one["data"] == name and one["method"] == method and one["epsilon"] in (epsilon, "")]
+                scores = [
+                    one["accuracy"]
+                    for one in found
+                    if one["data"] == name and one["method"] == method and one["epsilon"] in (epsilon, "")
+                ]
                 runs = max(runs, len(scores))
-                cells.append(f"{100 * np.mean(scores):.1f} ± {100 * np.std(scores) / max(1, len(scores) - 1) ** 0.5:.1f}" if scores else "")
+                cells.append(
+                    f"{100 * np.mean(scores):.1f} ± {100 * np.std(scores) / max(1, len(scores) - 1) ** 0.5:.1f}"
+                    if scores
+                    else ""
+                )
             lines.append(f"| {name} | {method} | {runs} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _coarse(schema: Schema, target: str, rows: pd.DataFrame) -> tuple[Schema, pd.DataFrame]:
     """Categorical columns only, missing values as a value of their own: every method splits in the same way."""
-    kept = {name: column for name, column in schema.columns.items() if isinstance(column, Categorical) and name != "fold"}
+    kept = {
+        name: column for name, column in schema.columns.items() if isinstance(column, Categorical) and name != "fold"
+    }
     rows = rows[list(kept)].dropna(subset=[target])
-    columns = {name: Categorical(values=column.values, nullable=column.nullable and name != target) for name, column in kept.items()}
+    columns = {
+        name: Categorical(values=column.values, nullable=column.nullable and name != target)
+        for name, column in kept.items()
+    }
     return Schema(columns=columns, max_rows=schema.max_rows), rows
 
 
@@ -124,8 +146,15 @@ def _from_noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Sche
 
     def scored(inside: list[np.ndarray], attribute: int, loss: float) -> float:
         shape = (task.sizes[attribute], task.classes)
-        cells = [np.ravel_multi_index((one.places[attribute, rows], one.places[-1, rows]), shape) for one, rows in zip(holdings, inside, strict=True)]
-        return float(noisy([np.bincount(one, minlength=shape[0] * shape[1]).reshape(shape) for one in cells], loss).max(axis=1).sum())
+        cells = [
+            np.ravel_multi_index((one.places[attribute, rows], one.places[-1, rows]), shape)
+            for one, rows in zip(holdings, inside, strict=True)
+        ]
+        return float(
+            noisy([np.bincount(one, minlength=shape[0] * shape[1]).reshape(shape) for one in cells], loss)
+            .max(axis=1)
+            .sum()
+        )
 
     while waiting:
         place, inside, remaining = waiting.pop(0)
@@ -135,7 +164,13 @@ def _from_noisy_counts(tables: Sequence[pd.DataFrame], target: str, schema: Sche
             most = most or size
             leaf = size <= float(STOP_SHARE) * most
         if leaf:
-            votes = noisy([np.bincount(one.places[-1, rows], minlength=task.classes) for one, rows in zip(holdings, inside, strict=True)], float(budget.vote))
+            votes = noisy(
+                [
+                    np.bincount(one.places[-1, rows], minlength=task.classes)
+                    for one, rows in zip(holdings, inside, strict=True)
+                ],
+                float(budget.vote),
+            )
             tree[place] = Branch(label=int(votes.argmax()))
             continue
         chosen = max(remaining, key=lambda one: scored(inside, one, float(budget.choice) / len(remaining)))

@@ -16,6 +16,12 @@ DATA = ("adult", "credit_default")
 
 if __name__ == "__main__":
     parser = options(NAME, __doc__, runs="10", quick=2)
-    parser.add_argument("--data", nargs="+", default=list(DATA), metavar="NAME", help=f"data sets in PINQ_DATA; default {' '.join(DATA)}")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=list(DATA),
+        metavar="NAME",
+        help=f"data sets in PINQ_DATA; default {' '.join(DATA)}",
+    )
     asked = parser.parse_args()
     reproduce(NAME, asked, figures(asked.data), write)

@@ -15,8 +15,8 @@ from benchmarks.datasets import load
 from benchmarks.learners import Learner, Rows, private
 from miners import DiffPC45, DPTopDown, Federation
 from miners.secure import SecureFederation
-from pinq.schema import Schema
-from pinq.simulation import simulate
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Schema
 
 __all__ = ["ALPHAS", "EXACT", "HOLDERS", "Figure", "figures"]
 
@@ -75,14 +75,43 @@ def figures(data: Sequence[str]) -> dict[str, Figure]:
     for name in data:
         for alpha in SHARED:
             key = f"fig1-{name}" if alpha == 1 else f"fig1-{name}-{alpha:g}"
-            made.append(Figure(key, f"share of alpha for the leaves, alpha = {alpha:g}", name, (0.1, 0.3, 0.5, 0.7, 0.9), _by_share(alpha), xlabel="leaf_fraction"))
+            made.append(
+                Figure(
+                    key,
+                    f"share of alpha for the leaves, alpha = {alpha:g}",
+                    name,
+                    (0.1, 0.3, 0.5, 0.7, 0.9),
+                    _by_share(alpha),
+                    xlabel="leaf_fraction",
+                )
+            )
         made += [
             Figure(f"fig2-{name}", f"test accuracy, {HOLDERS} holders", name, ALPHAS, _strategies()),
-            Figure(f"exact-{name}", "hardly any noise", name, (EXACT,), {"no noise" + POOLED: _paper("single")}, runs=2),
+            Figure(
+                f"exact-{name}", "hardly any noise", name, (EXACT,), {"no noise" + POOLED: _paper("single")}, runs=2
+            ),
         ]
-    made.append(Figure(f"secure-{data[0]}", f"sums under encryption, {HOLDERS} holders", data[0], (0.125, 1.0, 8.0), _secure(), runs=2))
+    made.append(
+        Figure(
+            f"secure-{data[0]}",
+            f"sums under encryption, {HOLDERS} holders",
+            data[0],
+            (0.125, 1.0, 8.0),
+            _secure(),
+            runs=2,
+        )
+    )
     for size in SIZES:
-        made.append(Figure(f"fig3-{data[0]}-{size:g}", f"test accuracy, {100 * size:g} % of the rows", data[0], ALPHAS[::2], _few(), fraction=size))
+        made.append(
+            Figure(
+                f"fig3-{data[0]}-{size:g}",
+                f"test accuracy, {100 * size:g} % of the rows",
+                data[0],
+                ALPHAS[::2],
+                _few(),
+                fraction=size,
+            )
+        )
     return {one.key: one for one in made}
 
 
@@ -142,7 +171,12 @@ def _split(data: str, run: int, fraction: float) -> tuple[Schema, str, pd.DataFr
     shuffled = rows.iloc[order].drop(columns="fold", errors="ignore")
     train = shuffled[~tested]
     columns = {name: column for name, column in schema.columns.items() if name != "fold"}
-    return schema.model_copy(update={"columns": columns}), target, train.iloc[: max(1, int(len(train) * fraction))], shuffled[tested]
+    return (
+        schema.model_copy(update={"columns": columns}),
+        target,
+        train.iloc[: max(1, int(len(train) * fraction))],
+        shuffled[tested],
+    )
 
 
 def _cap(rows: int) -> int:

@@ -32,7 +32,11 @@ SHADES = (1.0, 0.7, 0.45, 0.25)
 def write(figures: Iterable[Figure], cells: pd.DataFrame, folder: Path) -> list[str]:
     """Writes everything that there are cells for; returns the names of the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    tables = {one.key: (one, summary(own, list(one.learners))) for one in figures if len(own := cells[cells["figure"] == one.key])}
+    tables = {
+        one.key: (one, summary(own, list(one.learners)))
+        for one in figures
+        if len(own := cells[cells["figure"] == one.key])
+    }
     written = []
     for key, (_, table) in tables.items():
         table.to_csv(folder / f"{key}.csv", index=False, float_format="%.5g")
@@ -42,16 +46,47 @@ def write(figures: Iterable[Figure], cells: pd.DataFrame, folder: Path) -> list[
             written.append(_picture(folder / f"{key}.png", figure, [("", 1.0, table)], log=False))
         if key.startswith("fig2"):
             exact = tables.get(f"exact-{figure.data}")
-            written.append(_picture(folder / f"{key}.png", figure, [("", 1.0, table)], exact=None if exact is None else float(exact[1]["mean"].iloc[0])))
-            sizes = sorted((one for other, one in tables.items() if other.startswith(f"fig3-{figure.data}-")), key=lambda one: -one[0].fraction)
+            written.append(
+                _picture(
+                    folder / f"{key}.png",
+                    figure,
+                    [("", 1.0, table)],
+                    exact=None if exact is None else float(exact[1]["mean"].iloc[0]),
+                )
+            )
+            sizes = sorted(
+                (one for other, one in tables.items() if other.startswith(f"fig3-{figure.data}-")),
+                key=lambda one: -one[0].fraction,
+            )
             if sizes:
                 whole = table[table["algorithm"].isin(list(sizes[0][0].learners))]
-                series = [(", 100 %", 1.0, whole), *((f", {100 * one.fraction:g} %", shade, few) for (one, few), shade in zip(sizes, SHADES[1:], strict=False))]
-                written.append(_picture(folder / f"fig3-{figure.data}.png", figure, series, title=f"Figure 3, {figure.data}: test accuracy by share of the training rows"))
+                series = [
+                    (", 100 %", 1.0, whole),
+                    *(
+                        (f", {100 * one.fraction:g} %", shade, few)
+                        for (one, few), shade in zip(sizes, SHADES[1:], strict=False)
+                    ),
+                ]
+                written.append(
+                    _picture(
+                        folder / f"fig3-{figure.data}.png",
+                        figure,
+                        series,
+                        title=f"Figure 3, {figure.data}: test accuracy by share of the training rows",
+                    )
+                )
     return written
 
 
-def _picture(path: Path, figure: Figure, series: list[tuple[str, float, pd.DataFrame]], *, title: str = "", exact: float | None = None, log: bool = True) -> str:
+def _picture(
+    path: Path,
+    figure: Figure,
+    series: list[tuple[str, float, pd.DataFrame]],
+    *,
+    title: str = "",
+    exact: float | None = None,
+    log: bool = True,
+) -> str:
     """One picture; returns its name."""
     fig, ax = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
     for suffix, shade, table in series:
@@ -77,7 +112,9 @@ def _picture(path: Path, figure: Figure, series: list[tuple[str, float, pd.DataF
 
 
 def _line(ax: Axes, name: str, suffix: str, shade: float, rows: pd.DataFrame) -> None:
-    look = {"capsize": 2, "markersize": 4, "alpha": shade} | next(look for start, look in STYLES.items() if name.startswith(start))
+    look = {"capsize": 2, "markersize": 4, "alpha": shade} | next(
+        look for start, look in STYLES.items() if name.startswith(start)
+    )
     if name.endswith("uniform"):
         look |= {"linestyle": "--"}
     ax.errorbar(rows["x"], 100 * rows["mean"], yerr=200 * rows["se"].fillna(0), label=name + suffix, **look)

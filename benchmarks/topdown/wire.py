@@ -25,7 +25,7 @@ from benchmarks.publish import RESULTS, ROOT
 from benchmarks.server import certify
 from benchmarks.topdown.experiments import HOLDERS
 from miners import DPTopDown, Federation
-from pinq.provider import grant
+from pinq.provider.grants import grant
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "turns": {"strategy": "turns"},
@@ -70,7 +70,9 @@ def main() -> None:
         port = serve(place, stack)
         for epsilon in EPSILONS:
             for name, params in STRATEGIES.items():
-                lines.append({"strategy": name, "epsilon": epsilon, **fit(place, port, tokens, {"epsilon": epsilon, **params})})
+                lines.append(
+                    {"strategy": name, "epsilon": epsilon, **fit(place, port, tokens, {"epsilon": epsilon, **params})}
+                )
                 print(lines[-1], flush=True)
     pd.DataFrame(lines).to_csv(RESULTS / "topdown" / "wire.csv", index=False)
 
@@ -87,9 +89,18 @@ def fit(place: Path, port: int, tokens: list[str], params: dict[str, Any]) -> di
         began = time.perf_counter()
         fitted = DPTopDown(**params).fit(federation, "income")
         seconds = time.perf_counter() - began
-    up, down = (max(getattr(relay, way) - old[place_] for relay, old in zip(relays, before, strict=True)) for place_, way in enumerate(("up", "down")))
+    up, down = (
+        max(getattr(relay, way) - old[place_] for relay, old in zip(relays, before, strict=True))
+        for place_, way in enumerate(("up", "down"))
+    )
     card = fitted.card_
-    return {"rounds": card.rounds, "requests": max(card.requests.values()), "kB_up": round(up / 1000), "kB_down": round(down / 1000), "seconds": round(seconds, 1)}
+    return {
+        "rounds": card.rounds,
+        "requests": max(card.requests.values()),
+        "kB_up": round(up / 1000),
+        "kB_down": round(down / 1000),
+        "seconds": round(seconds, 1),
+    }
 
 
 def publish_share(place: Path, number: int) -> str:
@@ -109,7 +120,7 @@ def serve(place: Path, stack: ExitStack) -> int:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     policies = [str(place / f"adult{number}.yaml") for number in range(HOLDERS)]
-    command = [sys.executable, "-m", "pinq.cli", "serve", *policies, "--port", str(port), "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "pinq.cli.main", "serve", *policies, "--port", str(port), "--host", "127.0.0.1"]
     command += ["--tls-cert", str(place / "cert.pem"), "--tls-key", str(place / "key.pem")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(process.wait)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which attributes an attribute's values are compared by: DILCA's context, chosen through a private handle.
 
-A ``ContextTask`` is all that is public: splits, targets, method, shares of the budget. ``select`` asks, and returns a context for each target.
+A ``ContextTask`` is all that is public: splits, targets, method, shares of the budget. ``select``
+asks, and returns a context for each target.
 
 Privacy:
     Adjacency: the policy's. Claim: ``select`` costs ``task.selecting`` exactly.
-    Why: each choice and each table is one request of the handle at one share; shares are whole nano-epsilons that add up to the claim, and
-    what is asked next follows noisy answers alone. One table of two attributes serves both as targets, by post-processing.
-    Exact: nano-epsilons. Held by: tests/unit/test_dilca.py, tests/privacy/test_dilca_releases.py.
+    Why: each choice and each table is one request of the handle at one share; shares are whole
+    nano-epsilons that add up to the claim, and what is asked next follows noisy answers alone. One
+    table of two attributes serves both as targets, by post-processing.
+    Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py,
+    tests/privacy/test_dilca_releases.py.
 """
 
 from __future__ import annotations
@@ -21,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from miners.budget.noise import count_scale
+from miners.budget.schedule import spread
 from miners.distances.arithmetic import symmetric_uncertainty
-from miners.noise import count_scale
-from miners.schedule import spread
-from pinq.epsilon import exact
-from pinq.schema import Schema
-from pinq.scores import MutualInformation
-from pinq.specs import AnyCross, Cuts, Values, bind
+from pinq.public.epsilon import exact
+from pinq.public.schema import Schema
+from pinq.public.scores import MutualInformation
+from pinq.public.specs import AnyCross, Cuts, Values, bind
 
 if TYPE_CHECKING:
-    from pinq.queryable import PrivateQueryable
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["METHODS", "ContextTask", "NoisyTable", "ask_tables", "mean_context", "predominant_context", "select"]
 
@@ -45,7 +48,8 @@ class NoisyTable:
 
     Attributes:
         counts: Shape (parts of the first, parts of the second).
-        scale: Scale of the noise; that of the Laplace law of the same variance where two releases were joined.
+        scale: Scale of the noise; that of the Laplace law of the same variance where two releases
+            were joined.
     """
 
     counts: np.ndarray
@@ -67,7 +71,8 @@ class ContextTask:
         splits: How each attribute is cut into values, in the schema's order.
         targets: The attributes whose values are to be compared.
         size: Attributes in a context, for the methods that fix it.
-        selecting: nano-epsilons for choosing contexts, 0 where there is nothing to choose. The baseline's only tables are chosen by, so it is all.
+        selecting: nano-epsilons for choosing contexts, 0 where there is nothing to choose. The
+            baseline's only tables are chosen by, so it is all.
         telling: nano-epsilons for the tables that distances are computed from, 0 for the baseline.
     """
 
@@ -115,20 +120,28 @@ class ContextTask:
     def pairs(self, contexts: Mapping[str, Sequence[str]]) -> tuple[Pair, ...]:
         """The pairs of attributes that contexts need tables of, each once, in the schema's order."""
         order = {name: place for place, name in enumerate(self.splits)}
-        needed = {(target, name) if order[target] < order[name] else (name, target) for target, context in contexts.items() for name in context}
+        needed = {
+            (target, name) if order[target] < order[name] else (name, target)
+            for target, context in contexts.items()
+            for name in context
+        }
         return tuple(sorted(needed, key=lambda pair: (order[pair[0]], order[pair[1]])))
 
 
 def select(handle: PrivateQueryable, task: ContextTask) -> tuple[dict[str, tuple[str, ...]], dict[Pair, NoisyTable]]:
     """A context for each target, and the tables that were released on the way.
 
-    Every line that asks is one request for a pair or for a target; the whole costs ``task.selecting``.
+    Every line that asks is one request for a pair or for a target; the whole costs
+    ``task.selecting``.
     """
     if not task.selecting:
         return {target: task.others(target) for target in task.targets}, {}
     if task.method == "max_relevance":
         shares = iter(spread(task.selecting, [1] * task.choices))
-        return {target: _most_relevant(handle, task, target, [next(shares) for _ in range(task.size)]) for target in task.targets}, {}
+        return {
+            target: _most_relevant(handle, task, target, [next(shares) for _ in range(task.size)])
+            for target in task.targets
+        }, {}
     if task.method == "max_dependency":
         shares = iter(spread(task.selecting, [1] * task.choices))
         return {target: _most_telling(handle, task, target, next(shares)) for target in task.targets}, {}
@@ -159,11 +172,14 @@ def mean_context(uncertain: Mapping[Pair, float], target: str, others: Sequence[
 def predominant_context(uncertain: Mapping[Pair, float], target: str, others: Sequence[str]) -> tuple[str, ...]:
     """DILCA_RR: from the most relevant attribute down, those that no attribute kept before makes redundant.
 
-    An attribute is redundant beside one that it shares more with than with the target (Yu & Liu 2003; Ienco et al. 2012).
+    An attribute is redundant beside one that it shares more with than with the target (Yu & Liu
+    2003; Ienco et al. 2012).
     """
     kept: list[str] = []
     for name in sorted(others, key=lambda name: -uncertain[target, name]):
-        if not kept or (uncertain[target, name] > 0 and all(uncertain[one, name] < uncertain[target, name] for one in kept)):
+        if not kept or (
+            uncertain[target, name] > 0 and all(uncertain[one, name] < uncertain[target, name] for one in kept)
+        ):
             kept.append(name)
     return tuple(name for name in others if name in kept)
 

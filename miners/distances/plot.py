@@ -37,10 +37,14 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
     if len(labels) > 1:
         near = squareform(matrix, checks=False)
         ward = optimal_leaf_ordering(linkage(near, method="ward"), near)
-        drawn = dendrogram(ward, orientation="left", ax=tree_ax, no_labels=True, color_threshold=0, above_threshold_color=LINE)
+        drawn = dendrogram(
+            ward, orientation="left", ax=tree_ax, no_labels=True, color_threshold=0, above_threshold_color=LINE
+        )
         order = np.array(drawn["leaves"])
         tree_ax.invert_yaxis()
-    map_ax.imshow(matrix[np.ix_(order, order)], cmap="YlGnBu_r", vmin=0, vmax=max(float(matrix.max()), 1e-9), aspect="auto")
+    map_ax.imshow(
+        matrix[np.ix_(order, order)], cmap="YlGnBu_r", vmin=0, vmax=max(float(matrix.max()), 1e-9), aspect="auto"
+    )
     places = range(len(labels))
     map_ax.set_xticks(places, [labels[i] for i in order], rotation=90, fontsize=8, color=INK)
     map_ax.set_yticks(places, [labels[i] for i in order], fontsize=8, color=INK)
@@ -54,10 +58,23 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
             for column in places:
                 value = matrix[order[row], order[column]]
                 # Near is dark, far is light.
-                map_ax.text(column, row, f"{value:.2f}"[1 if value < 0.995 else 0 :], ha="center", va="center", fontsize=7, color="white" if value < half else INK)
+                map_ax.text(
+                    column,
+                    row,
+                    f"{value:.2f}"[1 if value < 0.995 else 0 :],
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if value < half else INK,
+                )
     figure = map_ax.figure
     tree_ax.set_title(f"{target}", fontsize=12, weight="bold", color=INK, loc="left")
-    map_ax.set_title(_wrapped("near is dark; compared by " + ", ".join(context), max(24, len(labels) * 4)), fontsize=7.5, color=PALE, loc="left")
+    map_ax.set_title(
+        _wrapped("near is dark; compared by " + ", ".join(context), max(24, len(labels) * 4)),
+        fontsize=7.5,
+        color=PALE,
+        loc="left",
+    )
     return figure  # type: ignore[return-value]
 
 
@@ -77,20 +94,49 @@ def plot_context(context: Mapping[str, Sequence[str]], ax: Axes | None) -> Axes:
             mutual = target in context.get(name, ())
             if mutual and names.index(name) < names.index(target):
                 continue  # drawn once, with two heads
-            style = {"arrowstyle": "<|-|>" if mutual else "-|>", "color": ACCENT if mutual else LINE, "lw": 1.3 if mutual else 0.9}
-            ax.annotate("", at[name], at[target], arrowprops=style | {"shrinkA": 7, "shrinkB": 7, "connectionstyle": "arc3,rad=0.12"}, zorder=1)
+            style = {
+                "arrowstyle": "<|-|>" if mutual else "-|>",
+                "color": ACCENT if mutual else LINE,
+                "lw": 1.3 if mutual else 0.9,
+            }
+            ax.annotate(
+                "",
+                at[name],
+                at[target],
+                arrowprops=style | {"shrinkA": 7, "shrinkB": 7, "connectionstyle": "arc3,rad=0.12"},
+                zorder=1,
+            )
     for name in names:
         x, y = at[name]
-        ax.scatter([x], [y], s=28 + 26 * popular[name], color=ACCENT if name in context else "white", edgecolor=ACCENT, zorder=3)
+        ax.scatter(
+            [x],
+            [y],
+            s=28 + 26 * popular[name],
+            color=ACCENT if name in context else "white",
+            edgecolor=ACCENT,
+            zorder=3,
+        )
         right = x >= -1e-9
         turn = 90 - math.degrees(angle[name]) + (0 if right else 180)
-        ax.text(1.09 * x, 1.09 * y, _short(name), fontsize=8.5, color=INK, ha="left" if right else "right", va="center", rotation=turn, rotation_mode="anchor")
+        ax.text(
+            1.09 * x,
+            1.09 * y,
+            _short(name),
+            fontsize=8.5,
+            color=INK,
+            ha="left" if right else "right",
+            va="center",
+            rotation=turn,
+            rotation_mode="anchor",
+        )
     reach = 1.12 + 0.033 * max(len(_short(name)) for name in names)
     ax.set_xlim(-reach, reach)
     ax.set_ylim(-reach, reach)
     ax.set_aspect("equal")
     ax.set_axis_off()
-    ax.set_title("an arrow leads to what a value's distance is computed from; blue ones go both ways", fontsize=8, color=PALE)
+    ax.set_title(
+        "an arrow leads to what a value's distance is computed from; blue ones go both ways", fontsize=8, color=PALE
+    )
     return ax
 
 
@@ -102,7 +148,9 @@ def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
     wide, high = 0.2 + TREE + side + label + 0.2, 0.6 + side + label + 0.1
     figure = plt.figure(figsize=(wide, high))
     low, tall = (label + 0.1) / high, side / high
-    return figure.add_axes((0.2 / wide, low, (TREE - 0.05) / wide, tall)), figure.add_axes(((0.2 + TREE) / wide, low, side / wide, tall))
+    return figure.add_axes((0.2 / wide, low, (TREE - 0.05) / wide, tall)), figure.add_axes(
+        ((0.2 + TREE) / wide, low, side / wide, tall)
+    )
 
 
 def _pyplot() -> Any:

@@ -2,10 +2,13 @@
 """Best-first growth on several holders' tables: of all leaves those are split next that promise most (Wang, Dick & Balcan 2020, Algorithm 1).
 
 Privacy:
-    Claim: at each holder, every way from the root to a leaf costs ``Task.epsilon`` in all, in the terms of its policy.
-    Why: a node of depth t is judged once, at the share of depth t, or less; what no share went into goes into the leaf's histogram. A split's gain
-    is computed from noisy histograms, which are also what is known of its children: no score leaves a holder, and no size is asked for itself.
-    Which node is split next, and which is judged at all, follows from those. Held by: tests/unit/test_topdown.py.
+    Claim: at each holder, every way from the root to a leaf costs ``Task.epsilon`` in all, in the
+    terms of its policy.
+    Why: a node of depth t is judged once, at the share of depth t, or less; what no share went into
+    goes into the leaf's histogram. A split's gain is computed from noisy histograms, which are also
+    what is known of its children: no score leaves a holder, and no size is asked for itself. Which
+    node is split next, and which is judged at all, follows from those. Held by:
+    tests/unit/federated/test_topdown.py.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ from typing import Protocol
 
 import numpy as np
 
+from miners.budget.schedule import spread
 from miners.federated.buds import Bud, Seen, Task, Wanted, ask_choices, ask_counts, ask_leaves, branch, gather, pooled
 from miners.federated.federation import FederatedParts, Tally
 from miners.federated.splitting import SplitSet
 from miners.fitted.node import Split
-from miners.schedule import spread
-from miners.trees.criteria import promise
-from pinq.epsilon import NANO, exact
-from pinq.scores import Score
-from pinq.specs import bind
+from miners.growth.criteria import promise
+from pinq.public.epsilon import NANO, exact
+from pinq.public.scores import Score
+from pinq.public.specs import bind
 
 __all__ = ["BestFirst", "Judged", "LocalChoice", "NoisyCounts", "grow_best_first"]
 
@@ -68,7 +71,8 @@ class Judge(Protocol):
 class LocalChoice:
     """Each holder chooses a split by its own rows; histograms from all holders decide among those (LocalRNM; with one holder SingleMachine).
 
-    Half of the share goes into the choice. A node for which the holders made m different choices is asked for m histograms, at 1/2m of the share each.
+    Half of the share goes into the choice. A node for which the holders made m different choices is
+    asked for m histograms, at 1/2m of the share each.
 
     Attributes:
         functions: The splitting functions.
@@ -88,17 +92,27 @@ class LocalChoice:
         nano = int(epsilon * NANO)
         choosing = exact(nano // 2)
         candidates = [split for one in self.functions for split in one.splits]
-        chosen = ask_choices(task, nodes, candidates, score=self.score, epsilon=dict.fromkeys(task.federation.holders, choosing))
+        chosen = ask_choices(
+            task, nodes, candidates, score=self.score, epsilon=dict.fromkeys(task.federation.holders, choosing)
+        )
         proposed = [list(dict.fromkeys(own)) for own in zip(*chosen.values(), strict=True)]
         asked = _histograms(task, nodes, proposed, nano - nano // 2)
         found: dict[int, list[Judged]] = defaultdict(list)
         for (wanted, splits), answer in zip(asked, ask_counts(task, [wanted for wanted, _ in asked]), strict=True):
             for (place, split), below in zip(splits.items(), _children(task, splits.values(), answer), strict=True):
-                found[place].append(Judged(split, below, {name: choosing + len(proposed[place]) * loss for name, loss in wanted.epsilon.items()}))
+                found[place].append(
+                    Judged(
+                        split,
+                        below,
+                        {name: choosing + len(proposed[place]) * loss for name, loss in wanted.epsilon.items()},
+                    )
+                )
         return [max(found[place], key=lambda one: one.promise(task, self.criterion)) for place in range(len(nodes))]
 
 
-def _histograms(task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], nano: int) -> list[tuple[Wanted, dict[int, Split]]]:
+def _histograms(
+    task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], nano: int
+) -> list[tuple[Wanted, dict[int, Split]]]:
     """The questions for the classes below every proposal, each with the split of every node that it is about; ``nano`` for all proposals of a node."""
     asked = []
     for many in sorted({len(own) for own in proposed}):
@@ -106,7 +120,17 @@ def _histograms(task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[S
         for rank in range(many):
             splits = {place: proposed[place][rank] for place in here}
             losses = dict.fromkeys(task.federation.holders, exact(nano // many))
-            asked.append((Wanted(nodes[here], losses, list(splits.values()), max(bind(split, task.schema).size for split in splits.values())), splits))
+            asked.append(
+                (
+                    Wanted(
+                        nodes[here],
+                        losses,
+                        list(splits.values()),
+                        max(bind(split, task.schema).size for split in splits.values()),
+                    ),
+                    splits,
+                )
+            )
     return asked
 
 
@@ -115,14 +139,18 @@ def _children(task: Task, splits: Iterable[Split], answer: Seen) -> Iterator[lis
     end = 0
     for split in splits:
         start, end = end, end + bind(split, task.schema).size
-        yield [{name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()} for row in range(start, end)]
+        yield [
+            {name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()}
+            for row in range(start, end)
+        ]
 
 
 @dataclass(frozen=True)
 class NoisyCounts:
     """Histograms of every splitting function from every holder, summed (Wang et al., sec. 3).
 
-    One table for each column serves all of its functions, so each is asked at 1/n of the share for n columns, not at 1/|H|.
+    One table for each column serves all of its functions, so each is asked at 1/n of the share for
+    n columns, not at 1/|H|.
 
     Attributes:
         functions: The splitting functions.
@@ -141,7 +169,10 @@ class NoisyCounts:
         losses = dict.fromkeys(task.federation.holders, counting)
         asked = [Wanted(nodes, losses, one.base, bind(one.base, task.schema).size) for one in self.functions]
         answers = [
-            {name: Tally(tally.counts.reshape(len(nodes), one.width, task.cells), tally.variance) for name, tally in answer.items()}
+            {
+                name: Tally(tally.counts.reshape(len(nodes), one.width, task.cells), tally.variance)
+                for name, tally in answer.items()
+            }
             for one, answer in zip(asked, ask_counts(task, asked), strict=True)
         ]
         promises = [
@@ -152,12 +183,18 @@ class NoisyCounts:
         within = np.concatenate([np.arange(len(one.splits)) for one in self.functions])
         best = np.concatenate(promises, axis=1).argmax(axis=1)
         paid = dict.fromkeys(losses, counting * len(asked))
-        return [self._judged(owner[which], within[which], place, answers[owner[which]], paid) for place, which in enumerate(best)]
+        return [
+            self._judged(owner[which], within[which], place, answers[owner[which]], paid)
+            for place, which in enumerate(best)
+        ]
 
     def _judged(self, column: int, split: int, place: int, answer: Seen, paid: dict[str, Fraction]) -> Judged:
         """A node's best split, its children's counts added up from the column's table."""
         merge = self.functions[column].merges[split]
-        below = [{name: Tally(part @ tally.counts[place], tally.variance * part.sum()) for name, tally in answer.items()} for part in merge]
+        below = [
+            {name: Tally(part @ tally.counts[place], tally.variance * part.sum()) for name, tally in answer.items()}
+            for part in merge
+        ]
         return Judged(self.functions[column].splits[split], below, paid)
 
 
@@ -166,9 +203,11 @@ class BestFirst:
     """How far a tree grows, and at which losses.
 
     Attributes:
-        shares: What judging a node of depth t may cost, from the root down; deeper nodes are not judged.
+        shares: What judging a node of depth t may cost, from the root down; deeper nodes are not
+            judged.
         max_nodes: How many nodes may be split.
-        at_once: How many nodes are split before their children are judged, together; 1 is Algorithm 1 to the letter.
+        at_once: How many nodes are split before their children are judged, together; 1 is Algorithm
+            1 to the letter.
     """
 
     shares: tuple[Fraction, ...]
@@ -176,10 +215,14 @@ class BestFirst:
     at_once: int
 
     @classmethod
-    def spread(cls, epsilon: Fraction, leaves: Fraction, depth: int, *, decay: bool, max_nodes: int, at_once: int) -> BestFirst:
+    def spread(
+        cls, epsilon: Fraction, leaves: Fraction, depth: int, *, decay: bool, max_nodes: int, at_once: int
+    ) -> BestFirst:
         """Shares of what ``leaves`` leaves of ``epsilon``: equal ones, or each half of the one above it (renormalized, privacy.md 5)."""
         weights = [2 ** (depth - 1 - level) if decay else 1 for level in range(depth)]
-        return cls(tuple(map(exact, spread(int((epsilon - leaves) * NANO), weights))) if depth else (), max_nodes, at_once)
+        return cls(
+            tuple(map(exact, spread(int((epsilon - leaves) * NANO), weights))) if depth else (), max_nodes, at_once
+        )
 
 
 def grow_best_first(task: Task, judge: Judge, how: BestFirst) -> list[Bud]:
@@ -205,7 +248,15 @@ def grow_best_first(task: Task, judge: Judge, how: BestFirst) -> list[Bud]:
     return buds
 
 
-def _judge(task: Task, judge: Judge, how: BestFirst, buds: list[Bud], places: Sequence[int], judged: dict[int, Judged], queue: list[tuple[float, int]]) -> None:
+def _judge(
+    task: Task,
+    judge: Judge,
+    how: BestFirst,
+    buds: list[Bud],
+    places: Sequence[int],
+    judged: dict[int, Judged],
+    queue: list[tuple[float, int]],
+) -> None:
     """Judges new nodes that are large enough, those of one depth together, and queues those that promise enough."""
     by_depth: dict[int, list[Bud]] = defaultdict(list)
     number = {id(buds[place]): place for place in places}

@@ -3,8 +3,9 @@
 
 Privacy:
     Claim: at each holder, every way from the root to a leaf is asked ``epsilon`` in all, exactly.
-    Why: a bud knows what its way has paid at each holder, and a leaf is asked with all that is left. Parts that are asked together are
-    disjoint, so they cost what one of them costs. Held by: tests/unit/test_topdown.py.
+    Why: a bud knows what its way has paid at each holder, and a leaf is asked with all that is
+    left. Parts that are asked together are disjoint, so they cost what one of them costs. Held by:
+    tests/unit/federated/test_topdown.py.
 """
 
 from __future__ import annotations
@@ -20,15 +21,29 @@ import numpy as np
 
 from miners.federated.federation import FederatedParts, Federation, Question, Tally
 from miners.fitted.node import Split
-from miners.trees.candidates import parts_at_once
-from miners.trees.growth import Sprout
-from pinq.schema import Schema
-from pinq.scores import Score
-from pinq.specs import MAX_PARTS, Values, bind
+from miners.growth.candidates import parts_at_once
+from miners.growth.frontier import Sprout
+from pinq.public.schema import Schema
+from pinq.public.scores import Score
+from pinq.public.specs import MAX_PARTS, Values, bind
 
-__all__ = ["Bud", "Seen", "Task", "Wanted", "ask_choices", "ask_counts", "ask_leaves", "branch", "gather", "pooled", "sprouts_of"]
+__all__ = [
+    "Bud",
+    "Seen",
+    "Task",
+    "Wanted",
+    "ask_choices",
+    "ask_counts",
+    "ask_leaves",
+    "branch",
+    "gather",
+    "pooled",
+    "sprouts_of",
+]
 
-MOST_NAMED = 2**14  # parts that one request names one by one; the layer takes more, a server's limit on bytes perhaps not
+MOST_NAMED = (
+    2**14
+)  # parts that one request names one by one; the layer takes more, a server's limit on bytes perhaps not
 
 Seen = Mapping[str, Tally]
 
@@ -117,7 +132,12 @@ class Wanted:
     def questions(self, task: Task) -> list[Question]:
         """In nearly every case one; several where one request could not name so many parts. They are disjoint, so they cost what one costs."""
         cut = _pieces(self.parts, MAX_PARTS // (self.width * task.cells))
-        return [self._cells(parts, Values(task.target), here).question("noisy_count", epsilon=self.epsilon, reuse=task.reuse) for parts, here in cut]
+        return [
+            self._cells(parts, Values(task.target), here).question(
+                "noisy_count", epsilon=self.epsilon, reuse=task.reuse
+            )
+            for parts, here in cut
+        ]
 
     def _cells(self, parts: FederatedParts, classes: Values, here: slice) -> FederatedParts:
         if self.below is None:
@@ -136,13 +156,21 @@ def ask_counts(task: Task, wanted: Sequence[Wanted]) -> list[Seen]:
 
 def _joined(task: Task, pieces: Sequence[Seen]) -> Seen:
     """The pieces of one answer, one after the other."""
-    return {name: Tally(np.concatenate([piece[name].counts.reshape(-1, task.cells) for piece in pieces]), tally.variance) for name, tally in pieces[0].items()}
+    return {
+        name: Tally(np.concatenate([piece[name].counts.reshape(-1, task.cells) for piece in pieces]), tally.variance)
+        for name, tally in pieces[0].items()
+    }
 
 
-def ask_choices(task: Task, parts: FederatedParts, candidates: Sequence[Any], *, score: Score, epsilon: Mapping[str, Fraction]) -> dict[str, list[Split | None]]:
+def ask_choices(
+    task: Task, parts: FederatedParts, candidates: Sequence[Any], *, score: Score, epsilon: Mapping[str, Fraction]
+) -> dict[str, list[Split | None]]:
     """What each of the holders that are asked chooses for each part, in one round; very many parts are asked in several requests."""
     step = parts_at_once(task.schema, candidates, task.cells)
-    questions = [piece.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=task.reuse) for piece, _ in _pieces(parts, step)]
+    questions = [
+        piece.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=task.reuse)
+        for piece, _ in _pieces(parts, step)
+    ]
     answers = task.federation.ask(questions)
     return {name: [split for answer in answers for split in answer[name]] for name in answers[0]}
 
@@ -162,7 +190,9 @@ def gather(buds: Sequence[Bud]) -> tuple[FederatedParts, list[Bud]]:
     for bud in buds:
         by_parts[id(bud.parts)].append(bud)
     groups = list(by_parts.values())
-    return FederatedParts.union([group[0].parts[[bud.place for bud in group]] for group in groups]), [bud for group in groups for bud in group]
+    return FederatedParts.union([group[0].parts[[bud.place for bud in group]] for group in groups]), [
+        bud for group in groups for bud in group
+    ]
 
 
 def branch(task: Task, buds: list[Bud], parents: Sequence[Bud], splits: Sequence[Split]) -> list[Bud]:
@@ -188,7 +218,13 @@ def ask_leaves(task: Task, leaves: Sequence[Bud]) -> None:
     for leaf in leaves:
         alike[tuple(task.epsilon - leaf.paid.get(name, Fraction(0)) for name in holders)].append(leaf)
     gathered = [gather(some) for some in alike.values()]
-    answers = ask_counts(task, [Wanted(parts, dict(zip(holders, left, strict=True))) for left, (parts, _) in zip(alike, gathered, strict=True)])
+    answers = ask_counts(
+        task,
+        [
+            Wanted(parts, dict(zip(holders, left, strict=True)))
+            for left, (parts, _) in zip(alike, gathered, strict=True)
+        ],
+    )
     for answer, (_, some) in zip(answers, gathered, strict=True):
         for place, leaf in enumerate(some):
             leaf.seen.append({name: Tally(tally.counts[place], tally.variance) for name, tally in answer.items()})

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several private handles behind one face: one question goes to all holders at once, and each answers for itself.
 
-The holders hold disjoint people, each behind a layer and a ledger of its own. Whoever asks them (the coordinator) is an analyst of each, no more:
-nothing here is trusted with anything.
+The holders hold disjoint people, each behind a layer and a ledger of its own. Whoever asks them
+(the coordinator) is an analyst of each, no more: nothing here is trusted with anything.
 
 Privacy:
     Claim: at each holder, what that holder's own policy says and its own ledger enforces.
-    Why: a question to the federation is the same question to each handle, and all that is done here follows from what the handles let out: answers,
-    errors, and how long they took. Time is outside the layer's guarantee (docs/known-limits.md), and so is which holder was too slow. Held by: tests/unit/test_federation.py.
+    Why: a question to the federation is the same question to each handle, and all that is done here
+    follows from what the handles let out: answers, errors, and how long they took. Time is outside
+    the layer's guarantee (docs/known-limits.md), and so is which holder was too slow. Held by:
+    tests/unit/federated/test_federation.py.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_a
 
 import numpy as np
 
-from miners.noise import count_scale, count_variance
-from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from miners.budget.noise import count_scale, count_variance
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
-from pinq.schema import Categorical, Numeric, Schema, closest
+from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.schema import Categorical, Numeric, Schema, closest
 
 if TYPE_CHECKING:
-    from pinq.queryable import Budget, Parts, PrivateQueryable
+    from pinq.analyst.queryable import Budget, Parts, PrivateQueryable
 
 __all__ = ["Dropped", "FederatedParts", "Federation", "HolderFailed", "Question", "Rule", "Tally", "spent_text"]
 
@@ -47,7 +49,8 @@ class HolderFailed(PinqError):
 
     Attributes:
         causes: For each holder that failed, its error.
-        spent: What each holder's ledger has charged since the federation was made; None where the holder does not say.
+        spent: What each holder's ledger has charged since the federation was made; None where the
+            holder does not say.
     """
 
     code = "holder-failed"
@@ -109,15 +112,19 @@ class Federation:
     """Private handles of several data holders, asked together.
 
     Args:
-        handles: The handles, by the names of their holders; or a list, whose holders are called ``"holder 1"`` and so on.
-        on_failure: What to do when a holder cannot answer. ``"fail"`` gives up and says what was spent where. ``"wait"`` asks again for
-            ``patience`` seconds, then gives up. ``"drop"`` goes on without it. A request that is malformed is an error in any case.
-            How slow a holder may be before it has failed, its handle says: ``timeout`` of ``pinq.connect``.
+        handles: The handles, by the names of their holders; or a list, whose holders are called
+            ``"holder 1"`` and so on.
+        on_failure: What to do when a holder cannot answer. ``"fail"`` gives up and says what was
+            spent where. ``"wait"`` asks again for ``patience`` seconds, then gives up. ``"drop"``
+            goes on without it. A request that is malformed is an error in any case. How slow a
+            holder may be before it has failed, its handle says: ``timeout`` of ``pinq.connect``.
         patience: Seconds to wait for a holder that is out of reach.
-        say: Called with a line of text after each round, and when a holder is waited for or dropped; ``print``, for example.
+        say: Called with a line of text after each round, and when a holder is waited for or
+            dropped; ``print``, for example.
 
     Attributes:
-        schema: The public columns that all of them declare; ``max_rows`` is the sum, adjacency and privacy unit are the first holder's.
+        schema: The public columns that all of them declare; ``max_rows`` is the sum, adjacency and
+            privacy unit are the first holder's.
         dropped: Who was left behind, when and why; they stay so in this federation.
         rounds: How often the coordinator has waited for answers.
         requests: How many requests each holder was sent.
@@ -148,11 +155,17 @@ class Federation:
         say: Callable[[str], object] | None = None,
     ) -> None:
         if on_failure not in get_args(Rule):
-            raise QueryError(f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'. Nothing was spent.")
+            raise QueryError(
+                f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'. Nothing was spent."
+            )
         if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
-            raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0. Nothing was spent.")
+            raise QueryError(
+                f"`patience` is {patience!r}; it must be a number of seconds of at least 0. Nothing was spent."
+            )
         if say is not None and not callable(say):
-            raise QueryError(f"`say` is {say!r}; it must be a function of one line of text, print for example, or None. Nothing was spent.")
+            raise QueryError(
+                f"`say` is {say!r}; it must be a function of one line of text, print for example, or None. Nothing was spent."
+            )
         self._handles = _named(handles)
         self.schema = agreed_schema({name: handle.schema for name, handle in self._handles.items()})
         self.on_failure, self.patience = on_failure, float(patience)
@@ -172,13 +185,17 @@ class Federation:
         """One holder's handle, also of one that was dropped. ``QueryError`` where there is none of this name."""
         if holder not in self._handles:
             names = list(self._handles)
-            raise QueryError(f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}. Nothing was spent.")
+            raise QueryError(
+                f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}. Nothing was spent."
+            )
         return self._handles[holder]
 
     def parts(self) -> FederatedParts:
         """The whole of each table, as a collection of one part. ``QueryError`` where all holders were dropped."""
         if not self.holders:
-            raise QueryError("all holders of this federation were dropped; make a new one with handles that answer. Nothing was spent.")
+            raise QueryError(
+                "all holders of this federation were dropped; make a new one with handles that answer. Nothing was spent."
+            )
         return FederatedParts(self, {name: self._handles[name].parts() for name in self.holders})
 
     def budgets(self) -> dict[str, Budget | None]:
@@ -190,7 +207,13 @@ class Federation:
             except PinqError:
                 return None
 
-        return dict(zip(self._handles, _at_once([(name, partial(look, handle)) for name, handle in self._handles.items()]), strict=True))
+        return dict(
+            zip(
+                self._handles,
+                _at_once([(name, partial(look, handle)) for name, handle in self._handles.items()]),
+                strict=True,
+            )
+        )
 
     def spent(self) -> dict[str, Fraction | None]:
         """What each holder's ledger has charged since the federation was made; None where the holder does not say."""
@@ -210,15 +233,23 @@ class Federation:
         """Asks several questions of several holders, all at once: one round.
 
         Returns:
-            For each question the answers by holder; of a holder that was dropped meanwhile there is none.
+            For each question the answers by holder; of a holder that was dropped meanwhile there is
+            none.
         """
         began = time.monotonic()
-        jobs = [(place, name) for place, question in enumerate(questions) for name in self.holders if name in question.epsilon]
+        jobs = [
+            (place, name)
+            for place, question in enumerate(questions)
+            for name in self.holders
+            if name in question.epsilon
+        ]
         for _, name in jobs:
             self.requests[name] += 1
         answers = self._together([(name, partial(questions[place].ask, name)) for place, name in jobs])
         self.rounds += 1
-        self._say(f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in {time.monotonic() - began:.1f} s")
+        self._say(
+            f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in {time.monotonic() - began:.1f} s"
+        )
         found: list[dict[str, Any]] = [{} for _ in questions]
         for (place, name), answer in zip(jobs, answers, strict=True):
             if name in self.holders:
@@ -228,12 +259,16 @@ class Federation:
     def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
         """The answers to questions for counts, each with the variance of its noise.
 
-        Here each holder adds its own noise, so a sum over k holders has that of k; of a ``miners.secure.SecureFederation`` there is one entry for all
-        parties together, with the noise of one.
+        Here each holder adds its own noise, so a sum over k holders has that of k; of a
+        ``miners.secure.SecureFederation`` there is one entry for all parties together, with the
+        noise of one.
         """
         answers = self.ask(questions)
         return [
-            {name: Tally(np.asarray(counts, dtype=np.float64), self.variance(name, question.epsilon[name])) for name, counts in answer.items()}
+            {
+                name: Tally(np.asarray(counts, dtype=np.float64), self.variance(name, question.epsilon[name]))
+                for name, counts in answer.items()
+            }
             for question, answer in zip(questions, answers, strict=True)
         ]
 
@@ -258,9 +293,13 @@ class Federation:
         self.close()
 
     def __repr__(self) -> str:
-        lines = [f"Federation of {len(self._handles)} holders, on_failure={self.on_failure!r}, {self.rounds} rounds so far"]
+        lines = [
+            f"Federation of {len(self._handles)} holders, on_failure={self.on_failure!r}, {self.rounds} rounds so far"
+        ]
         for name, budget in self.budgets().items():
-            lines.append(f"  {name}: {'does not answer' if budget is None else repr(budget)}, {self.requests[name]} requests")
+            lines.append(
+                f"  {name}: {'does not answer' if budget is None else repr(budget)}, {self.requests[name]} requests"
+            )
         return "\n".join([*lines, *(f"  {one}" for one in self.dropped)])
 
     # Failure
@@ -269,7 +308,9 @@ class Federation:
         """Makes all calls at once; the answers in order, errors among them where their holders are dropped."""
         stop = threading.Event()
         answers = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
-        causes = {name: answer for (name, _), answer in zip(calls, answers, strict=True) if isinstance(answer, PinqError)}
+        causes = {
+            name: answer for (name, _), answer in zip(calls, answers, strict=True) if isinstance(answer, PinqError)
+        }
         if causes:
             if all(isinstance(answer, QueryError) for answer in answers):
                 raise next(iter(causes.values()))  # nobody could answer any of that, and nobody charged it
@@ -285,7 +326,8 @@ class Federation:
             except (Unavailable, TooManyRequests) as error:
                 if self.on_failure != "wait" or time.monotonic() + pause > end or stop.is_set():
                     return error
-                # What did not come back may have been charged: the same question is not paid for twice.
+                # What did not come back may have been charged: the same question is not paid for
+                # twice.
                 again = True
                 self._say(f"waiting for {name}, {end - time.monotonic():.0f} s more at most: {error}")
                 stop.wait(pause)
@@ -332,9 +374,13 @@ class FederatedParts:
         """
         return self._federation.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
 
-    def exp_mech(self, candidates: Any, *, score: Any, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, list[Any]]:
+    def exp_mech(
+        self, candidates: Any, *, score: Any, epsilon: Loss | Mapping[str, Loss], reuse: bool = False
+    ) -> dict[str, list[Any]]:
         """What each holder chooses for each part, by its own rows; arguments as in ``noisy_count`` and ``PrivateQueryable.exp_mech``."""
-        return self._federation.ask([self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)])[0]
+        return self._federation.ask(
+            [self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)]
+        )[0]
 
     def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: Any) -> Question:
         """A question for ``Federation.ask``."""
@@ -349,7 +395,10 @@ class FederatedParts:
         if len(collections) == 1:
             return collections[0]
         first = collections[0]
-        joined = {name: type(parts).union(*(one._parts[name] for one in collections)) for name, parts in first._living().items()}
+        joined = {
+            name: type(parts).union(*(one._parts[name] for one in collections))
+            for name, parts in first._living().items()
+        }
         return FederatedParts(first._federation, joined)
 
     def __getitem__(self, chosen: Any) -> FederatedParts:
@@ -378,7 +427,9 @@ def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
     (first, schema), *others = schemas.items()
     differences = [difference for name, other in others for difference in _differences(first, schema, name, other)]
     if differences:
-        raise QueryError(f"the holders' public schemas differ: {'; '.join(differences)}. Their policies must declare the same columns alike. Nothing was spent.")
+        raise QueryError(
+            f"the holders' public schemas differ: {'; '.join(differences)}. Their policies must declare the same columns alike. Nothing was spent."
+        )
     return schema.model_copy(update={"max_rows": min(MOST_ROWS, sum(one.max_rows for one in schemas.values()))})
 
 
@@ -396,9 +447,16 @@ def _column_differences(one: str, ours: Categorical | Numeric, other: str, their
     if ours.type != theirs.type:
         return [f"{ours.type} at {one!r}, {theirs.type} at {other!r}"]
     left, right = (column.model_dump(exclude={"unreviewed", "cuts", "values"}) for column in (ours, theirs))
-    found = [f"{field} is {left[field]} at {one!r}, {right[field]} at {other!r}" for field in left if left[field] != right[field]]
+    found = [
+        f"{field} is {left[field]} at {one!r}, {right[field]} at {other!r}"
+        for field in left
+        if left[field] != right[field]
+    ]
     if isinstance(ours, Categorical) and isinstance(theirs, Categorical) and ours.values != theirs.values:
-        sides = ((one, [value for value in ours.values if value not in theirs.values]), (other, [value for value in theirs.values if value not in ours.values]))
+        sides = (
+            (one, [value for value in ours.values if value not in theirs.values]),
+            (other, [value for value in theirs.values if value not in ours.values]),
+        )
         only = [f"only {name!r} declares {', '.join(map(repr, values))}" for name, values in sides if values]
         found += only or [f"{one!r} and {other!r} declare the same values in another order"]
     return found
@@ -411,14 +469,18 @@ def _named(handles: Any) -> dict[str, PrivateQueryable]:
     elif isinstance(handles, Iterable) and not isinstance(handles, (str, bytes)):
         named = {f"holder {number}": handle for number, handle in enumerate(handles, start=1)}
     else:
-        raise QueryError(f"a federation is made of handles, in a list or by the names of their holders, not of {type(handles).__name__}. Nothing was spent.")
+        raise QueryError(
+            f"a federation is made of handles, in a list or by the names of their holders, not of {type(handles).__name__}. Nothing was spent."
+        )
     if not named:
         raise QueryError("a federation needs at least one handle. Nothing was spent.")
     for name, handle in named.items():
         if not isinstance(name, str) or not name:
             raise QueryError(f"the holder {name!r} must have a text for a name. Nothing was spent.")
         if not isinstance(getattr(handle, "schema", None), Schema) or not callable(getattr(handle, "parts", None)):
-            raise QueryError(f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open or pinq.connect. Nothing was spent.")
+            raise QueryError(
+                f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open or pinq.connect. Nothing was spent."
+            )
     if len({id(handle) for handle in named.values()}) < len(named):
         raise QueryError("the same handle stands for two holders; their people must be disjoint. Nothing was spent.")
     return named
@@ -439,7 +501,9 @@ def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event
     if len(calls) < 2:
         return [call() for _, call in calls]
     with ExitStack() as stack:
-        lanes = {name: stack.enter_context(ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name)) for name in dict(calls)}
+        lanes = {
+            name: stack.enter_context(ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name)) for name in dict(calls)
+        }
         futures = [lanes[name].submit(call) for name, call in calls]
         try:
             return [future.result() for future in futures]
@@ -453,4 +517,7 @@ def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event
 
 def spent_text(spent: Mapping[str, Fraction | None]) -> str:
     """``north: 0.25; south: 0``."""
-    return "; ".join(f"{name}: {'unknown, it does not answer' if amount is None else show(int(amount * NANO))}" for name, amount in spent.items())
+    return "; ".join(
+        f"{name}: {'unknown, it does not answer' if amount is None else show(int(amount * NANO))}"
+        for name, amount in spent.items()
+    )

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from miners.trees.candidates import attribute_names, equal_width
+from miners.growth.candidates import attribute_names, equal_width
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Axis, Cuts, Groups, Values, bind
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Axis, Cuts, Groups, Values, bind
 
 __all__ = ["THRESHOLDS", "SplitSet", "first_codes", "splitting_functions"]
 
@@ -39,7 +39,9 @@ class SplitSet:
         """Which parts of ``base`` make up each part of each split, 0 or 1, shape (splits, parts, base parts)."""
         first = first_codes(bind(self.base, self.schema).axes[0])
         bound = [bind(split, self.schema).axes[0] for split in self.splits]
-        return np.array([one.parts_of(first)[None, :] == np.arange(one.size)[:, None] for one in bound], dtype=np.float64)
+        return np.array(
+            [one.parts_of(first)[None, :] == np.arange(one.size)[:, None] for one in bound], dtype=np.float64
+        )
 
     def tables(self, counts: np.ndarray) -> np.ndarray:
         """Tables of each split, shape (nodes, splits, parts, classes), from those of the base, shape (nodes, base parts, classes)."""
@@ -52,7 +54,11 @@ def first_codes(axis: Axis) -> np.ndarray:
 
 
 def splitting_functions(
-    schema: Schema, target: str | None, *, attributes: Sequence[str] | None = None, splits: Mapping[str, Any] | None = None
+    schema: Schema,
+    target: str | None,
+    *,
+    attributes: Sequence[str] | None = None,
+    splits: Mapping[str, Any] | None = None,
 ) -> tuple[SplitSet, ...]:
     """The splitting functions, one set for each attribute.
 
@@ -60,24 +66,35 @@ def splitting_functions(
         schema: The public schema.
         target: The column to predict, which is no attribute; None while it is not known.
         attributes: Names of columns; None for all but the target.
-        splits: By column, in place of the default: for a numeric one its thresholds, or how many evenly spaced ones; for a categorical one
-            a list of values or lists of values, each against the rest. By default ``THRESHOLDS`` evenly spaced thresholds from the lower bound up, and each value.
+        splits: By column, in place of the default: for a numeric one its thresholds, or how many
+            evenly spaced ones; for a categorical one a list of values or lists of values, each
+            against the rest. By default ``THRESHOLDS`` evenly spaced thresholds from the lower
+            bound up, and each value.
 
     Raises:
-        QueryError: An unknown column or value, a threshold out of bounds, no split for a column, too many values to put each against the rest.
+        QueryError: An unknown column or value, a threshold out of bounds, no split for a column,
+            too many values to put each against the rest.
     """
     if splits is not None and not isinstance(splits, Mapping):
-        raise QueryError(f"`splits` is {splits!r}; it must map names of columns to thresholds or groups of values. Nothing was spent.")
+        raise QueryError(
+            f"`splits` is {splits!r}; it must map names of columns to thresholds or groups of values. Nothing was spent."
+        )
     wanted = dict(splits or {})
     for name in wanted:
         schema.column(name)
     names = attribute_names(schema, target, attributes)
     if unused := [name for name in wanted if name not in names]:
-        raise QueryError(f"`splits` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent.")
+        raise QueryError(
+            f"`splits` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent."
+        )
     sets = []
     for name in names:
         column = schema.columns[name]
-        made = _of_numbers(schema, name, wanted.get(name)) if isinstance(column, Numeric) else _of_values(schema, name, column, wanted.get(name))
+        made = (
+            _of_numbers(schema, name, wanted.get(name))
+            if isinstance(column, Numeric)
+            else _of_values(schema, name, column, wanted.get(name))
+        )
         if made is not None:
             sets.append(made)
     if not sets:
@@ -90,12 +107,16 @@ def _of_numbers(schema: Schema, name: str, wanted: Any) -> SplitSet | None:
     given = THRESHOLDS if wanted is None else wanted
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         if not 1 <= given <= MOST_THRESHOLDS:
-            raise QueryError(f"`splits` asks for {given} thresholds of `{name}`; it must be 1 to {MOST_THRESHOLDS:,}. Nothing was spent.")
+            raise QueryError(
+                f"`splits` asks for {given} thresholds of `{name}`; it must be 1 to {MOST_THRESHOLDS:,}. Nothing was spent."
+            )
         points = _evenly_spaced(schema, name, int(given))
         if not points:
             return None
     elif isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise QueryError(f"`splits` of `{name}` is {given!r}; it must be a list of thresholds, or how many. Nothing was spent.")
+        raise QueryError(
+            f"`splits` of `{name}` is {given!r}; it must be a list of thresholds, or how many. Nothing was spent."
+        )
     else:
         points = tuple(given)
     base = Cuts(name, points)
@@ -117,20 +138,31 @@ def _of_values(schema: Schema, name: str, column: Categorical, wanted: Any) -> S
     """Groups of values, each against the rest, each pair once."""
     labels = column.labels
     if wanted is not None and (isinstance(wanted, (str, bytes)) or not isinstance(wanted, Iterable)):
-        raise QueryError(f"`splits` of `{name}` is {wanted!r}; it must be a list of values, or of lists of values. Nothing was spent.")
+        raise QueryError(
+            f"`splits` of `{name}` is {wanted!r}; it must be a list of values, or of lists of values. Nothing was spent."
+        )
     if wanted is None and len(labels) > MOST_VALUES:
         raise QueryError(
             f"`{name}` has {len(labels):,} values; at most {MOST_VALUES:,} are each put against the rest. Say in `splits` which groups of them to try, "
             "leave the column out of `attributes`, or use strategy 'turns'. Nothing was spent."
         )
-    groups = [tuple(one) if isinstance(one, (list, tuple)) else (one,) for one in (labels if wanted is None else wanted)]
+    groups = [
+        tuple(one) if isinstance(one, (list, tuple)) else (one,) for one in (labels if wanted is None else wanted)
+    ]
     made: dict[frozenset[Any], Groups] = {}
     for group in groups:
         codes = frozenset(column.code_of(value, name) for value in group)
         rest = frozenset(range(column.codes)) - codes
         if not codes or not rest:
-            raise QueryError(f"`splits` of `{name}` has the group {list(group)!r}, which leaves one side without a value. Nothing was spent.")
-        made.setdefault(frozenset((codes, rest)), Groups(name, tuple(tuple(labels[code] for code in sorted(side)) for side in (codes, rest))))
+            raise QueryError(
+                f"`splits` of `{name}` has the group {list(group)!r}, which leaves one side without a value. Nothing was spent."
+            )
+        made.setdefault(
+            frozenset((codes, rest)),
+            Groups(name, tuple(tuple(labels[code] for code in sorted(side)) for side in (codes, rest))),
+        )
     if not made:
-        raise QueryError(f"`splits` of `{name}` is empty; leave the column out of `attributes` instead. Nothing was spent.")
+        raise QueryError(
+            f"`splits` of `{name}` is empty; leave the column out of `attributes` instead. Nothing was spent."
+        )
     return SplitSet(Values(name), tuple(made.values()), schema)

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from miners.base import TreeClassifier, public_schema, require_budget, whole_number
+from miners.budget.plan import Plan, PlanLine
+from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
 from miners.federated.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
 from miners.federated.buds import Bud, Task, sprouts_of
 from miners.federated.federation import Dropped, Federation, HolderFailed, spent_text
 from miners.federated.splitting import splitting_functions
 from miners.federated.turns import Turns, dealt_losses, grow_in_turns
 from miners.fitted.tree import Tree
-from miners.plan import Plan, PlanLine
-from miners.trees.candidates import attribute_names, families, levels_carried
-from miners.trees.criteria import CRITERIA, blur, require_criterion
+from miners.growth.candidates import attribute_names, families, levels_carried
+from miners.growth.criteria import CRITERIA, blur, require_criterion
+from miners.growth.harvest import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
-from miners.trees.greedy import many, noise_of
-from miners.trees.harvest import estimated_nodes
-from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from miners.trees.tree_miner import many, noise_of
 from pinq.errors import PinqError, QueryError
-from pinq.schema import Numeric, Schema, closest
-from pinq.scores import Score
+from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.schema import Numeric, Schema, closest
+from pinq.public.scores import Score
 
 if TYPE_CHECKING:
-    from pinq.queryable import PrivateQueryable
+    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["Card", "DPTopDown"]
 
@@ -48,8 +48,10 @@ class Card:
 
     Attributes:
         strategy: How splits were found.
-        spent: What each holder's own ledger has charged while the fit went on, for something else under the same grant too; None where it did not say.
-        dropped: Who was left behind, after how many rounds, and why. The counts of the tree are those of the others.
+        spent: What each holder's own ledger has charged while the fit went on, for something else
+            under the same grant too; None where it did not say.
+        dropped: Who was left behind, after how many rounds, and why. The counts of the tree are
+            those of the others.
         rounds: How often the coordinator waited for answers.
         requests: How many requests each holder was sent.
     """
@@ -83,7 +85,13 @@ class Card:
         try:
             spent = {str(name): None if text is None else Fraction(text) for name, text in found["spent"].items()}
             dropped = tuple(Dropped(str(holder), int(after), str(reason)) for holder, after, reason in found["dropped"])
-            return cls(str(found["strategy"]), spent, dropped, int(found["rounds"]), {name: int(found["requests"][name]) for name in spent})
+            return cls(
+                str(found["strategy"]),
+                spent,
+                dropped,
+                int(found["rounds"]),
+                {name: int(found["requests"][name]) for name in spent},
+            )
         except (TypeError, ValueError, KeyError, AttributeError):
             raise QueryError("`card` of a stored DPTopDown is not what `to_json` writes.") from None
 
@@ -91,52 +99,66 @@ class Card:
 class DPTopDown(TreeClassifier):
     """A decision tree from several data holders' tables, grown by a coordinator that none of them needs to trust.
 
-    ``fit`` takes a ``Federation`` of handles, or one handle. The holders hold disjoint people, so the fit costs ``epsilon`` at each of them, in the terms
-    of its own policy.
+    ``fit`` takes a ``Federation`` of handles, or one handle. The holders hold disjoint people, so
+    the fit costs ``epsilon`` at each of them, in the terms of its own policy.
 
     Args:
         epsilon: What ``fit`` costs at each holder.
-        strategy: How splits are found. ``"turns"``, the most accurate: each level's splits are chosen by one holder alone, in turns, and all holders
-            count the leaves. The others grow best-first, like the paper: ``"local_rnm"`` (holders propose, histograms from all decide),
-            ``"noisy_counts"`` (histograms of all splitting functions from all holders), ``"single"`` (one holder), ``"secure"`` (as noisy_counts, with one
-            noise for all: of parties that add up under secret sharing, a ``miners.secure.SecureFederation``).
+        strategy: How splits are found. ``"turns"``, the most accurate: each level's splits are
+            chosen by one holder alone, in turns, and all holders count the leaves. The others grow
+            best-first, like the paper: ``"local_rnm"`` (holders propose, histograms from all
+            decide), ``"noisy_counts"`` (histograms of all splitting functions from all holders),
+            ``"single"`` (one holder), ``"secure"`` (as noisy_counts, with one noise for all: of
+            parties that add up under secret sharing, a ``miners.secure.SecureFederation``).
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (rows that a vote gets right).
         max_nodes: The most nodes that are split.
-        leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and below 1. None for a sixth ("turns") or a quarter; the paper has a half.
-        budget: ``"uniform"``, every depth as much, or ``"decay"``, each half of the one above. None for "decay" where growth is best-first and at
-            most six levels deep, else "uniform".
-        max_depth: The most splits on a way, 0 to 60. None for what public facts let expect to be of use.
+        leaf_fraction: What part of ``epsilon`` goes to the leaves' classes at least, above 0 and
+            below 1. None for a sixth ("turns") or a quarter; the paper has a half.
+        budget: ``"uniform"``, every depth as much, or ``"decay"``, each half of the one above. None
+            for "decay" where growth is best-first and at most six levels deep, else "uniform".
+        max_depth: The most splits on a way, 0 to 60. None for what public facts let expect to be of
+            use.
         attributes: Columns to split by; None for all but the target.
-        splits: The splitting functions, by column, where the default is not wanted: thresholds of a numeric column or how many evenly spaced ones, values
-            or lists of values of a categorical one, each against the rest. By default "turns" lets the mechanism find thresholds and groups, the others
-            choose among ten thresholds and single values.
-        at_once: How many nodes best-first growth splits before it judges their children together; 1 is the paper's algorithm to the letter and takes as
-            many more round trips.
-        resume: Take answers to the same questions that were paid for before. A fit that was broken off is repeated so and pays only for what is new.
+        splits: The splitting functions, by column, where the default is not wanted: thresholds of a
+            numeric column or how many evenly spaced ones, values or lists of values of a
+            categorical one, each against the rest. By default "turns" lets the mechanism find
+            thresholds and groups, the others choose among ten thresholds and single values.
+        at_once: How many nodes best-first growth splits before it judges their children together; 1
+            is the paper's algorithm to the letter and takes as many more round trips.
+        resume: Take answers to the same questions that were paid for before. A fit that was broken
+            off is repeated so and pays only for what is new.
 
     Attributes:
         tree_: The fitted ``Tree``, pruned.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public columns under which the tree was grown.
         card_: Who took part, what it cost there, who was dropped; a ``Card``.
-        cost_: The largest of what the holders charged, exact: ``epsilon`` unless some of it had been paid for before. Who does not say counts as ``epsilon``.
+        cost_: The largest of what the holders charged, exact: ``epsilon`` unless some of it had
+            been paid for before. Who does not say counts as ``epsilon``.
 
     Privacy:
-        Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in its own policy's terms, whatever the coordinator and
-        the other holders do.
-        Why: on every way from the root to a leaf the shares of what a holder is asked add up to ``epsilon``: see ``miners.federated.turns`` and
-        ``miners.federated.best_first``; its ledger charges and enforces just that. A person is one holder's only, so nothing adds up over holders.
-        Scores are the layer's, scaled to counts and with public sensitivities; a choice publishes an index, never a score.
-        Exact: nano-epsilons. Held by: tests/unit/test_topdown.py, tests/privacy/test_topdown_releases.py.
+        Adjacency: at each holder its policy's. Claim: ``fit`` is ``epsilon``-DP at each holder, in
+        its own policy's terms, whatever the coordinator and the other holders do.
+        Why: on every way from the root to a leaf the shares of what a holder is asked add up to
+        ``epsilon``: see ``miners.federated.turns`` and ``miners.federated.best_first``; its ledger
+        charges and enforces just that. A person is one holder's only, so nothing adds up over
+        holders. Scores are the layer's, scaled to counts and with public sensitivities; a choice
+        publishes an index, never a score.
+        Exact: nano-epsilons. Held by: tests/unit/federated/test_topdown.py,
+        tests/privacy/test_topdown_releases.py.
 
     Notes:
-        What differs from the paper, whose mechanisms are not private as printed (privacy.md 2.8): no noise is scaled by private sizes; a gain comes from a
-        fresh histogram of the chosen split, which also counts the children; one table for each column in place of three kinds of counts for each splitting
-        function; nothing is asked after the last split; decay shares add up to what there is, and a leaf takes what its way has left. Trade-offs and
-        gains that measured better: the layer's selection without the factor 2, consistent counts, shrunken shares, pruning, no split where noise drowns the counts.
+        What differs from the paper, whose mechanisms are not private as printed (privacy.md 2.8):
+        no noise is scaled by private sizes; a gain comes from a fresh histogram of the chosen
+        split, which also counts the children; one table for each column in place of three kinds of
+        counts for each splitting function; nothing is asked after the last split; decay shares add
+        up to what there is, and a leaf takes what its way has left. Trade-offs and gains that
+        measured better: the layer's selection without the factor 2, consistent counts, shrunken
+        shares, pruning, no split where noise drowns the counts.
 
     References:
-        Wang, Dick & Balcan 2020, "Scalable and Provably Accurate Algorithms for Differentially Private Distributed Decision Tree Learning".
+        Wang, Dick & Balcan 2020, "Scalable and Provably Accurate Algorithms for Differentially
+        Private Distributed Decision Tree Learning".
 
     Examples:
         >>> DPTopDown(epsilon=0.5, strategy="local_rnm")
@@ -181,7 +203,8 @@ class DPTopDown(TreeClassifier):
 
         Raises:
             QueryError: A parameter or the target is wrong; nothing was spent.
-            HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation does not go on without it; says what was spent where.
+            HolderFailed: A holder failed, or has less than ``epsilon`` left, and the federation
+                does not go on without it; says what was spent where.
         """
         federation = handle if isinstance(handle, Federation) else Federation({"holder 1": _one_handle(handle)})
         schema = federation.schema
@@ -189,7 +212,11 @@ class DPTopDown(TreeClassifier):
         grow = self._grower(schema, target, len(federation.holders))
         total = exact(to_nano(self.epsilon))
         if not self.resume:  # of a fit that was broken off a part has been paid for
-            federation.each(lambda one: require_budget(one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"))
+            federation.each(
+                lambda one: require_budget(
+                    one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"
+                )
+            )
         before, rounds, requests = federation.spent(), federation.rounds, dict(federation.requests)
         task = Task(federation, schema, target, total, bool(self.resume))
         try:
@@ -201,7 +228,13 @@ class DPTopDown(TreeClassifier):
         spent = _since(before, federation)
         asked = {name: count - requests[name] for name, count in federation.requests.items()}
         self.card_ = Card(self.strategy, spent, tuple(federation.dropped), federation.rounds - rounds, asked)
-        return self._fitted(Tree(schema, target, nodes), max((total if one is None else one for name, one in spent.items() if asked[name] or one), default=Fraction(0)))
+        return self._fitted(
+            Tree(schema, target, nodes),
+            max(
+                (total if one is None else one for name, one in spent.items() if asked[name] or one),
+                default=Fraction(0),
+            ),
+        )
 
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree, its card."""
@@ -223,19 +256,35 @@ class DPTopDown(TreeClassifier):
             holders: How many there are.
         """
         self._check(schema, target, whole_number("holders", holders, 1, 10**6))
-        lines, depth = self._lines_of_turns(schema, target, holders) if self.strategy == "turns" else self._lines_of_best_first(schema, target, holders)
+        lines, depth = (
+            self._lines_of_turns(schema, target, holders)
+            if self.strategy == "turns"
+            else self._lines_of_best_first(schema, target, holders)
+        )
         notes = ["holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."]
         if self.strategy == "turns" and holders > 1:
-            notes.append("each level is chosen by one holder, which pays for that one; who has paid for fewer levels has more left for the leaves.")
-            notes.append("the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size would be asked.")
+            notes.append(
+                "each level is chosen by one holder, which pays for that one; who has paid for fewer levels has more left for the leaves."
+            )
+            notes.append(
+                "the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size would be asked."
+            )
         if self.strategy == "secure":
-            notes.append("noise is that of one holder; where c of m parties may pool what they drew, its variance is m / (m - c) times what is shown.")
+            notes.append(
+                "noise is that of one holder; where c of m parties may pool what they drew, its variance is m / (m - c) times what is shown."
+            )
         if self.strategy != "turns":
-            notes.append(f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that its way has left.")
+            notes.append(
+                f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that its way has left."
+            )
         if self.max_depth is not None and depth < self.max_depth:
-            notes.append(f"no more than {many(depth, 'level')} of splits are planned: with more a full tree splits more than max_nodes, or epsilon is too thin.")
+            notes.append(
+                f"no more than {many(depth, 'level')} of splits are planned: with more a full tree splits more than max_nodes, or epsilon is too thin."
+            )
         if self.max_depth is None:
-            notes.append(f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use.")
+            notes.append(
+                f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use."
+            )
         title = f"DPTopDown for `{target}`: {many(holders, 'holder')}, strategy {self.strategy!r}, {many(depth, 'level')} of splits, criterion {self.criterion}"
         return Plan(title, tuple(lines), exact(to_nano(self.epsilon)), tuple(notes))
 
@@ -243,15 +292,41 @@ class DPTopDown(TreeClassifier):
         how, cells = self._turns(schema, target, holders), schema.columns[target].codes
         wide = _widest(schema, how.attributes)
         rest = exact(to_nano(self.epsilon)) - (how.size if how.depth else 0)
-        lines = [PlanLine(0, "size of each holder", "noisy_count", 1, how.size, noise_of(schema, how.size))] if how.size and how.depth else []
+        lines = (
+            [PlanLine(0, "size of each holder", "noisy_count", 1, how.size, noise_of(schema, how.size))]
+            if how.size and how.depth
+            else []
+        )
         # Of equal holders no more than there are levels get a turn.
-        left = dict.fromkeys([f"holder {number}" for number in range(1, min(holders, max(1, how.depth)) + 1)], int((rest - how.leaves) * NANO))
+        left = dict.fromkeys(
+            [f"holder {number}" for number in range(1, min(holders, max(1, how.depth)) + 1)],
+            int((rest - how.leaves) * NANO),
+        )
         turns = dealt_losses(left, dict.fromkeys(left, 1.0), how.depth, decay=how.decay)
         for level, (name, loss) in enumerate(turns):
             noise, unit = blur(schema, CRITERION[self.criterion], loss, textbook=False)
-            lines.append(PlanLine(level, f"best split by {many(len(how.attributes), 'attribute')}, of {name}", "exp_mech", min(wide**level, self.max_nodes), loss, noise, unit))
+            lines.append(
+                PlanLine(
+                    level,
+                    f"best split by {many(len(how.attributes), 'attribute')}, of {name}",
+                    "exp_mech",
+                    min(wide**level, self.max_nodes),
+                    loss,
+                    noise,
+                    unit,
+                )
+            )
         leaves, ends = how.leaves if turns else rest, min(wide ** len(turns), self.max_nodes * (wide - 1) + 1)
-        lines.append(PlanLine(len(turns), "classes of each leaf, at least", "noisy_count", ends * cells, leaves, noise_of(schema, leaves)))
+        lines.append(
+            PlanLine(
+                len(turns),
+                "classes of each leaf, at least",
+                "noisy_count",
+                ends * cells,
+                leaves,
+                noise_of(schema, leaves),
+            )
+        )
         return lines, len(turns)
 
     def _lines_of_best_first(self, schema: Schema, target: str, holders: int) -> tuple[list[PlanLine], int]:
@@ -262,14 +337,45 @@ class DPTopDown(TreeClassifier):
             nodes = min(wide**level, self.max_nodes)
             counting = judge.counting(share, holders)
             if isinstance(judge, NoisyCounts):
-                lines.append(PlanLine(level, "tables of every attribute", "noisy_count", nodes, share, noise_of(schema, counting)))
+                lines.append(
+                    PlanLine(
+                        level, "tables of every attribute", "noisy_count", nodes, share, noise_of(schema, counting)
+                    )
+                )
             else:
-                lines.append(PlanLine(level, "best split, of each holder", "exp_mech", nodes, share / 2, *blur(schema, CRITERION[self.criterion], share / 2, textbook=False)))
+                lines.append(
+                    PlanLine(
+                        level,
+                        "best split, of each holder",
+                        "exp_mech",
+                        nodes,
+                        share / 2,
+                        *blur(schema, CRITERION[self.criterion], share / 2, textbook=False),
+                    )
+                )
                 below = f"classes below at most {many(holders, 'choice')}"
-                lines.append(PlanLine(level, below, "noisy_count", nodes * holders * wide * cells, share / 2, noise_of(schema, counting)))
+                lines.append(
+                    PlanLine(
+                        level,
+                        below,
+                        "noisy_count",
+                        nodes * holders * wide * cells,
+                        share / 2,
+                        noise_of(schema, counting),
+                    )
+                )
         leaves = exact(to_nano(self.epsilon)) - sum(how.shares, Fraction(0))
         ends = min(wide ** len(how.shares), self.max_nodes * (wide - 1) + 1)
-        lines.append(PlanLine(len(how.shares), "classes of each leaf, at least", "noisy_count", ends * cells, leaves, noise_of(schema, leaves)))
+        lines.append(
+            PlanLine(
+                len(how.shares),
+                "classes of each leaf, at least",
+                "noisy_count",
+                ends * cells,
+                leaves,
+                noise_of(schema, leaves),
+            )
+        )
         return lines, len(how.shares)
 
     # Checks
@@ -286,23 +392,35 @@ class DPTopDown(TreeClassifier):
     def _check(self, schema: Schema, target: str, holders: int) -> None:
         if self.strategy not in STRATEGIES:
             listed = ", ".join(map(repr, STRATEGIES))
-            raise QueryError(f"`strategy` is {self.strategy!r}{closest(str(self.strategy), STRATEGIES)}; it must be one of {listed}. Nothing was spent.")
+            raise QueryError(
+                f"`strategy` is {self.strategy!r}{closest(str(self.strategy), STRATEGIES)}; it must be one of {listed}. Nothing was spent."
+            )
         if self.strategy == "secure" and self.resume:
-            raise QueryError("`resume` goes with holders that keep their answers; parties of a secure session keep none. Nothing was spent.")
+            raise QueryError(
+                "`resume` goes with holders that keep their answers; parties of a secure session keep none. Nothing was spent."
+            )
         if self.strategy == "single" and holders > 1:
-            raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' or 'noisy_counts'. Nothing was spent.")
+            raise QueryError(
+                f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' or 'noisy_counts'. Nothing was spent."
+            )
         if self.budget not in (None, "decay", "uniform"):
-            raise QueryError(f"`budget` is {self.budget!r}{closest(str(self.budget), ('decay', 'uniform'))}; it must be 'decay', 'uniform' or None. Nothing was spent.")
+            raise QueryError(
+                f"`budget` is {self.budget!r}{closest(str(self.budget), ('decay', 'uniform'))}; it must be 'decay', 'uniform' or None. Nothing was spent."
+            )
         fraction = self.leaf_fraction
         if fraction is not None and (isinstance(fraction, (bool, str)) or not 0 < fraction < 1):
-            raise QueryError(f"`leaf_fraction` is {fraction!r}; it must be above 0 and below 1, or None. Nothing was spent.")
+            raise QueryError(
+                f"`leaf_fraction` is {fraction!r}; it must be above 0 and below 1, or None. Nothing was spent."
+            )
         require_criterion(self.criterion, CRITERION)
         whole_number("max_nodes", self.max_nodes, 1, MOST_NODES)
         whole_number("at_once", self.at_once, 1, MOST_NODES)
         if self.max_depth is not None:
             whole_number("max_depth", self.max_depth, 0, MOST_DEPTH)
         if schema.categorical(target).cells < 2:
-            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent.")
+            raise QueryError(
+                f"the target `{target}` has a single value, so there is nothing to learn. Nothing was spent."
+            )
 
     def _check_holders(self, federation: Federation) -> None:
         """Whether those who are asked can do what the strategy asks of them."""
@@ -312,7 +430,9 @@ class DPTopDown(TreeClassifier):
                 "`pinq secure join` with `protocol: topdown`, to try it miners.secure.SecureFederation.simulated; 'turns' is for handles. Nothing was spent."
             )
         if self.strategy not in ("secure", "noisy_counts") and federation.adds_up:
-            raise QueryError(f"strategy {self.strategy!r} asks holders to choose, and parties that add up their counts do nothing else; use 'secure'. Nothing was spent.")
+            raise QueryError(
+                f"strategy {self.strategy!r} asks holders to choose, and parties that add up their counts do nothing else; use 'secure'. Nothing was spent."
+            )
 
     def _score(self, target: str) -> Score:
         score: Score = CRITERIA[CRITERION[self.criterion]][0](target)
@@ -327,24 +447,50 @@ class DPTopDown(TreeClassifier):
         if self.splits is None:
             candidates: list[Any] = list(families(schema, names))
         else:
-            candidates = [split for one in splitting_functions(schema, target, attributes=self.attributes, splits=self.splits) for split in one.splits]
-        depth = levels_carried(schema, names, schema.max_rows, self.epsilon) if self.max_depth is None else self.max_depth
-        # A full tree of d levels splits 2^d - 1 nodes; more where missing numbers are a third part, which growth looks to.
+            candidates = [
+                split
+                for one in splitting_functions(schema, target, attributes=self.attributes, splits=self.splits)
+                for split in one.splits
+            ]
+        depth = (
+            levels_carried(schema, names, schema.max_rows, self.epsilon) if self.max_depth is None else self.max_depth
+        )
+        # A full tree of d levels splits 2^d - 1 nodes; more where missing numbers are a third part,
+        # which growth looks to.
         depth = min(depth, int(self.max_nodes + 1).bit_length() - 1)
         size = exact(to_nano(self.epsilon) // SIZE_SHARE) if holders > 1 else Fraction(0)
-        return Turns(names, candidates, self._score(target), depth, self.max_nodes, size, self._leaves(Fraction(1, LEAF_SHARE)), self.budget == "decay")
+        return Turns(
+            names,
+            candidates,
+            self._score(target),
+            depth,
+            self.max_nodes,
+            size,
+            self._leaves(Fraction(1, LEAF_SHARE)),
+            self.budget == "decay",
+        )
 
     def _judge(self, schema: Schema, target: str) -> Judge:
         functions = splitting_functions(schema, target, attributes=self.attributes, splits=self.splits)
         criterion = CRITERION[self.criterion]
-        return NoisyCounts(functions, criterion) if self.strategy in ("noisy_counts", "secure") else LocalChoice(functions, self._score(target), criterion)
+        return (
+            NoisyCounts(functions, criterion)
+            if self.strategy in ("noisy_counts", "secure")
+            else LocalChoice(functions, self._score(target), criterion)
+        )
 
     def _best_first(self, schema: Schema, target: str) -> BestFirst:
         names = attribute_names(schema, target, self.attributes)
-        depth = max(2, levels_carried(schema, names, schema.max_rows, self.epsilon)) if self.max_depth is None else self.max_depth
+        depth = (
+            max(2, levels_carried(schema, names, schema.max_rows, self.epsilon))
+            if self.max_depth is None
+            else self.max_depth
+        )
         leaves = self._leaves(Fraction(1, 4))
         decay = depth <= MOST_DECAYS if self.budget is None else self.budget == "decay"
-        return BestFirst.spread(exact(to_nano(self.epsilon)), leaves, depth, decay=decay, max_nodes=self.max_nodes, at_once=self.at_once)
+        return BestFirst.spread(
+            exact(to_nano(self.epsilon)), leaves, depth, decay=decay, max_nodes=self.max_nodes, at_once=self.at_once
+        )
 
 
 def _widest(schema: Schema, names: Sequence[str]) -> int:
@@ -355,11 +501,16 @@ def _widest(schema: Schema, names: Sequence[str]) -> int:
 def _one_handle(handle: Any) -> Any:
     """What was passed in place of a federation, unless it is several handles."""
     if isinstance(handle, (Mapping, list, tuple)):
-        raise QueryError(f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several handles: Federation([...]). Nothing was spent.")
+        raise QueryError(
+            f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several handles: Federation([...]). Nothing was spent."
+        )
     public_schema(handle)
     return handle
 
 
 def _since(before: Mapping[str, Fraction | None], federation: Federation) -> dict[str, Fraction | None]:
     """What each holder has charged since then; None where it did not say."""
-    return {name: None if now is None or then is None else now - then for (name, now), then in zip(federation.spent().items(), before.values(), strict=True)}
+    return {
+        name: None if now is None or then is None else now - then
+        for (name, now), then in zip(federation.spent().items(), before.values(), strict=True)
+    }

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Levels in turns: each level's splits are chosen by one holder alone, with a loss that it need not spread over the other levels.
 
-A noisy choice sees a gain of g per row among n rows at loss e as n g e, against noise of a fixed size. The holders' people are disjoint, so each has the whole
-epsilon: a quarter of the rows at four times the loss is as clear as all rows at once, and nothing has to be added up in the clear. What is given up
-is that a quarter of the rows is a sample. Only the classes of the leaves are asked of everybody.
+A noisy choice sees a gain of g per row among n rows at loss e as n g e, against noise of a fixed
+size. The holders' people are disjoint, so each has the whole epsilon: a quarter of the rows at four
+times the loss is as clear as all rows at once, and nothing has to be added up in the clear. What is
+given up is that a quarter of the rows is a sample. Only the classes of the leaves are asked of
+everybody.
 
 Privacy:
-    Claim: at each holder, every way from the root to a leaf costs ``Task.epsilon`` in all, in the terms of its policy.
-    Why: a holder is asked for its size, for the splits of its own levels, and for each leaf's histogram with what is left. Nodes of a level are disjoint.
-    Whose turn it is follows from noisy sizes. Held by: tests/unit/test_topdown.py.
+    Claim: at each holder, every way from the root to a leaf costs ``Task.epsilon`` in all, in the
+    terms of its policy.
+    Why: a holder is asked for its size, for the splits of its own levels, and for each leaf's
+    histogram with what is left. Nodes of a level are disjoint. Whose turn it is follows from noisy
+    sizes. Held by: tests/unit/federated/test_topdown.py.
 """
 
 from __future__ import annotations
@@ -18,10 +22,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from miners.budget.schedule import spread
 from miners.federated.buds import Bud, Task, ask_choices, ask_leaves, branch, gather
-from miners.schedule import spread
-from pinq.epsilon import NANO, exact
-from pinq.scores import Score
+from pinq.public.epsilon import NANO, exact
+from pinq.public.scores import Score
 
 __all__ = ["Turns", "deal", "dealt_losses", "grow_in_turns"]
 
@@ -35,7 +39,8 @@ class Turns:
         candidates: What each node may be split by.
         score: By what holders choose.
         depth: Levels of splits.
-        max_nodes: How many nodes may be split. A level that would pass it is not begun; what it would have cost goes to the leaves.
+        max_nodes: How many nodes may be split. A level that would pass it is not begun; what it
+            would have cost goes to the leaves.
         size: The loss of each holder's size; 0 where there is one holder, who has all turns.
         leaves: What the leaves' histograms get at least.
         decay: Whether each of a holder's levels gets half of the one before, instead of as much.
@@ -54,7 +59,8 @@ class Turns:
 def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
     """Whose turn each level is: in proportion to the sizes, by D'Hondt's rule, the largest first; holders of few rows may get none.
 
-    So each choice is about as clear as any other: twice the rows, twice as many turns, half the loss for each.
+    So each choice is about as clear as any other: twice the rows, twice as many turns, half the
+    loss for each.
     """
     turns: list[str] = []
     for _ in range(levels):
@@ -62,7 +68,9 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
     return turns
 
 
-def dealt_losses(left: Mapping[str, int], rows: Mapping[str, float], levels: int, *, decay: bool) -> list[tuple[str, Fraction]]:
+def dealt_losses(
+    left: Mapping[str, int], rows: Mapping[str, float], levels: int, *, decay: bool
+) -> list[tuple[str, Fraction]]:
     """Who chooses at each level, and at which loss; nobody where nobody has anything left for it.
 
     Args:
@@ -73,7 +81,11 @@ def dealt_losses(left: Mapping[str, int], rows: Mapping[str, float], levels: int
     """
     able = {name: rows[name] * nano for name, nano in left.items() if nano >= 2**levels}
     turns = deal(able, levels) if able else []
-    weights = {name: [2 ** (mine - 1 - turn) if decay else 1 for turn in range(mine)] for name in able if (mine := turns.count(name))}
+    weights = {
+        name: [2 ** (mine - 1 - turn) if decay else 1 for turn in range(mine)]
+        for name in able
+        if (mine := turns.count(name))
+    }
     losses = {name: iter(spread(left[name], some)) for name, some in weights.items()}
     return [(name, exact(next(losses[name]))) for name in turns]
 
@@ -114,5 +126,8 @@ def _sizes(task: Task, how: Turns, root: Bud) -> dict[str, float]:
 
 def _turns(task: Task, how: Turns, sizes: Mapping[str, float], levels: int, bud: Bud) -> list[tuple[str, Fraction]]:
     """Who chooses at each of the levels that are left, and at which loss."""
-    left = {name: int((task.epsilon - how.leaves - bud.paid.get(name, Fraction(0))) * NANO) for name in task.federation.holders}
+    left = {
+        name: int((task.epsilon - how.leaves - bud.paid.get(name, Fraction(0))) * NANO)
+        for name in task.federation.holders
+    }
     return dealt_losses(left, sizes, levels, decay=how.decay)

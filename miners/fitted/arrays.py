@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from miners.fitted.node import Node
-from pinq.schema import Categorical, Numeric, Schema, Value
-from pinq.specs import Axis, bind
+from pinq.public.schema import Categorical, Numeric, Schema, Value
+from pinq.public.specs import Axis, bind
 
 __all__ = ["CATEGORICAL", "LEAF", "NUMERIC", "BinaryArrays", "TreeArrays", "to_arrays"]
 
@@ -21,13 +21,16 @@ LEAF, NUMERIC, CATEGORICAL = 0, 1, 2
 class BinaryArrays:
     """A tree whose splits all have two parts, as scikit-learn lays such trees out.
 
-    A number goes left where ``x <= threshold``, a category where ``goes_left``; a row whose value is missing, or a category in neither group, stops.
+    A number goes left where ``x <= threshold``, a category where ``goes_left``; a row whose value
+    is missing, or a category in neither group, stops.
 
     Attributes:
         children_left: Shape (nodes,); -1 at a leaf.
         children_right: Shape (nodes,); -1 at a leaf.
-        threshold: Of a numeric split, the largest number that goes left, shape (nodes,); NaN elsewhere.
-        goes_left: Which categories go left, shape (nodes, most categories of a column + 1), the missing value in the column behind the last category.
+        threshold: Of a numeric split, the largest number that goes left, shape (nodes,); NaN
+            elsewhere.
+        goes_left: Which categories go left, shape (nodes, most categories of a column + 1), the
+            missing value in the column behind the last category.
         goes_right: Which go right; the same shape.
     """
 
@@ -44,8 +47,10 @@ class TreeArrays:
 
     A row at a split node v, with value x in column ``features[feature[v]]``, is in part p:
 
-    - ``kind[v] == NUMERIC``: p = ``np.searchsorted(points[points_start[v]:points_start[v + 1]], x, side="right")``;
-    - ``kind[v] == CATEGORICAL``: p = ``parts[parts_start[v] + i]`` where x is ``categories[feature[v]][i]``; -1 where it is none of them;
+    - ``kind[v] == NUMERIC``: p = ``np.searchsorted(points[points_start[v]:points_start[v + 1]], x,
+      side="right")``;
+    - ``kind[v] == CATEGORICAL``: p = ``parts[parts_start[v] + i]`` where x is
+      ``categories[feature[v]][i]``; -1 where it is none of them;
     - x is missing: p = ``missing[v]``.
 
     It goes on to ``children[children_start[v] + p]``, or stops at v where p is -1.
@@ -59,14 +64,17 @@ class TreeArrays:
         children_start: Where each node's children begin in ``children``, shape (n + 1,).
         children: Shape (n - 1,).
         points_start: Where each node's points begin in ``points``, shape (n + 1,).
-        points: The smallest double of each part of a numeric split but the first. A hair below the cut that texts show, since ``predict`` forgives
-            numbers that are a rounding error short of a grid point.
+        points: The smallest double of each part of a numeric split but the first. A hair below the
+            cut that texts show, since ``predict`` forgives numbers that are a rounding error short
+            of a grid point.
         parts_start: Where each node's categories begin in ``parts``, shape (n + 1,).
         parts: Which part each category belongs to; -1 for none.
         missing: Which part a missing value belongs to, shape (n,); -1 where such a row stops.
-        value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that stop there; for regression means, shape (n, 1).
+        value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that
+            stop there; for regression means, shape (n, 1).
         n_node_samples: Estimated rows, shape (n,), not whole and at least 0.
-        impurity: Gini impurity of ``value``, shape (n,); NaN for regression, where no spread was asked.
+        impurity: Gini impurity of ``value``, shape (n,); NaN for regression, where no spread was
+            asked.
         binary: The same tree in the form of scikit-learn's; None unless all splits have two parts.
     """
 
@@ -88,7 +96,9 @@ class TreeArrays:
     binary: BinaryArrays | None
 
 
-def to_arrays(schema: Schema, target: str, classes: tuple[Value, ...], nodes: Sequence[Node], value: np.ndarray) -> TreeArrays:
+def to_arrays(
+    schema: Schema, target: str, classes: tuple[Value, ...], nodes: Sequence[Node], value: np.ndarray
+) -> TreeArrays:
     """Lays a tree out as arrays; see ``Tree.to_arrays``."""
     features = tuple(name for name in schema.columns if name != target)
     columns = [schema.columns[name] for name in features]
@@ -132,7 +142,11 @@ def to_arrays(schema: Schema, target: str, classes: tuple[Value, ...], nodes: Se
 
 def _points(column: Numeric, axis: Axis) -> np.ndarray:
     """The smallest double of each part but the first: halves the way between a number before it and one in it until they are neighbours."""
-    firsts = np.array([first for first in axis.thresholds or () if first < column.cells] if axis.thresholds is not None else range(1, column.cells))
+    firsts = np.array(
+        [first for first in axis.thresholds or () if first < column.cells]
+        if axis.thresholds is not None
+        else range(1, column.cells)
+    )
     edges = np.array([column.edge(int(first)) for first in firsts])
     before, within = edges - float(column.width), edges + float(column.width)
     while True:
@@ -143,7 +157,9 @@ def _points(column: Numeric, axis: Axis) -> np.ndarray:
         within, before = np.where(open_ & reached, middle, within), np.where(open_ & ~reached, middle, before)
 
 
-def _binary(nodes: Sequence[Node], points: list[np.ndarray], parts: list[np.ndarray], missing: np.ndarray) -> BinaryArrays:
+def _binary(
+    nodes: Sequence[Node], points: list[np.ndarray], parts: list[np.ndarray], missing: np.ndarray
+) -> BinaryArrays:
     children = np.array([node.children or (-1, -1) for node in nodes])
     masks = np.zeros((2, len(nodes), max(len(one) for one in parts) + 1), dtype=bool)
     for place, one in enumerate(parts):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fitted tree in Graphviz's DOT language.
 
-Words of the schema stand in HTML-like labels, where they need XML's escapes, and in tips; in both a backslash begins an escape of Graphviz's own.
+Words of the schema stand in HTML-like labels, where they need XML's escapes, and in tips; in both a
+backslash begins an escape of Graphviz's own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ FONT = 'fontname="Helvetica,Arial,sans-serif"'
 def dot(picture: Sketch) -> str:
     """The tree as a directed graph whose nodes are little tables: what leads there, the classes as a bar, question or vote, rows.
 
-    What leads to a node stands in it, not at its edge: in a wide fan nobody could tell which edge a word belongs to.
+    What leads to a node stands in it, not at its edge: in a wide fan nobody could tell which edge a
+    word belongs to.
     """
     lines = [
         "digraph tree {",
@@ -42,11 +44,18 @@ def dot(picture: Sketch) -> str:
 
 
 def _legend(picture: Sketch) -> str:
-    boxes = [f'<FONT COLOR="{colour(number)}">&#9632;</FONT>&nbsp;{_words(name)}' for number, name in enumerate(picture.classes[:CLASSES])]
+    boxes = [
+        f'<FONT COLOR="{colour(number)}">&#9632;</FONT>&nbsp;{_words(name)}'
+        for number, name in enumerate(picture.classes[:CLASSES])
+    ]
     more = [f"and {len(picture.classes) - CLASSES} more"] if len(picture.classes) > CLASSES else []
     note = f'<FONT POINT-SIZE="10" COLOR="{PALE}">numbers are noisy row counts; &#177; holds the true one in 95 % of cases</FONT>'
     classes = f'<FONT POINT-SIZE="12">{"&nbsp;&nbsp;&nbsp;".join(boxes + more)}</FONT>'
-    return "<" + "".join(f'{line}<BR ALIGN="LEFT"/>' for line in (f"<B>{_words(picture.title, 120)}</B>", classes, note)) + ">"
+    return (
+        "<"
+        + "".join(f'{line}<BR ALIGN="LEFT"/>' for line in (f"<B>{_words(picture.title, 120)}</B>", classes, note))
+        + ">"
+    )
 
 
 def _label(card: Card) -> str:
@@ -58,7 +67,11 @@ def _label(card: Card) -> str:
     rows = f'<FONT POINT-SIZE="9" COLOR="{PALE}">{_words(card.size)} rows{folded}</FONT>'
     branch = f'<FONT POINT-SIZE="10">{_words(card.branch)}</FONT>'
     lines = [branch, _bar(card), said, rows]
-    return '<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">' + "".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines) + "</TABLE>>"
+    return (
+        '<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">'
+        + "".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines)
+        + "</TABLE>>"
+    )
 
 
 def _bar(card: Card) -> str:

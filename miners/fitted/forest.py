@@ -16,7 +16,7 @@ from miners.fitted.json_form import read_json
 from miners.fitted.route import encode
 from miners.fitted.tree import Tree, as_array, length, said
 from pinq.errors import QueryError
-from pinq.schema import Schema, Value
+from pinq.public.schema import Schema, Value
 
 __all__ = ["Forest"]
 
@@ -28,7 +28,8 @@ MOST_NAMED = 5
 class Forest:
     """Trees that predict together. Immutable; equal when all of its trees are equal.
 
-    A row goes down each tree. Class probabilities and means are averaged, every tree counting alike: a leaf of few rows leans on its parent already.
+    A row goes down each tree. Class probabilities and means are averaged, every tree counting
+    alike: a leaf of few rows leans on its parent already.
 
     Args:
         trees: At least one; all with the same schema and target.
@@ -96,7 +97,10 @@ class Forest:
 
     def _average(self, frame: Any, answers: Sequence[np.ndarray]) -> np.ndarray:
         rows = length(frame)
-        codes = {name: encode(self.schema, name, frame) for name in dict.fromkeys(name for tree in self.trees for name in tree.columns)}
+        codes = {
+            name: encode(self.schema, name, frame)
+            for name in dict.fromkeys(name for tree in self.trees for name in tree.columns)
+        }
         result = np.zeros((rows, *answers[0].shape[1:]))
         for tree, answer in zip(self.trees, answers, strict=True):
             result += answer[tree.route(codes, rows)]
@@ -112,8 +116,15 @@ class Forest:
 
     def to_dict(self) -> dict[str, Any]:
         """The forest as plain lists, dicts, texts and numbers; what its trees have in common stands there once."""
-        common = {key: value for key, value in self.trees[0].to_dict().items() if key not in ("format", "version", "nodes")}
-        return {"format": FORMAT, "version": VERSION, **common, "trees": [tree.to_dict()["nodes"] for tree in self.trees]}
+        common = {
+            key: value for key, value in self.trees[0].to_dict().items() if key not in ("format", "version", "nodes")
+        }
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            **common,
+            "trees": [tree.to_dict()["nodes"] for tree in self.trees],
+        }
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Forest:
@@ -124,17 +135,23 @@ class Forest:
     def from_dict(cls, found: Any) -> Forest:
         """Reads what ``to_dict`` made. ``QueryError`` unless it is a whole and valid forest."""
         if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
-            raise QueryError(f"this is not a stored forest: its `format` must be {FORMAT!r} and its `version` {VERSION}.")
+            raise QueryError(
+                f"this is not a stored forest: its `format` must be {FORMAT!r} and its `version` {VERSION}."
+            )
         if not isinstance(found.get("trees"), list):
             raise QueryError("the stored forest has no list of `trees`.")
-        common = Tree.from_dict({**found, "format": "pinq-tree", "nodes": found["trees"][0] if found["trees"] else None})
+        common = Tree.from_dict(
+            {**found, "format": "pinq-tree", "nodes": found["trees"][0] if found["trees"] else None}
+        )
         return cls([common, *(common.with_nodes(nodes) for nodes in found["trees"][1:])])
 
     def __repr__(self) -> str:
         many = f"{len(self.trees):,} {'tree' if len(self.trees) == 1 else 'trees'}, {self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"
         most = [f"{column} {share:.0%}" for column, share in list(self.usage.items())[:MOST_NAMED]]
         more = ", ..." if len(self.usage) > MOST_NAMED else ""
-        return f"Forest for {said(self.schema, self.target)}: depth {self.depth}, {many}" + (f"; splits by {', '.join(most)}{more}" if most else "")
+        return f"Forest for {said(self.schema, self.target)}: depth {self.depth}, {many}" + (
+            f"; splits by {', '.join(most)}{more}" if most else ""
+        )
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p><details><summary>its first tree</summary>{self.trees[0]._repr_html_()}</details>"

@@ -8,7 +8,7 @@ from typing import Any
 
 from miners.fitted.node import Node, Split
 from pinq.errors import QueryError
-from pinq.specs import Cuts, Groups, Values
+from pinq.public.specs import Cuts, Groups, Values
 
 __all__ = ["node_in", "node_out", "read_json"]
 
@@ -42,7 +42,9 @@ def node_in(place: int, found: Any) -> Node:
     """Reads what ``node_out`` made of the node at ``place``. ``QueryError`` where it is something else."""
     known = {"split", "children", "counts", *NOISE}
     if not isinstance(found, dict) or not set(found) <= known:
-        raise QueryError(f"node {place} of the stored tree must be an object with no other keys than {', '.join(sorted(known))}.")
+        raise QueryError(
+            f"node {place} of the stored tree must be an object with no other keys than {', '.join(sorted(known))}."
+        )
     children, counts = found.get("children", []), found.get("counts")
     if not isinstance(children, list) or not all(type(child) is int for child in children):
         raise QueryError(f"`children` of node {place} of the stored tree must be a list of whole numbers.")
@@ -52,7 +54,9 @@ def node_in(place: int, found: Any) -> Node:
     numbers = tuple(_number(place, "counts", count) for count in counts)
     if any(number is None for number in numbers):
         raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    return Node(_split_in(place, found.get("split")), tuple(children), size, size_scale, numbers, counts_scale, counts_deviation)  # type: ignore[arg-type]
+    return Node(
+        _split_in(place, found.get("split")), tuple(children), size, size_scale, numbers, counts_scale, counts_deviation
+    )  # type: ignore[arg-type]
 
 
 def _number(place: int, name: str, found: Any) -> float | None:
@@ -70,7 +74,9 @@ def _split_in(place: int, found: Any) -> Split | None:
     kind = fields.pop("kind", None)
     spec = SPLITS.get(kind) if isinstance(kind, str) else None
     if spec is None:
-        raise QueryError(f"the split of node {place} of the stored tree must be an object whose `kind` is one of {', '.join(SPLITS)}.")
+        raise QueryError(
+            f"the split of node {place} of the stored tree must be an object whose `kind` is one of {', '.join(SPLITS)}."
+        )
     try:
         return spec(**fields)
     except TypeError as error:

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from pinq.accuracy import laplace_interval, standard_deviation
 from pinq.errors import QueryError
-from pinq.specs import Cuts, Groups, Values
+from pinq.public.accuracy import laplace_interval, standard_deviation
+from pinq.public.specs import Cuts, Groups, Values
 
 __all__ = ["Node", "Split"]
 
@@ -23,14 +23,18 @@ class Node:
 
     Attributes:
         split: The spec by which it is split; None at a leaf.
-        children: Positions of its children in the tree's ``nodes``, in the order of the split's parts; empty at a leaf.
+        children: Positions of its children in the tree's ``nodes``, in the order of the split's
+            parts; empty at a leaf.
         size: Noisy number of rows, as released (it may be negative); None where it was not asked.
-        size_scale: Scale of the noise in ``size``; see ``miners.noise``.
-        counts: Noisy rows of each class, as released or estimated; of an inner node by default the sums over its children. Where the target is
-            numeric, each row counts in parts for its two ends, by how near it is to each: the mean lies between them in proportion.
-        counts_scale: Scale of the noise in each of ``counts`` as released; None where they are sums or estimates.
-        counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from all answers; the surer a node is of its
-            classes, the less it leans on its parent's. None where counts are taken as they are.
+        size_scale: Scale of the noise in ``size``; see ``miners.budget.noise``.
+        counts: Noisy rows of each class, as released or estimated; of an inner node by default the
+            sums over its children. Where the target is numeric, each row counts in parts for its
+            two ends, by how near it is to each: the mean lies between them in proportion.
+        counts_scale: Scale of the noise in each of ``counts`` as released; None where they are sums
+            or estimates.
+        counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from
+            all answers; the surer a node is of its classes, the less it leans on its parent's. None
+            where counts are taken as they are.
     """
 
     split: Split | None = None
@@ -54,8 +58,10 @@ class Node:
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Bounds that hold the true number of rows with probability ``level``, around ``rows``; None where the noise in it is not known.
 
-        A law of the noise alone: it says nothing about other tables of the same kind. Exact for a size that was asked. A sum of counts has
-        many noises in it: it gets the bounds of one Laplace variable of its deviation or those of a normal one, the wider of the two, in whole rows.
+        A law of the noise alone: it says nothing about other tables of the same kind. Exact for a
+        size that was asked. A sum of counts has many noises in it: it gets the bounds of one
+        Laplace variable of its deviation or those of a normal one, the wider of the two, in whole
+        rows.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.
@@ -74,8 +80,8 @@ class Node:
     def share_interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Bounds that hold the true share of the last of two counts with probability ``level`` or more; None where the noise is not known.
 
-        With probability ``level`` both counts are within k of the true ones (each with (1 + level) / 2); then the true share lies within
-        k / (sum of both) of theirs, whatever the two are.
+        With probability ``level`` both counts are within k of the true ones (each with (1 + level)
+        / 2); then the true share lies within k / (sum of both) of theirs, whatever the two are.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.

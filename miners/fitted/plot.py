@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fitted tree as a picture: from left to right, a line for each leaf.
 
-Trees with nominal splits are wide, and text is wide too; so levels are columns and leaves are lines, and a tree of a hundred
-leaves is a tall page that reads like a table rather than a broad one that does not read at all.
+Trees with nominal splits are wide, and text is wide too; so levels are columns and leaves are
+lines, and a tree of a hundred leaves is a tall page that reads like a table rather than a broad one
+that does not read at all.
 """
 
 from __future__ import annotations
@@ -93,7 +94,16 @@ class _Pen:
 
     def write(self, x: float, y: float, text: str, font: _Font, ink: str = INK) -> None:
         self.ax.text(
-            x, y, text, fontsize=font.size * self.scale, weight=font.weight, style=font.style, color=ink, va="center", zorder=4, parse_math=False
+            x,
+            y,
+            text,
+            fontsize=font.size * self.scale,
+            weight=font.weight,
+            style=font.style,
+            color=ink,
+            va="center",
+            zorder=4,
+            parse_math=False,
         )
 
     def box(self, x: float, y: float, wide: float, high: float, shade: str) -> None:
@@ -118,7 +128,9 @@ class _Pen:
         way = [(x0, y0), (bend, y0), (bend + 0.2, y0), (bend + 0.1, y1), (bend + 0.3, y1), (x1 - SPACE / 2, y1)]
         codes = [Path.MOVETO, Path.LINETO, Path.CURVE4, Path.CURVE4, Path.CURVE4, Path.LINETO]
         wide = (0.6 + 7 * min(1.0, max(0.0, share)) ** 0.7) * self.scale
-        self.ax.add_patch(PathPatch(Path(way, codes), facecolor="none", edgecolor=PATH, linewidth=wide, capstyle="butt", zorder=1))
+        self.ax.add_patch(
+            PathPatch(Path(way, codes), facecolor="none", edgecolor=PATH, linewidth=wide, capstyle="butt", zorder=1)
+        )
 
 
 def _inner(pen: _Pen, card: Card, column: _Column, y: float) -> None:
@@ -148,7 +160,12 @@ def _columns(picture: Sketch) -> list[_Column]:
         cards = [card for card in picture.cards.values() if card.depth == level]
         ends = [card for card in cards if not card.children]
         bar = start + max((_wide(shorten(card.branch, LABEL), BRANCH) + SPACE for card in ends), default=0.0)
-        size = bar + BAR + SPACE + max((_wide(card.vote, VOTE) + 2 * SPACE + _wide(card.size, SIZE) for card in ends), default=0.0)
+        size = (
+            bar
+            + BAR
+            + SPACE
+            + max((_wide(card.vote, VOTE) + 2 * SPACE + _wide(card.size, SIZE) for card in ends), default=0.0)
+        )
         end = size + max((SPACE + _wide(_folded(card), FOLDED) for card in ends if card.hidden), default=0.0)
         columns.append(_Column(start, bar, size, end))
         start += max((_block_wide(card) for card in cards if card.children), default=0.0) + LINK
@@ -226,5 +243,7 @@ def _wide(text: str, font: _Font) -> float:
     if not text.strip():
         return 0.0
     # Dollars would begin a formula.
-    path = TextPath((0, 0), text.replace("$", "S"), size=font.size, prop=FontProperties(weight=font.weight, style=font.style))
+    path = TextPath(
+        (0, 0), text.replace("$", "S"), size=font.size, prop=FontProperties(weight=font.weight, style=font.style)
+    )
     return float(path.get_extents().x1) / 72

@@ -10,8 +10,8 @@ import numpy as np
 
 from miners.fitted.node import Node
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema, closest
-from pinq.specs import Axis, bind
+from pinq.public.schema import Categorical, Numeric, Schema, closest
+from pinq.public.specs import Axis, bind
 
 __all__ = ["Router", "encode", "encode_values"]
 
@@ -21,17 +21,23 @@ MOST_LOOKED_UP = 2**16  # codes of a column; a larger table would not be faster 
 class Router:
     """Sends encoded rows down all at once: one table lookup a level, however many nodes there are.
 
-    The codes of each column are first reduced to *places* that no split of the tree tells apart: place 0 for code -1,
-    then the ranges between all thresholds (cuts), or the codes themselves (values, groups). Node v has a table that
-    maps the place of a row in v's column to the node that comes next; v itself where the row stops.
+    The codes of each column are first reduced to *places* that no split of the tree tells apart:
+    place 0 for code -1, then the ranges between all thresholds (cuts), or the codes themselves
+    (values, groups). Node v has a table that maps the place of a row in v's column to the node that
+    comes next; v itself where the row stops.
     """
 
     def __init__(self, schema: Schema, nodes: Sequence[Node]) -> None:
         axes = [None if node.split is None else bind(node.split, schema).axes[0] for node in nodes]
         self.schema = schema
-        self.columns = tuple(dict.fromkeys(axis.column for axis in axes if axis is not None and axis.column is not None))
+        self.columns = tuple(
+            dict.fromkeys(axis.column for axis in axes if axis is not None and axis.column is not None)
+        )
         # The first code of each range; None where each code is a place of its own.
-        self.ranges = {name: _ranges([a for a in axes if a is not None and a.column == name], schema.columns[name]) for name in self.columns}
+        self.ranges = {
+            name: _ranges([a for a in axes if a is not None and a.column == name], schema.columns[name])
+            for name in self.columns
+        }
         self.place_of = {name: _place_of(firsts, schema.columns[name].codes) for name, firsts in self.ranges.items()}
         self.row_of = np.zeros(len(nodes), dtype=np.int64)
         self.start = np.zeros(len(nodes), dtype=np.int64)
@@ -81,7 +87,9 @@ def encode(schema: Schema, name: str, frame: Any) -> np.ndarray:
 
     names = [str(known) for known in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
     if name not in names:
-        raise QueryError(f"the table has no column {name!r}{closest(name, names)}, which the tree asks for; it has {', '.join(names) or 'none'}.")
+        raise QueryError(
+            f"the table has no column {name!r}{closest(name, names)}, which the tree asks for; it has {', '.join(names) or 'none'}."
+        )
     if names.count(name) > 1:
         raise QueryError(f"the table has more than one column {name!r}.")
     values = frame[name]

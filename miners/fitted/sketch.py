@@ -12,8 +12,8 @@ import numpy as np
 
 from miners.fitted.node import Node
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema, text_of
-from pinq.specs import Groups, bind
+from pinq.public.schema import Categorical, Numeric, Schema, text_of
+from pinq.public.specs import Groups, bind
 
 __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
 
@@ -30,15 +30,19 @@ class Card:
     Attributes:
         parent: The card's parent, None for the root.
         depth: Splits above it.
-        branch: What leads to it: ``Female``, ``30 to < 45``, ``Wife, Husband``, ``others (4)``, ``missing``; ``all rows`` for the root.
+        branch: What leads to it: ``Female``, ``30 to < 45``, ``Wife, Husband``, ``others (4)``,
+            ``missing``; ``all rows`` for the root.
         meaning: The same with the others named.
         question: The column by which the node is split; None at a leaf.
-        shares: Class probabilities; of a numeric target how far its mean is from the lower bound on the way to the upper one.
+        shares: Class probabilities; of a numeric target how far its mean is from the lower bound on
+            the way to the upper one.
         best: The likeliest class.
         vote: That class and its share, a long name cut short: ``>50K 74%``; or the mean.
-        mix: The same in full; the three likeliest where there are more than two classes; or the mean with its 95 % interval.
+        mix: The same in full; the three likeliest where there are more than two classes; or the
+            mean with its 95 % interval.
         rows: Estimated number of rows.
-        size: The same as text, with the half-width of its 95 % interval where the noise is known: ``1,204 ±33``.
+        size: The same as text, with the half-width of its 95 % interval where the noise is known:
+            ``1,204 ±33``.
         children: Positions of the children that are shown.
         hidden: Leaves below that are not shown; 0 where nothing is folded away.
     """
@@ -82,7 +86,14 @@ class Sketch:
 
 
 def sketch(
-    schema: Schema, target: str, nodes: Sequence[Node], shares: np.ndarray, means: np.ndarray | None = None, *, max_depth: int | None = None, most: int | None = None
+    schema: Schema,
+    target: str,
+    nodes: Sequence[Node],
+    shares: np.ndarray,
+    means: np.ndarray | None = None,
+    *,
+    max_depth: int | None = None,
+    most: int | None = None,
 ) -> Sketch:
     """Sketches a tree.
 
@@ -90,12 +101,16 @@ def sketch(
         schema: The schema that the splits belong to.
         target: What is predicted.
         nodes: The nodes; the root first, each before its children.
-        shares: Class probabilities of each, or the weights of the two ends of a numeric target, shape (nodes, classes).
+        shares: Class probabilities of each, or the weights of the two ends of a numeric target,
+            shape (nodes, classes).
         means: Of a numeric target: where each node's mean lies, shape (nodes, 2).
         max_depth: Levels of splits to show; what lies below is folded into its node.
-        most: Where ``max_depth`` is None: as many levels as have at most so many ends, at least one.
+        most: Where ``max_depth`` is None: as many levels as have at most so many ends, at least
+            one.
     """
-    if max_depth is not None and (isinstance(max_depth, bool) or not isinstance(max_depth, (int, np.integer)) or max_depth < 0):
+    if max_depth is not None and (
+        isinstance(max_depth, bool) or not isinstance(max_depth, (int, np.integer)) or max_depth < 0
+    ):
         raise QueryError(f"`max_depth` is {max_depth!r}; it must be a whole number of at least 0, or None for all.")
     depths, parents = np.zeros(len(nodes), dtype=np.int64), np.full(len(nodes), -1)
     for place, node in enumerate(nodes):
@@ -116,7 +131,11 @@ def sketch(
     for place in np.flatnonzero(depths <= limit).tolist():
         node, depth = nodes[place], int(depths[place])
         names |= zip(node.children, part_names(node, schema), strict=True) if depth < limit else {}
-        best, vote, mix = _votes(classes, shares[place]) if means is None else _mean(schema.numeric(target), shares[place, 1], means[place])
+        best, vote, mix = (
+            _votes(classes, shares[place])
+            if means is None
+            else _mean(schema.numeric(target), shares[place, 1], means[place])
+        )
         cards[place] = Card(
             parent=int(parents[place]) if place else None,
             depth=depth,
@@ -147,7 +166,10 @@ def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
     full = [", ".join(group) for group in groups]
     # Of two groups the one that is quicker to read is named, and the other one is the others.
     other = max(range(2), key=lambda number: len(full[number])) if len(groups) == 2 else None
-    return [(f"others ({len(group)})" if number == other and len(text) > LIST else text, text) for number, (group, text) in enumerate(zip(groups, full, strict=True))]
+    return [
+        (f"others ({len(group)})" if number == other and len(text) > LIST else text, text)
+        for number, (group, text) in enumerate(zip(groups, full, strict=True))
+    ]
 
 
 def shorten(text: str, length: int) -> str:
@@ -165,7 +187,11 @@ def colour(number: int) -> str:
 
 def plain(text: str) -> str:
     """A text without line breaks and other characters that do not print."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    )
 
 
 def _value(label: Any) -> str:

@@ -3,8 +3,9 @@
 
 Privacy:
     Claim: a tree costs nothing to use, show, store or send.
-    Why: it is computed from a public schema and from differentially private answers (post-processing). Its JSON holds
-    those and nothing more: no seed, no secret, no row. Held by: tests/unit/test_tree.py.
+    Why: it is computed from a public schema and from differentially private answers
+    (post-processing). Its JSON holds those and nothing more: no seed, no secret, no row. Held by:
+    tests/unit/fitted/test_tree.py.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from miners.fitted.route import Router, encode
 from miners.fitted.sketch import Sketch, sketch
 from miners.fitted.view import MOST_LINES_OF_HTML, html, text
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Schema, Value
-from pinq.specs import Cuts, Groups, Values, bind
+from pinq.public.schema import Categorical, Schema, Value
+from pinq.public.specs import Cuts, Groups, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,8 +47,9 @@ ENDS = 2  # of a numeric target
 class Tree:
     """A decision tree: for classification where its target is categorical, for regression where it is numeric. Immutable; equal when all of its data are equal.
 
-    A row goes down from the root. Where the value that a node asks for is missing (and the column does not declare
-    missing values), is not declared, or belongs to no branch, the row stops and the node that it has reached answers.
+    A row goes down from the root. Where the value that a node asks for is missing (and the column
+    does not declare missing values), is not declared, or belongs to no branch, the row stops and
+    the node that it has reached answers.
 
     Args:
         schema: The public schema under which the tree was grown.
@@ -55,7 +57,8 @@ class Tree:
         nodes: The nodes; the root first, each node before its children.
 
     Attributes:
-        classes: The declared values of the target, in the order of the counts; none of a numeric target, whose nodes count its two ends.
+        classes: The declared values of the target, in the order of the counts; none of a numeric
+            target, whose nodes count its two ends.
 
     Raises:
         QueryError: The nodes are not a tree under this schema.
@@ -104,11 +107,16 @@ class Tree:
     def probabilities(self) -> np.ndarray:
         """Each node's class probabilities, shape (nodes, classes); rows add up to 1. For a numeric target the weights of its two ends, which ``values`` averages.
 
-        Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root like that uniformly; one whose noise is
-        known leans on its parent's the more, the more noise there is for each of its rows (``miners.fitted.estimates.class_shares``).
+        Counts below 0 count as 0. A node that has no count above 0 answers like its parent, a root
+        like that uniformly; one whose noise is known leans on its parent's the more, the more noise
+        there is for each of its rows (``miners.fitted.estimates.class_shares``).
         """
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
-        result = class_shares([node.children for node in self.nodes], counts, np.array([node.counts_deviation or 0.0 for node in self.nodes]))
+        result = class_shares(
+            [node.children for node in self.nodes],
+            counts,
+            np.array([node.counts_deviation or 0.0 for node in self.nodes]),
+        )
         result.flags.writeable = False
         return result
 
@@ -123,11 +131,14 @@ class Tree:
     def intervals(self, level: float = 0.95) -> np.ndarray:
         """Bounds that hold the true mean of each node's rows with probability ``level`` or more, shape (nodes, 2); the declared bounds where the noise is not known.
 
-        A law of the noise alone, as in ``Node.interval``. ``values`` may lean a little on the parent's; then the bounds are widened to hold them.
+        A law of the noise alone, as in ``Node.interval``. ``values`` may lean a little on the
+        parent's; then the bounds are widened to hold them.
         """
         low, high = self._bounds
         shares = np.array([node.share_interval(level) or (0.0, 1.0) for node in self.nodes])
-        shares = np.column_stack([np.minimum(shares[:, 0], self.probabilities[:, 1]), np.maximum(shares[:, 1], self.probabilities[:, 1])])
+        shares = np.column_stack(
+            [np.minimum(shares[:, 0], self.probabilities[:, 1]), np.maximum(shares[:, 1], self.probabilities[:, 1])]
+        )
         return low + (high - low) * shares
 
     @property
@@ -181,7 +192,8 @@ class Tree:
 
         Args:
             ax: Where to draw; by default a new figure that is as large as the tree needs.
-            max_depth: Levels of splits to draw; what lies below is folded into its node. None for as many as a page can hold.
+            max_depth: Levels of splits to draw; what lies below is folded into its node. None for
+                as many as a page can hold.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -190,7 +202,13 @@ class Tree:
 
     def to_arrays(self) -> TreeArrays:
         """The tree as plain numpy arrays, enough to predict with a few lines of numpy; see ``miners.fitted.arrays.TreeArrays``."""
-        return to_arrays(self.schema, self.target, self.classes, self.nodes, self.probabilities if self.classes else self.values[:, None])
+        return to_arrays(
+            self.schema,
+            self.target,
+            self.classes,
+            self.nodes,
+            self.probabilities if self.classes else self.values[:, None],
+        )
 
     def to_json(self) -> str:
         """The tree as text that ``from_json`` reads back exactly."""
@@ -199,7 +217,14 @@ class Tree:
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain lists, dicts, texts and numbers."""
         schema = self.schema.model_dump(mode="json")
-        return {"format": FORMAT, "version": VERSION, "kind": self.kind, "target": self.target, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": self.kind,
+            "target": self.target,
+            "schema": schema,
+            "nodes": [node_out(n) for n in self.nodes],
+        }
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tree:
@@ -213,14 +238,18 @@ class Tree:
             raise QueryError(f"this is not a stored tree: its `format` must be {FORMAT!r}.")
         if found.get("version") != VERSION or found.get("kind") not in KINDS:
             known = " or ".join(map(repr, KINDS))
-            raise QueryError(f"this tree is of version {found.get('version')!r}, kind {found.get('kind')!r}; this release reads version {VERSION}, kind {known}.")
+            raise QueryError(
+                f"this tree is of version {found.get('version')!r}, kind {found.get('kind')!r}; this release reads version {VERSION}, kind {known}."
+            )
         try:
             schema = Schema.model_validate(found.get("schema"))
         except ValueError as error:
             raise QueryError(f"the stored tree's schema is not valid: {error}") from None
         tree = cls._read(schema, found.get("target"), found.get("nodes"))
         if tree.kind != found["kind"]:
-            raise QueryError(f"the stored tree says that it is for {found['kind']}, and its target `{tree.target}` is for {tree.kind}.")
+            raise QueryError(
+                f"the stored tree says that it is for {found['kind']}, and its target `{tree.target}` is for {tree.kind}."
+            )
         return tree
 
     def with_nodes(self, nodes: Any) -> Tree:
@@ -245,7 +274,15 @@ class Tree:
         return html(self._sketch(None, most=MOST_LINES_OF_HTML), repr(self))
 
     def _sketch(self, max_depth: int | None, *, most: int | None = None) -> Sketch:
-        return sketch(self.schema, self.target, self.nodes, self.probabilities, None if self.classes else self.intervals(), max_depth=max_depth, most=most)
+        return sketch(
+            self.schema,
+            self.target,
+            self.nodes,
+            self.probabilities,
+            None if self.classes else self.intervals(),
+            max_depth=max_depth,
+            most=most,
+        )
 
     @cached_property
     def _router(self) -> Router:
@@ -270,7 +307,9 @@ def said(schema: Schema, target: str) -> str:
 def length(frame: Any) -> int:
     """Rows of a pandas or Arrow table."""
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
-        raise QueryError(f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; pandas.DataFrame(rows, columns=[...]) names them.")
+        raise QueryError(
+            f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; pandas.DataFrame(rows, columns=[...]) names them."
+        )
     return int(frame.num_rows) if hasattr(frame, "num_rows") else len(frame)
 
 
@@ -279,7 +318,11 @@ def _summed(nodes: tuple[Node, ...], classes: int) -> tuple[Node, ...]:
     filled = list(nodes)
     for place in range(len(nodes) - 1, -1, -1):
         node = nodes[place]
-        if node.counts or not node.children or not all(isinstance(c, int) and place < c < len(nodes) for c in node.children):
+        if (
+            node.counts
+            or not node.children
+            or not all(isinstance(c, int) and place < c < len(nodes) for c in node.children)
+        ):
             continue
         below = [filled[child].counts for child in node.children]
         if all(len(counts) == classes for counts in below):
@@ -299,18 +342,27 @@ def _check(tree: Tree) -> tuple[int, ...]:
         if len(node.counts) != tree.cells:
             wanted = f"has {tree.cells} classes" if tree.classes else f"is numeric and has {ENDS} ends"
             raise QueryError(f"node {place} of the tree has {len(node.counts)} counts; `{tree.target}` {wanted}.")
-        numbers = [*node.counts, *(n for n in (node.size, node.size_scale, node.counts_scale, node.counts_deviation) if n is not None)]
+        numbers = [
+            *node.counts,
+            *(n for n in (node.size, node.size_scale, node.counts_scale, node.counts_deviation) if n is not None),
+        ]
         if not all(math.isfinite(number) for number in numbers):
             raise QueryError(f"node {place} of the tree holds a number that is not finite.")
         if min(node.size_scale or 0, node.counts_scale or 0, node.counts_deviation or 0) < 0:
             raise QueryError(f"node {place} of the tree has negative noise.")
-        if node.split is not None and (not isinstance(node.split, (Values, Cuts, Groups)) or node.split.column == tree.target):
-            raise QueryError(f"node {place} of the tree is split by {node.split!r}; Values, Cuts or Groups of a column other than the target is needed.")
+        if node.split is not None and (
+            not isinstance(node.split, (Values, Cuts, Groups)) or node.split.column == tree.target
+        ):
+            raise QueryError(
+                f"node {place} of the tree is split by {node.split!r}; Values, Cuts or Groups of a column other than the target is needed."
+            )
         size = 0 if node.split is None else bind(node.split, tree.schema).size
         if len(node.children) != size:
             raise QueryError(f"node {place} of the tree has {len(node.children)} children; its split makes {size}.")
         for child in node.children:
             if not place < child < len(tree.nodes) or depths[child] >= 0:
-                raise QueryError(f"node {place} of the tree names {child} as a child, which comes before it, has another parent or does not exist.")
+                raise QueryError(
+                    f"node {place} of the tree names {child} as a child, which comes before it, has another parent or does not exist."
+                )
             depths[child] = depths[place] + 1
     return tuple(depths)

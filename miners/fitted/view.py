@@ -38,9 +38,13 @@ def _said(card: Card) -> str:
 
 def html(picture: Sketch, heading: str) -> str:
     """The tree as nested lists that open and close, each node with a bar of its classes."""
-    legend = "&ensp;".join(f"<span style='color:{colour(number)}'>&#9632;</span>&nbsp;{escape(name)}" for number, name in enumerate(picture.classes[:12]))
+    legend = "&ensp;".join(
+        f"<span style='color:{colour(number)}'>&#9632;</span>&nbsp;{escape(name)}"
+        for number, name in enumerate(picture.classes[:12])
+    )
     more = f"&ensp;and {len(picture.classes) - 12} more" if len(picture.classes) > 12 else ""
-    # Children come after their parents, so backwards every child is ready when its parent is written.
+    # Children come after their parents, so backwards every child is ready when its parent is
+    # written.
     written: dict[int, str] = {}
     for place in reversed(picture.walk()):
         card = picture.cards[place]
@@ -50,10 +54,17 @@ def html(picture: Sketch, heading: str) -> str:
             inner = "".join(written.pop(child) for child in card.children)
             opened = " open" if card.depth < 2 else ""
             question = f" &mdash; <i>{escape(card.question or '')}&thinsp;?</i>"
-            written[place] = f"<details style='margin-left:1.2em'{opened}><summary>{line}{question}</summary>{inner}</details>"
+            written[place] = (
+                f"<details style='margin-left:1.2em'{opened}><summary>{line}{question}</summary>{inner}</details>"
+            )
         else:
-            folded = f" &hellip; {card.hidden:,} leaves below, by <i>{escape(card.question or '')}</i>" if card.hidden else ""
-            # A leaf has no triangle in front of it; its bar stands below those of its parent's other children all the same.
+            folded = (
+                f" &hellip; {card.hidden:,} leaves below, by <i>{escape(card.question or '')}</i>"
+                if card.hidden
+                else ""
+            )
+            # A leaf has no triangle in front of it; its bar stands below those of its parent's
+            # other children all the same.
             written[place] = f"<div style='margin-left:1.2em;padding-left:1em'>{line}{folded}</div>"
     note = "<small>&plusmn; holds the true number of rows in 95 % of cases</small>"
     return f"<div style='line-height:1.5'><p>{escape(heading)}<br>{legend}{more}<br>{note}</p>{written[0]}</div>"
@@ -62,5 +73,9 @@ def html(picture: Sketch, heading: str) -> str:
 def _bar(card: Card) -> str:
     """A bar of the classes; its colours need no words for those who read the vote behind it."""
     block = "display:inline-block;height:.7em"
-    parts = "".join(f"<span style='{block};width:{BAR * share:.0f}px;background:{colour(number)}'></span>" for number, share in enumerate(card.shares) if share >= 0.01)
+    parts = "".join(
+        f"<span style='{block};width:{BAR * share:.0f}px;background:{colour(number)}'></span>"
+        for number, share in enumerate(card.shares)
+        if share >= 0.01
+    )
     return f"<span style='display:inline-block;width:{BAR + 2}px;white-space:nowrap' aria-hidden='true'>{parts}</span>"

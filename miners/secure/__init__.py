@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees among parties that trust no one, on secret shares (MPyC): ID3, exact or with differential privacy inside, and DP-TopDown on noisy sums.
 
-In import order: ``bounds`` and ``segments`` (public arithmetic), ``arithmetic`` (secrets), ``noise``, ``task`` (what is known), ``rules`` (when to stop, how to split),
-``sources``, ``public_tree``, ``secret_tree``, ``together`` and ``joint`` (noisy sums),
-``protocols`` (one party's part); ``session`` (what is agreed), ``network`` (how parties talk), ``local`` (all on one machine).
-Names are imported when they are first used: a party's process needs neither scikit-learn nor pandas.
+In import order: ``bounds`` and ``segments`` (public arithmetic), ``arithmetic`` (secrets),
+``noise``, ``task`` (what is known), ``rules`` (when to stop, how to split), ``sources``,
+``public_tree``, ``secret_tree``, ``together`` and ``joint`` (noisy sums), ``protocols`` (one
+party's part); ``session`` (what is agreed), ``network`` (how parties talk), ``local`` (all on one
+machine). Names are imported when they are first used: a party's process needs neither scikit-learn
+nor pandas.
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ if TYPE_CHECKING:
     from miners.secure.session import Member, Session, load_session
     from miners.secure.together import SecureFederation
 
-__all__ = ["Member", "SecureFederation", "SecureID3", "SecurePlan", "Session", "load_session", "noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"]
+__all__ = [
+    "Member",
+    "SecureFederation",
+    "SecureID3",
+    "SecurePlan",
+    "Session",
+    "load_session",
+    "noisy_sum",
+    "noisy_sum_bits",
+    "simulate_noisy_sum",
+]
 
 _HOMES = {
     "histogram": ("noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),

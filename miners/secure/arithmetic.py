@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computing with secrets: numpy arrays of this party's shares, and the few steps that need the other parties.
 
-An array of *shares* holds one number modulo p for each secret: this party's point on a random polynomial through it (Shamir). Sums and public
-multiples of secrets are sums and multiples of shares, so they are plain numpy here. Everything else is one of four steps: ``product`` (any expression
-of degree two, one round whatever its size), ``is_negative``, ``share`` and ``open``.
+An array of *shares* holds one number modulo p for each secret: this party's point on a random
+polynomial through it (Shamir). Sums and public multiples of secrets are sums and multiples of
+shares, so they are plain numpy here. Everything else is one of four steps: ``product`` (any
+expression of degree two, one round whatever its size), ``is_negative``, ``share`` and ``open``.
 
 Privacy:
-    Parties: m >= 3, of which fewer than m/2 pool what they see and follow the protocol (semi-honest). Claim: they learn what ``open`` and ``is_zero``
-    were asked for, and nothing else.
-    Why: any t < m/2 shares of a secret are uniformly random; ``product`` sends each party fresh shares of a share (Gennaro, Rabin & Rabin 1998);
-    ``is_negative`` opens the number plus a random mask that is 2^security times as large (Damgaard et al. 2006), so its law is within 2^-security of one
-    that does not depend on the secret; ``is_zero`` opens the number times a random one, on a polynomial that is random but for its value at 0
-    (MPyC's own does not see to that, see ``mpyc_runtime``; a number that is not 0 seems so with probability 1/p). The rest is MPyC's. Common
-    randomness is pseudorandom (SHAKE128), by keys of 128 bits, each unknown to as many parties as may pool what they see.
-    Held by: tests/unit/test_secure_trees.py, which sees every opened value and every opening; tests/unit/test_secure_runtime.py.
+    Parties: m >= 3, of which fewer than m/2 pool what they see and follow the protocol
+    (semi-honest). Claim: they learn what ``open`` and ``is_zero`` were asked for, and nothing else.
+    Why: any t < m/2 shares of a secret are uniformly random; ``product`` sends each party fresh
+    shares of a share (Gennaro, Rabin & Rabin 1998); ``is_negative`` opens the number plus a random
+    mask that is 2^security times as large (Damgaard et al. 2006), so its law is within 2^-security
+    of one that does not depend on the secret; ``is_zero`` opens the number times a random one, on a
+    polynomial that is random but for its value at 0 (MPyC's own does not see to that, see
+    ``mpyc_runtime``; a number that is not 0 seems so with probability 1/p). The rest is MPyC's.
+    Common randomness is pseudorandom (SHAKE128), by keys of 128 bits, each unknown to as many
+    parties as may pool what they see.
+    Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value and every
+    opening; tests/integration/test_secure_runtime.py.
 
 References:
     Schoenmakers, MPyC; Damgaard, Fitzi, Kiltz, Nielsen & Toft 2006 (comparison); Shamir 1979.
@@ -142,7 +147,9 @@ class Arithmetic:
             under = np.concatenate([made[pair:], under[single]])[order]
         return over, under
 
-    async def first_largest(self, over: Shares, under: Shares | None, sizes: np.ndarray, bits: int) -> tuple[Shares, Shares]:
+    async def first_largest(
+        self, over: Shares, under: Shares | None, sizes: np.ndarray, bits: int
+    ) -> tuple[Shares, Shares]:
         """Where each list has its first largest element, and the element.
 
         Args:
@@ -152,7 +159,8 @@ class Arithmetic:
             bits: Bits of a difference of two numbers, or of two fractions' cross products.
 
         Returns:
-            Unit vectors end to end, shape (elements,), and the largest elements (numerators), shape (lists,).
+            Unit vectors end to end, shape (elements,), and the largest elements (numerators), shape
+            (lists,).
         """
         steps, bests = rounds(sizes), []
         for step in steps:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large secret numbers can become: bit lengths from public facts, so that no computation in the field wraps around.
 
-Everything is computed modulo a prime p. ``Arithmetic`` takes p of ``bits`` + security + 2 bits, where every compared number is proved to lie
-strictly between -2^(bits-1) and 2^(bits-1); the rest of p is the room that comparison needs for its mask. n is the largest number of rows
-that all parties together may have, v_k the number of values of attribute k, c the number of classes. Held by: tests/unit/test_secure_bounds.py, at the extremes.
+Everything is computed modulo a prime p. ``Arithmetic`` takes p of ``bits`` + security + 2 bits,
+where every compared number is proved to lie strictly between -2^(bits-1) and 2^(bits-1); the rest
+of p is the room that comparison needs for its mask. n is the largest number of rows that all
+parties together may have, v_k the number of values of attribute k, c the number of classes. Held
+by: tests/unit/secure/test_secure_bounds.py, at the extremes.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ def signed_bits(largest: int) -> int:
 def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
     """Bits of the difference that decides between two splits.
 
-    A split into v cells of n_1 .. n_v rows has y_j = alpha n_j + 1, D = prod y_j and G = D sum_j s_j / y_j, s_j = sum_i x_ij^2.
-    (1) The y_j sum to at most alpha n + v, so by the inequality of means D <= ((alpha n + v) / v)^v.
-    (2) s_j <= n_j^2, so s_j / y_j <= n_j / alpha, and G <= D n / alpha.
-    Two splits are compared by G D' - G' D; both terms are at least 0, so it is at most D D' n / alpha in size (or D, where n < alpha).
-    Partial sums of fractions on the way (of fewer cells) have the same bounds, for D only grows with more cells.
+    A split into v cells of n_1 .. n_v rows has y_j = alpha n_j + 1, D = prod y_j and G = D sum_j
+    s_j / y_j, s_j = sum_i x_ij^2. (1) The y_j sum to at most alpha n + v, so by the inequality of
+    means D <= ((alpha n + v) / v)^v. (2) s_j <= n_j^2, so s_j / y_j <= n_j / alpha, and G <= D n /
+    alpha. Two splits are compared by G D' - G' D; both terms are at least 0, so it is at most D D'
+    n / alpha in size (or D, where n < alpha). Partial sums of fractions on the way (of fewer cells)
+    have the same bounds, for D only grows with more cells.
 
     Args:
         sizes: v_k of the attributes that are compared.
@@ -58,7 +61,8 @@ def stop_bits(rows: int, share: Fraction) -> int:
 def noise_bound(epsilon: Fraction) -> int:
     """A number that one party's share of noise reaches in size with probability at most 2^-100.
 
-    The share is X - Y, and both are dominated by a geometric variable with P[X >= b] = exp(-epsilon b), so it is at most twice that.
+    The share is X - Y, and both are dominated by a geometric variable with P[X >= b] = exp(-epsilon
+    b), so it is at most twice that.
 
     Raises:
         QueryError: Noise of more than 100,000 rows, which would also take long to draw.

@@ -16,8 +16,8 @@ from miners.secure.arithmetic import Arithmetic
 from miners.secure.histogram import noisy_sum_bits, noisy_sums
 from miners.secure.task import Holding, Task
 from miners.secure.together import OwnRows, SecureFederation
-from pinq.epsilon import NANO, exact
 from pinq.errors import SessionError
+from pinq.public.epsilon import NANO, exact
 
 if TYPE_CHECKING:
     from miners.federated.topdown import DPTopDown
@@ -46,32 +46,45 @@ class Joint:
     def bits(self) -> int:
         """Of every sum, from the smallest loss of a question: a level's share over its attributes. ``QueryError`` where its noise would be too large, or the miner refuses."""
         lines = self.miner.plan(self.task.schema, self.task.target).lines
-        least = exact(min(int(line.epsilon * NANO) for line in lines) // len(self.task.splits)) / self.task.schema.distance
+        least = (
+            exact(min(int(line.epsilon * NANO) for line in lines) // len(self.task.splits)) / self.task.schema.distance
+        )
         return max(AGREED + 6, noisy_sum_bits(self.task.most, len(self.task.rows), least))
 
 
-async def grow_jointly(arithmetic: Arithmetic, task: Task, joint: Joint, holding: Holding, progress: Callable[[str], None]) -> Tree:
+async def grow_jointly(
+    arithmetic: Arithmetic, task: Task, joint: Joint, holding: Holding, progress: Callable[[str], None]
+) -> Tree:
     """One party's side: its growth asks from a thread of its own, and each round of its questions is one addition of all parties.
 
     Privacy:
-        Opens: in each round a number that says whether all ask the same, then the noisy class counts of some nodes, by the values of each attribute, or of leaves.
-        Noise is of the size that the question says, so parties that asked different ones must not add up: growth decides by floating-point numbers,
-        which another machine may round otherwise.
+        Opens: in each round a number that says whether all ask the same, then the noisy class
+        counts of some nodes, by the values of each attribute, or of leaves. Noise is of the size
+        that the question says, so parties that asked different ones must not add up: growth decides
+        by floating-point numbers, which another machine may round otherwise.
     """
     loop, asking = asyncio.get_running_loop(), True
 
     async def opened(tables: Sequence[np.ndarray], epsilons: Sequence[Fraction], question: bytes) -> list[np.ndarray]:
         if not asking:  # the session ended while the growth was at work
             raise asyncio.CancelledError
-        if not await arithmetic.agree(int.from_bytes(question[:AGREED // 8], "big"), "question"):
-            raise SessionError("the parties' growths do not ask the same question: do all run the same version, on the same kind of machine? Nothing of this round left any party.")
+        if not await arithmetic.agree(int.from_bytes(question[: AGREED // 8], "big"), "question"):
+            raise SessionError(
+                "the parties' growths do not ask the same question: do all run the same version, on the same kind of machine? Nothing of this round left any party."
+            )
         return await noisy_sums(arithmetic, tables, epsilons, joint.colluding)
 
     def add_up(tables: Sequence[np.ndarray], epsilons: Sequence[Fraction], question: bytes) -> Sequence[np.ndarray]:
         return asyncio.run_coroutine_threadsafe(opened(tables, epsilons, question), loop).result()
 
     together = SecureFederation(
-        joint.task.schema, OwnRows.of_holding(task, holding), add_up, epsilon=joint.miner.epsilon, parties=arithmetic.parties, colluding=joint.colluding, say=progress
+        joint.task.schema,
+        OwnRows.of_holding(task, holding),
+        add_up,
+        epsilon=joint.miner.epsilon,
+        parties=arithmetic.parties,
+        colluding=joint.colluding,
+        say=progress,
     )
     try:
         return (await asyncio.to_thread(joint.miner.fit, together, task.target)).tree_

@@ -36,23 +36,43 @@ class Assignment:
     mine: np.ndarray | None = None
 
 
-def run_simulation(session: Session, holdings: Sequence[Holding], mine: Sequence[np.ndarray | None] = ()) -> list[Outcome]:
+def run_simulation(
+    session: Session, holdings: Sequence[Holding], mine: Sequence[np.ndarray | None] = ()
+) -> list[Outcome]:
     """What each party would learn, computed in this process alone: the same steps, protecting nothing.
 
-    All rows count as one party's, and rows that are looked up are looked up by it; noise is drawn once for each party.
+    All rows count as one party's, and rows that are looked up are looked up by it; noise is drawn
+    once for each party.
     """
-    rows = [np.zeros((0, len(session.task.sizes)), dtype=np.int64) if one is None else one for one in (mine or [None] * len(holdings))]
+    rows = [
+        np.zeros((0, len(session.task.sizes)), dtype=np.int64) if one is None else one
+        for one in (mine or [None] * len(holdings))
+    ]
     together = Part(
-        session.protocol, session.task.merged(), session.rule(), Holding.joined(holdings), 0,
-        lookups=[sum(len(one) for one in rows)], mine=np.concatenate(rows), plays=len(holdings),
+        session.protocol,
+        session.task.merged(),
+        session.rule(),
+        Holding.joined(holdings),
+        0,
+        lookups=[sum(len(one) for one in rows)],
+        mine=np.concatenate(rows),
+        plays=len(holdings),
     )
     found: Outcome = simulate(together.run, together.rule.bits)
-    answers = np.split(found.looked_up, np.cumsum([len(one) for one in rows])[:-1]) if len(found.looked_up) else [found.looked_up] * len(rows)
+    answers = (
+        np.split(found.looked_up, np.cumsum([len(one) for one in rows])[:-1])
+        if len(found.looked_up)
+        else [found.looked_up] * len(rows)
+    )
     return [replace(found, looked_up=answer) for answer in answers]
 
 
 def run_processes(
-    session: Session, holdings: Sequence[Holding], mine: Sequence[np.ndarray | None] = (), *, timeout: float | None = None
+    session: Session,
+    holdings: Sequence[Holding],
+    mine: Sequence[np.ndarray | None] = (),
+    *,
+    timeout: float | None = None,
 ) -> list[tuple[Outcome, Traffic]]:
     """Runs each party in a process of its own, over the loopback interface without TLS.
 
@@ -60,9 +80,14 @@ def run_processes(
         SessionError: A process failed; the text is what it said.
     """
     looked = list(mine) or [None] * len(holdings)
-    jobs = [Assignment(session, party, holding, rows) for party, (holding, rows) in enumerate(zip(holdings, looked, strict=True))]
+    jobs = [
+        Assignment(session, party, holding, rows)
+        for party, (holding, rows) in enumerate(zip(holdings, looked, strict=True))
+    ]
     command = [sys.executable, "-m", "miners.secure.member"]
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in jobs]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in jobs
+    ]
     try:
         for process, job in zip(running, jobs, strict=True):
             assert process.stdin is not None
@@ -76,7 +101,10 @@ def run_processes(
             process.wait()
     for process, (_, said) in zip(running, ended, strict=True):
         if process.returncode:
-            raise SessionError(said.decode(errors="replace").strip().rpartition("\n")[2] or f"a party ended with status {process.returncode}.")
+            raise SessionError(
+                said.decode(errors="replace").strip().rpartition("\n")[2]
+                or f"a party ended with status {process.returncode}."
+            )
     return [pickle.loads(out) for out, _ in ended]  # our own processes wrote it
 
 

@@ -18,7 +18,15 @@ def main() -> None:
     """Takes part in one session. Only ``miners.secure.local`` starts this, with assignments of its own making."""
     job: Assignment = pickle.loads(sys.stdin.buffer.read())
     session = job.session
-    part = Part(session.protocol, session.task, session.rule(), job.holding, job.party, [one.lookups for one in session.parties], job.mine)
+    part = Part(
+        session.protocol,
+        session.task,
+        session.rule(),
+        job.holding,
+        job.party,
+        [one.lookups for one in session.parties],
+        job.mine,
+    )
     try:
         found = run_party(session, job.party, None, part.run, bits=part.rule.bits, listen="127.0.0.1", wait=120)
     except PinqError as error:

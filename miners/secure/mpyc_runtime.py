@@ -94,8 +94,9 @@ def field_bits(bits: int, parties: int) -> int:
 def _mask_bits(parties: int) -> int:
     """Bits by which a mask is longer than what it hides.
 
-    A mask is the sum of one pseudorandom number for each set of parties that could be honest; of colluders the last such number is unknown, and
-    MPyC makes each as many bits shorter as there are sets, rounded up.
+    A mask is the sum of one pseudorandom number for each set of parties that could be honest; of
+    colluders the last such number is unknown, and MPyC makes each as many bits shorter as there are
+    sets, rounded up.
     """
     return SECURITY + math.comb(parties, threshold_of(parties)).bit_length()
 
@@ -113,8 +114,10 @@ def _masking_runtime() -> Any:
         async def np_is_zero_public(self, secrets: Any) -> asyncio.Future:  # type: ignore[type-arg]  # MPyC reads this annotation
             """Opens whether each secret is 0, also inside comparisons.
 
-            MPyC opens the bare product of the secret's polynomial a(x) and a random r(x). All see the whole of a(x) r(x), whose roots
-            are those of a(x) and of r(x): who knows one point of a(x) then knows a(0). A random polynomial of the same degree that is 0 at 0 hides all but a(0) r(0).
+            MPyC opens the bare product of the secret's polynomial a(x) and a random r(x). All see
+            the whole of a(x) r(x), whose roots are those of a(x) and of r(x): who knows one point
+            of a(x) then knows a(0). A random polynomial of the same degree that is 0 at 0 hides all
+            but a(0) r(0).
             """
             field, shape = type(secrets).sectype.field, secrets.shape
             values = (await self.gather(secrets)).value.reshape(-1)
@@ -137,8 +140,16 @@ def install(party: int, peers: Sequence[Any], *, bits: int) -> Any:
     """
     alone = len(peers) == 1
     options = Namespace(
-        threshold=threshold_of(len(peers)), no_log=True, no_async=alone, no_prss=False, no_barrier=True, ssl=False,
-        sec_param=_mask_bits(len(peers)), bit_length=32, mix32_64bit=False, workers=0,
+        threshold=threshold_of(len(peers)),
+        no_log=True,
+        no_async=alone,
+        no_prss=False,
+        no_barrier=True,
+        ssl=False,
+        sec_param=_mask_bits(len(peers)),
+        bit_length=32,
+        mix32_64bit=False,
+        workers=0,
     )
     runtime = _masking_runtime()(party, peers, options)
     from mpyc import asyncoro, mpctools, random, secgroups, seclists, secpols, sectypes, statistics

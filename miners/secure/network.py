@@ -6,8 +6,9 @@
     connect ── hello ── (charge) ── ready ── keys ── protocol ── done
                session's text        nobody's share leaves before all are ready
 
-A party is who holds the private key of the certificate that the session names for it; what it says of itself counts for nothing. Messages are
-frames of numbers of a fixed width: nothing that arrives is ever run.
+A party is who holds the private key of the certificate that the session names for it; what it says
+of itself counts for nothing. Messages are frames of numbers of a fixed width: nothing that arrives
+is ever run.
 """
 
 from __future__ import annotations
@@ -189,8 +190,15 @@ class _Network:
         done = self._said.get("done", {})
         if self.stage == "over" or peer.number in done or self.peers.get(peer.number or 0) is not peer:
             return
-        when = {"joining": "before the session was agreed; does it have this party's certificate, and this session?", "running": "in the middle of the computation"}[self.stage]
-        self.fail(SessionError(f"{self.name(peer.number)} is gone, {when}. Nothing was opened beyond what the progress showed. All parties may start again."))
+        when = {
+            "joining": "before the session was agreed; does it have this party's certificate, and this session?",
+            "running": "in the middle of the computation",
+        }[self.stage]
+        self.fail(
+            SessionError(
+                f"{self.name(peer.number)} is gone, {when}. Nothing was opened beyond what the progress showed. All parties may start again."
+            )
+        )
 
     def fail(self, error: PinqError) -> None:
         if not self.failure.done():
@@ -204,7 +212,9 @@ class _Network:
         server_tls, peers_below = self._context(server=True), [n for n in self.others if n < self.party]
         if peers_below:
             try:
-                where = own.host if listen is None and server_tls is None else listen  # without certificates, nobody from elsewhere
+                where = (
+                    own.host if listen is None and server_tls is None else listen
+                )  # without certificates, nobody from elsewhere
                 self._server = await self.loop.create_server(lambda: _Peer(self, None), where, own.port, ssl=server_tls)
             except OSError as error:
                 raise SessionError(f"port {own.port} cannot be listened on: {error.strerror}.") from None
@@ -229,19 +239,29 @@ class _Network:
         text = self._said["hello"][number]
         if text != self.session.text:
             differs = self.session.difference(text)
-            raise SessionError(f"{self.name(number)} has another session: {differs}. Nothing left any party. Agree on one file, and compare `pinq secure show`.")
+            raise SessionError(
+                f"{self.name(number)} has another session: {differs}. Nothing left any party. Agree on one file, and compare `pinq secure show`."
+            )
 
     async def _connect(self, number: int) -> None:
         other = self.session.parties[number]
         while True:
             try:
                 context = self._context(server=False, peer=number)
-                await self.loop.create_connection(lambda: _Peer(self, number), other.host, other.port, ssl=context, server_hostname="" if context else None)
+                await self.loop.create_connection(
+                    lambda: _Peer(self, number),
+                    other.host,
+                    other.port,
+                    ssl=context,
+                    server_hostname="" if context else None,
+                )
                 return
             except ssl.SSLCertVerificationError as error:
-                self.fail(SessionError(
-                    f"who answers at {other.host}:{other.port} does not have the certificate that the session names for {self.name(number)}, or no longer ({error.verify_message})."
-                ))
+                self.fail(
+                    SessionError(
+                        f"who answers at {other.host}:{other.port} does not have the certificate that the session names for {self.name(number)}, or no longer ({error.verify_message})."
+                    )
+                )
                 return
             except (OSError, ssl.SSLError) as error:
                 self._last_error = f" At {other.host}:{other.port}: {type(error).__name__}."
@@ -259,7 +279,9 @@ class _Network:
         try:
             context.load_cert_chain(self._identity.certificate, self._identity.key)
         except (OSError, ssl.SSLError) as error:
-            raise SessionError(f"the certificate {self._identity.certificate} and the key {self._identity.key} cannot be used: {error}.") from None
+            raise SessionError(
+                f"the certificate {self._identity.certificate} and the key {self._identity.key} cannot be used: {error}."
+            ) from None
         for number in self.others if peer is None else [peer]:
             context.load_verify_locations(cadata=self.session.parties[number].certificate_der)
         return context
@@ -298,7 +320,11 @@ class _Network:
             self.tell_all(alive=True)
             for number, peer in self.peers.items():
                 if self.loop.time() - peer.heard > timeout:
-                    self.fail(SessionError(f"{self.name(number)} was silent for {timeout:g} s. Nothing was opened beyond what the progress showed. All parties may start again."))
+                    self.fail(
+                        SessionError(
+                            f"{self.name(number)} was silent for {timeout:g} s. Nothing was opened beyond what the progress showed. All parties may start again."
+                        )
+                    )
 
     async def finish(self) -> None:
         """Waits until all others have what they need, so that nobody hangs up too early."""
@@ -335,31 +361,46 @@ def run_party(
     Args:
         session: What was agreed.
         party: Which of its parties this is.
-        identity: This party's certificate and key; None only where the session has no certificates (all parties on one machine).
+        identity: This party's certificate and key; None only where the session has no certificates
+            (all parties on one machine).
         protocol: What to compute, from MPyC's runtime.
         bits: The largest bit length that is compared.
-        agreed: Called with the name of this run when all parties have the same session, and before anything leaves: the moment to charge.
+        agreed: Called with the name of this run when all parties have the same session, and before
+            anything leaves: the moment to charge.
         wait: Seconds until all parties must have joined.
-        listen: The address to listen on; by default all, or without certificates the one of this machine that the session names.
+        listen: The address to listen on; by default all, or without certificates the one of this
+            machine that the session names.
         progress: Told what happens.
 
     Returns:
         What the protocol returned, and what was sent.
 
     Raises:
-        SessionError: A party could not be reached, has another session, refused, or broke off. Other errors of ``agreed`` pass through.
+        SessionError: A party could not be reached, has another session, refused, or broke off.
+            Other errors of ``agreed`` pass through.
     """
     mpyc()
     with collecting_less():
         try:
             return run_to_end(_party(session, party, identity, protocol, bits, agreed, wait, listen, progress))
-        except RuntimeError as error:  # MPyC stops the event loop where a step of a protocol fails, on a message that is none, say
-            raise SessionError(f"the computation broke off ({error}). Nothing was opened beyond what the progress showed.") from None
+        except (
+            RuntimeError
+        ) as error:  # MPyC stops the event loop where a step of a protocol fails, on a message that is none, say
+            raise SessionError(
+                f"the computation broke off ({error}). Nothing was opened beyond what the progress showed."
+            ) from None
 
 
 async def _party(
-    session: Session, party: int, identity: Identity | None, protocol: Callable[[Any], Awaitable[Any]], bits: int,
-    agreed: Callable[[str], None], wait: float, listen: str | None, progress: Callable[[str], None],
+    session: Session,
+    party: int,
+    identity: Identity | None,
+    protocol: Callable[[Any], Awaitable[Any]],
+    bits: int,
+    agreed: Callable[[str], None],
+    wait: float,
+    listen: str | None,
+    progress: Callable[[str], None],
 ) -> tuple[Any, Traffic]:
     network = _Network(session, party, identity)
     loop = network.loop
@@ -372,7 +413,11 @@ async def _party(
             runtime = await network.start(bits)
             began, busy = time.perf_counter(), time.process_time()
             result = await protocol(runtime)
-            traffic = Traffic(sum(peer.nbytes_sent for peer in network.peers.values()), time.perf_counter() - began, time.process_time() - busy)
+            traffic = Traffic(
+                sum(peer.nbytes_sent for peer in network.peers.values()),
+                time.perf_counter() - began,
+                time.process_time() - busy,
+            )
             await network.finish()
         finally:
             watching.cancel()
@@ -392,7 +437,9 @@ async def _party(
         reason = str(error)
         raise
     except PinqError as error:
-        reason = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}.get(error.code, "it refused")
+        reason = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}.get(
+            error.code, "it refused"
+        )
         raise
     finally:
         work.cancel()

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Noise that several parties draw together: each adds a share, the sum is one discrete Laplace variable, nobody knows it.
 
-A discrete Laplace variable is the difference of two geometric ones, and a geometric variable is the sum of k independent negative binomial ones of
-order 1/k. So k parties that each add X - Y, X and Y negative binomial of order 1/k, add DLap(1/epsilon) in all: the noise of one curator.
+A discrete Laplace variable is the difference of two geometric ones, and a geometric variable is the
+sum of k independent negative binomial ones of order 1/k. So k parties that each add X - Y, X and Y
+negative binomial of order 1/k, add DLap(1/epsilon) in all: the noise of one curator.
 
 Privacy:
-    Claim: what is opened after adding the shares is as private as with DLap(1/epsilon), to everybody outside and to any ``colluding`` parties together,
-    which subtract the shares they drew themselves.
-    Why: shares are of order 1/(m - colluding), so those of the other parties alone sum to DLap(1/epsilon); what the colluders added is a known
-    constant. A share alone protects nobody: it must only ever be added inside the computation.
-    Exact: integers and fractions only. A share beyond ``noise_bound`` (probability at most 2^-100) is moved there.
+    Claim: what is opened after adding the shares is as private as with DLap(1/epsilon), to
+    everybody outside and to any ``colluding`` parties together, which subtract the shares they drew
+    themselves.
+    Why: shares are of order 1/(m - colluding), so those of the other parties alone sum to
+    DLap(1/epsilon); what the colluders added is a known constant. A share alone protects nobody: it
+    must only ever be added inside the computation.
+    Exact: integers and fractions only. A share beyond ``noise_bound`` (probability at most 2^-100)
+    is moved there.
     Held by: tests/privacy/test_secure_noise.py.
 
 References:
-    Goryczka & Xiong 2017, sec. 4 (distributed geometric noise); Canonne, Kamath & Steinke 2020, algorithms 1 and 2 (exact sampling).
+    Goryczka & Xiong 2017, sec. 4 (distributed geometric noise); Canonne, Kamath & Steinke 2020,
+    algorithms 1 and 2 (exact sampling).
 """
 
 from __future__ import annotations
@@ -46,7 +51,9 @@ async def own_noise(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fra
     mine = []
     for _ in range(math.prod(shape)):
         mine.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
-        await asyncio.sleep(0)  # drawing much noise takes a while, in which the others should hear that this party lives
+        await asyncio.sleep(
+            0
+        )  # drawing much noise takes a while, in which the others should hear that this party lives
     return np.array(mine, dtype=object).reshape(shape)
 
 

@@ -27,7 +27,9 @@ def plain_id3(task: Task, holding: Holding, stop_share: Fraction, alpha: int) ->
         first = len(tree)
         tree[place] = Branch(chosen, tuple(range(first, first + task.sizes[chosen])))
         for value in range(task.sizes[chosen]):
-            waiting.append((len(tree), inside[:, inside[chosen] == value], tuple(one for one in remaining if one != chosen)))
+            waiting.append(
+                (len(tree), inside[:, inside[chosen] == value], tuple(one for one in remaining if one != chosen))
+            )
             tree.append(Branch())
     return tree
 
@@ -38,7 +40,9 @@ def plain_paths(task: Task, holding: Holding) -> np.ndarray:
     labels = np.zeros((), dtype=np.int64)
     for length in range(len(task.sizes) + 1):
         shape = (*task.sizes[:length], task.classes)
-        counts = np.bincount(np.ravel_multi_index((*rows[:length], rows[-1]), shape), minlength=int(np.prod(shape))).reshape(shape)
+        counts = np.bincount(
+            np.ravel_multi_index((*rows[:length], rows[-1]), shape), minlength=int(np.prod(shape))
+        ).reshape(shape)
         above = labels if length == 0 else np.broadcast_to(labels[..., None], shape[:-1])
         labels = np.where(counts.sum(axis=-1) > 0, counts.argmax(axis=-1), above)
     return labels

@@ -53,7 +53,8 @@ class Part:
         holding: This party's rows.
         party: Its number.
         lookups: How many rows each party looks up.
-        mine: The rows that this one looks up, the value of each attribute; shape (rows, attributes).
+        mine: The rows that this one looks up, the value of each attribute; shape (rows,
+            attributes).
         plays: How many parties this process is: 1, or all in a simulation.
         progress: Told what happens.
     """
@@ -76,14 +77,18 @@ class Part:
             return Outcome(tree, None, None, np.zeros(0, dtype=np.int64), tuple(arithmetic.opened), 0.0)
         if self.protocol == "sid3p":
             source: Source = LocalTables(arithmetic, self.task, self.holding)
-            return self._outcome(arithmetic, await grow_public(arithmetic, self.task, source, self.rule, self.progress), None, 0.0)
+            return self._outcome(
+                arithmetic, await grow_public(arithmetic, self.task, source, self.rule, self.progress), None, 0.0
+            )
         began = runtime._loop.time()
         records = Records(arithmetic, self.task)
         await records.share(self.holding, self.party)
         sharing = runtime._loop.time() - began
         self.progress("all records are shared")
         if self.protocol == "sid3":
-            return self._outcome(arithmetic, await grow_public(arithmetic, self.task, records, self.rule, self.progress), None, sharing)
+            return self._outcome(
+                arithmetic, await grow_public(arithmetic, self.task, records, self.rule, self.progress), None, sharing
+            )
         assert isinstance(self.rule, Exact)
         secret: SecretTree | PathTree
         if self.protocol == "sid3t":
@@ -103,7 +108,12 @@ class Part:
         return bits
 
     def _outcome(
-        self, arithmetic: Arithmetic, branches: Sequence[Branch] | None, secret: SecretTree | PathTree | None, sharing: float, looked_up: np.ndarray | None = None
+        self,
+        arithmetic: Arithmetic,
+        branches: Sequence[Branch] | None,
+        secret: SecretTree | PathTree | None,
+        sharing: float,
+        looked_up: np.ndarray | None = None,
     ) -> Outcome:
         depths = secret.depths if isinstance(secret, SecretTree) else None
         found = np.zeros(0, dtype=np.int64) if looked_up is None else looked_up

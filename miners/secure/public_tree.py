@@ -19,14 +19,18 @@ __all__ = ["Progress", "grow_public"]
 Progress = Callable[[str], None]
 
 
-async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress) -> list[Branch]:
+async def grow_public(
+    arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress
+) -> list[Branch]:
     """Grows a tree whose every node is opened as the rule says.
 
-    All nodes of a level are judged, and all that go on choose, at once: rounds grow with the depth of the tree, not with its nodes. A chosen
-    attribute's table holds the class counts of the children, so a node is judged before any mask of its rows is made.
+    All nodes of a level are judged, and all that go on choose, at once: rounds grow with the depth
+    of the tree, not with its nodes. A chosen attribute's table holds the class counts of the
+    children, so a node is judged before any mask of its rows is made.
 
     Privacy:
-        Opens: what the rule opens of each node (see ``rules``), in the order of levels; nothing of the source.
+        Opens: what the rule opens of each node (see ``rules``), in the order of levels; nothing of
+        the source.
     """
     tree: list[Branch] = []
     paths: list[Path] = [()]
@@ -45,9 +49,17 @@ async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: 
         tree += _branches(task, labels, chosen, len(tree) + len(labels))
         sizes = np.array(task.sizes)[remaining]
         starts = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)[np.arange(len(picked)), picked]
-        counts = np.concatenate([tables[start : start + task.sizes[one]] for start, one in zip(starts, chosen, strict=True)])
-        remaining = np.concatenate([np.tile(row[row != one], (task.sizes[one], 1)) for row, one in zip(remaining, chosen, strict=True)])
-        paths = [(*path, (int(one), value)) for path, one in zip(paths, chosen, strict=True) for value in range(task.sizes[one])]
+        counts = np.concatenate(
+            [tables[start : start + task.sizes[one]] for start, one in zip(starts, chosen, strict=True)]
+        )
+        remaining = np.concatenate(
+            [np.tile(row[row != one], (task.sizes[one], 1)) for row, one in zip(remaining, chosen, strict=True)]
+        )
+        paths = [
+            (*path, (int(one), value))
+            for path, one in zip(paths, chosen, strict=True)
+            for value in range(task.sizes[one])
+        ]
     raise InternalError("a tree grew without end")
 
 

@@ -31,8 +31,10 @@ class Rule(Protocol):
 
         Args:
             arithmetic: Among the parties.
-            tables: Rows of each class with each value of each attribute of each node, end to end; shape (values, classes).
-            attributes: The attributes that each node may still be split by; shape (nodes, attributes).
+            tables: Rows of each class with each value of each attribute of each node, end to end;
+                shape (values, classes).
+            attributes: The attributes that each node may still be split by; shape (nodes,
+                attributes).
             level: How deep the nodes are.
         """
 
@@ -40,12 +42,14 @@ class Rule(Protocol):
 class Exact:
     """The paper's rules (Protocol 4.1). Opens for each node whether it stops, for each leaf its class, for each other node its attribute.
 
-    A node stops with at most ``stop_share`` of all rows, or with all rows of one class; which of the two it was is not opened. Splits are compared by
-    sum_j (sum_i x_ij^2) / (alpha n_j + 1); of equal classes or attributes the first wins.
+    A node stops with at most ``stop_share`` of all rows, or with all rows of one class; which of
+    the two it was is not opened. Splits are compared by sum_j (sum_i x_ij^2) / (alpha n_j + 1); of
+    equal classes or attributes the first wins.
 
     Privacy:
-        None of differential privacy: an exact tree leaks (who is alone in a leaf, say). What is opened is the tree and nothing else.
-        Held by: tests/unit/test_secure_trees.py.
+        None of differential privacy: an exact tree leaks (who is alone in a leaf, say). What is
+        opened is the tree and nothing else.
+        Held by: tests/unit/secure/test_secure_trees.py.
 
     References:
         de Hoogh, Schoenmakers, Chen & op den Akker 2014, sec. 4.
@@ -63,7 +67,9 @@ class Exact:
         where, stops = await self.judge_secretly(arithmetic, counts, level)
         labels = np.full(len(counts), -1, dtype=np.int64)
         unit = where[stops]
-        labels[stops] = (await arithmetic.open(unit @ np.arange(unit.shape[1], dtype=object) % arithmetic.modulus, "class")).astype(np.int64)
+        labels[stops] = (
+            await arithmetic.open(unit @ np.arange(unit.shape[1], dtype=object) % arithmetic.modulus, "class")
+        ).astype(np.int64)
         return labels
 
     async def judge_secretly(self, arithmetic: Arithmetic, counts: Shares, level: int) -> tuple[Shares, np.ndarray]:
@@ -72,11 +78,15 @@ class Exact:
         size = counts.sum(axis=1)
         if self._total is None:
             self._total = size[0]
-        where, largest = await arithmetic.first_largest(counts.reshape(-1), None, np.full(nodes, classes), count_bits(self.task.most))
+        where, largest = await arithmetic.first_largest(
+            counts.reshape(-1), None, np.full(nodes, classes), count_bits(self.task.most)
+        )
         if level == self.deepest:
             stops = np.ones(nodes, dtype=bool)
         else:
-            large = self.share.numerator * self._total - self.share.denominator * size  # below 0 where the node is larger than the share
+            large = (
+                self.share.numerator * self._total - self.share.denominator * size
+            )  # below 0 where the node is larger than the share
             mixed = largest - size  # below 0 where some row is of another class
             both = await arithmetic.is_negative(np.concatenate([large, mixed]) % arithmetic.modulus, self.stop)
             # One product tells whether both hold, and its zero test whether the node stops.
@@ -118,7 +128,8 @@ class Budget:
     def spread(cls, epsilon: Fraction, depth: int) -> Budget:
         """Half for the classes of leaves; of the rest a tenth for sizes, the others for choices, level by level the same.
 
-        Found on Car with four holders, where a fifth for classes lost ten points at epsilon 0.25; on Adult it hardly matters.
+        Found on Car with four holders, where a fifth for classes lost ten points at epsilon 0.25;
+        on Adult it hardly matters.
         """
         if depth == 0:
             return cls(Fraction(0), Fraction(0), epsilon, 0)
@@ -134,17 +145,22 @@ class Budget:
 class Noisy:
     """Differentially private rules: noise inside the computation, drawn by all parties together, known to none.
 
-    Opens the noisy number of all rows, for each node whether its noisy size is at most ``stop_share`` of that, for each leaf the class that wins a noisy vote,
-    for each other node the attribute whose noisy score sum_j max_i x_ij is largest.
+    Opens the noisy number of all rows, for each node whether its noisy size is at most
+    ``stop_share`` of that, for each leaf the class that wins a noisy vote, for each other node the
+    attribute whose noisy score sum_j max_i x_ij is largest.
 
     Privacy:
-        Adjacency: one row of one party comes or goes (times the session's distance, by which the caller divides epsilon). Claim: epsilon-DP for what all
-        parties see, also for what any ``colluding`` of them see together with the noise that they drew themselves.
-        Why: each noise is at least DLap(1/e) given the shares of noise that colluding parties know (miners/secure/noise.py).
-        A stop test is a function of one count with DLap(1/e). Class counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the place of the
-        noisy maximum alone costs e: given the other noises, a candidate wins when its noise reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most
-        exp(e) (ties by a fixed order do not matter). Nodes of one level are disjoint, so a row meets each level once: Budget.total in all.
-        Up to 2^-security for the comparisons' masks and 2^-100 for each share of noise that would not fit the field (its bound moves it).
+        Adjacency: one row of one party comes or goes (times the session's distance, by which the
+        caller divides epsilon). Claim: epsilon-DP for what all parties see, also for what any
+        ``colluding`` of them see together with the noise that they drew themselves.
+        Why: each noise is at least DLap(1/e) given the shares of noise that colluding parties know
+        (miners/secure/noise.py). A stop test is a function of one count with DLap(1/e). Class
+        counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the place of the
+        noisy maximum alone costs e: given the other noises, a candidate wins when its noise reaches
+        a bar that moves by at most 1, and P[DLap >= b] changes by at most exp(e) (ties by a fixed
+        order do not matter). Nodes of one level are disjoint, so a row meets each level once:
+        Budget.total in all. Up to 2^-security for the comparisons' masks and 2^-100 for each share
+        of noise that would not fit the field (its bound moves it).
         Held by: tests/privacy/test_secure_noise.py.
 
     Args:
@@ -174,7 +190,9 @@ class Noisy:
     async def _stops(self, arithmetic: Arithmetic, sizes: Shares, level: int) -> np.ndarray:
         if level == self.deepest:
             return np.ones(len(sizes), dtype=bool)
-        noisy = (sizes + await noise_shares(arithmetic, sizes.shape, self.budget.size, self.colluding)) % arithmetic.modulus
+        noisy = (
+            sizes + await noise_shares(arithmetic, sizes.shape, self.budget.size, self.colluding)
+        ) % arithmetic.modulus
         if level == 0:
             total = int((await arithmetic.open(noisy, "noisy rows"))[0])
             self._stop = max(0, int(total * self.share))
@@ -186,7 +204,9 @@ class Noisy:
 
     async def choose(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray, level: int) -> np.ndarray:
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
-        _, largest = await arithmetic.first_largest(tables.reshape(-1), None, np.full(len(tables), tables.shape[1]), count_bits(self.task.most))
+        _, largest = await arithmetic.first_largest(
+            tables.reshape(-1), None, np.full(len(tables), tables.shape[1]), count_bits(self.task.most)
+        )
         scores = np.add.reduceat(largest, np.cumsum(sizes) - sizes)
         return await self._noisy_best(arithmetic, scores.reshape(attributes.shape), self.budget.choice, "attribute")
 
@@ -194,5 +214,11 @@ class Noisy:
         """Opens the place of the largest of each row of scores with noise."""
         rows, width = scores.shape
         noisy = (scores + await noise_shares(arithmetic, scores.shape, epsilon, self.colluding)) % arithmetic.modulus
-        where, _ = await arithmetic.first_largest(noisy.reshape(-1), None, np.full(rows, width), signed_bits(self._largest(epsilon)))
-        return (await arithmetic.open(where.reshape(rows, width) @ np.arange(width, dtype=object) % arithmetic.modulus, what)).astype(np.int64)
+        where, _ = await arithmetic.first_largest(
+            noisy.reshape(-1), None, np.full(rows, width), signed_bits(self._largest(epsilon))
+        )
+        return (
+            await arithmetic.open(
+                where.reshape(rows, width) @ np.arange(width, dtype=object) % arithmetic.modulus, what
+            )
+        ).astype(np.int64)

@@ -29,7 +29,8 @@ class Level:
     Attributes:
         stops: Which nodes are leaves; public.
         classes: Unit vector of each leaf's class; shares of shape (leaves, classes).
-        attributes: Unit vector of each other node's attribute; shares of shape (others, attributes).
+        attributes: Unit vector of each other node's attribute; shares of shape (others,
+            attributes).
     """
 
     stops: np.ndarray
@@ -51,7 +52,8 @@ class SecretTree:
     async def classify(self, arithmetic: Arithmetic, task: Task, rows: Shares) -> Shares:
         """The class of each secret row (Protocol 5.3), as shares of its number.
 
-        All rows and all nodes of a level go at once: a row's weight is 1 on its own path and 0 elsewhere. Dummy values have no rows.
+        All rows and all nodes of a level go at once: a row's weight is 1 on its own path and 0
+        elsewhere. Dummy values have no rows.
 
         Args:
             arithmetic: Among the parties.
@@ -82,7 +84,9 @@ class PathTree:
     async def classify(self, arithmetic: Arithmetic, task: Task, rows: Shares) -> Shares:
         """The class of each secret row: two dot products with the combinations of its first and of its last values."""
         first, last = _halves(task)
-        labels = (self.classes @ np.arange(task.classes, dtype=object) % arithmetic.modulus).reshape(math.prod(task.sizes[: len(first)]), -1)
+        labels = (self.classes @ np.arange(task.classes, dtype=object) % arithmetic.modulus).reshape(
+            math.prod(task.sizes[: len(first)]), -1
+        )
         present = np.ones((len(rows), 1), dtype=object)
         left = await _combinations(arithmetic, task, present.T, rows.T, first)
         right = await _combinations(arithmetic, task, present.T, rows.T, last)
@@ -90,12 +94,15 @@ class PathTree:
         return await arithmetic.product(lambda a, b: (a * b).sum(axis=0), left, seen)
 
 
-async def grow_secret(arithmetic: Arithmetic, task: Task, records: Records, rule: Exact, progress: Progress) -> SecretTree:
+async def grow_secret(
+    arithmetic: Arithmetic, task: Task, records: Records, rule: Exact, progress: Progress
+) -> SecretTree:
     """SID3T (Protocol 5.2), a level at a time.
 
-    Which attributes are left is a secret bit each. The paper subtracts 1 from the score of one that was used and says that its score is 0; it is not:
-    all rows lie in one of its values, and its score is that of no split at all. Here the bit multiplies the score's numerator instead: then a used
-    attribute has score 0, and an unused one more, for a node that goes on has rows.
+    Which attributes are left is a secret bit each. The paper subtracts 1 from the score of one that
+    was used and says that its score is 0; it is not: all rows lie in one of its values, and its
+    score is that of no split at all. Here the bit multiplies the score's numerator instead: then a
+    used attribute has score 0, and an unused one more, for a node that goes on has rows.
 
     Privacy:
         Opens: for each node whether it stops; so, the lengths of paths.
@@ -133,8 +140,9 @@ async def grow_secret(arithmetic: Arithmetic, task: Task, records: Records, rule
 async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> PathTree:
     """SID3S (Protocol 5.1): the most frequent class of every combination of values; where a combination has no rows, that of its longest prefix that has.
 
-    The counts of all combinations are one matrix product, of rows by combinations of the first attributes and rows by combinations of the
-    others with classes: as many dot products as there are paths, and masks for the square root of that. Counts of prefixes are sums.
+    The counts of all combinations are one matrix product, of rows by combinations of the first
+    attributes and rows by combinations of the others with classes: as many dot products as there
+    are paths, and masks for the square root of that. Counts of prefixes are sums.
 
     Privacy:
         Opens: nothing.
@@ -158,11 +166,20 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Pa
     labels = where[: ends[0]]
     for start, end, size in zip(ends[:-1], ends[1:], task.sizes, strict=True):
         inherited = np.repeat(labels, size, axis=0)
-        labels = await arithmetic.product(lambda e, c, i: e[:, None] * (i - c) + c, empty[start:end], where[start:end], inherited)
+        labels = await arithmetic.product(
+            lambda e, c, i: e[:, None] * (i - c) + c, empty[start:end], where[start:end], inherited
+        )
     return PathTree(labels)
 
 
-async def classify_all(arithmetic: Arithmetic, task: Task, tree: SecretTree | PathTree, lookups: Sequence[int], mine: np.ndarray | None, party: int) -> np.ndarray:
+async def classify_all(
+    arithmetic: Arithmetic,
+    task: Task,
+    tree: SecretTree | PathTree,
+    lookups: Sequence[int],
+    mine: np.ndarray | None,
+    party: int,
+) -> np.ndarray:
     """Class (Protocol 5.3) for every party's rows: each learns the classes of its own, and nobody anything else.
 
     Args:
@@ -170,7 +187,8 @@ async def classify_all(arithmetic: Arithmetic, task: Task, tree: SecretTree | Pa
         task: What is known.
         tree: Where to look up.
         lookups: How many rows each party looks up; public.
-        mine: This party's rows as bits, shape (rows, values); fewer rows than it announced are filled up.
+        mine: This party's rows as bits, shape (rows, values); fewer rows than it announced are
+            filled up.
         party: This party's number.
 
     Returns:
@@ -196,7 +214,9 @@ async def classify_all(arithmetic: Arithmetic, task: Task, tree: SecretTree | Pa
 def require_paths(task: Task) -> None:
     """``QueryError`` where a tree of all paths would be too large."""
     if (paths := math.prod(task.sizes)) > MOST_PATHS:
-        raise QueryError(f"SID3S keeps the class of all {paths:,} combinations of values; at most {MOST_PATHS:,} are possible. Use SID3T, or fewer attributes.")
+        raise QueryError(
+            f"SID3S keeps the class of all {paths:,} combinations of values; at most {MOST_PATHS:,} are possible. Use SID3T, or fewer attributes."
+        )
 
 
 async def _all_tables(arithmetic: Arithmetic, masks: Shares, records: Records, going: np.ndarray) -> Shares:
@@ -207,7 +227,9 @@ async def _all_tables(arithmetic: Arithmetic, masks: Shares, records: Records, g
 
 async def _chosen_values(arithmetic: Arithmetic, chosen: Shares, values: Shares, branches: np.ndarray) -> Shares:
     """Which rows have value number ``branches`` of the secret attribute of each node; shape (nodes, rows)."""
-    return await arithmetic.product(lambda k, s: np.stack([unit @ s[:, value] for unit, value in zip(k, branches, strict=True)]), chosen, values)
+    return await arithmetic.product(
+        lambda k, s: np.stack([unit @ s[:, value] for unit, value in zip(k, branches, strict=True)]), chosen, values
+    )
 
 
 async def _chosen_counts(arithmetic: Arithmetic, task: Task, tables: Shares, chosen: Shares) -> Shares:

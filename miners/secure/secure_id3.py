@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from miners.base import TreeClassifier, whole_number
+from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.tree import as_array
 from miners.secure.local import free_ports, run_processes, run_simulation
 from miners.secure.mpyc_runtime import field_bits
 from miners.secure.protocols import Outcome
 from miners.secure.session import MOST_ROWS, Member, Session
 from miners.secure.task import hold
-from pinq.epsilon import exact, show, to_nano
 from pinq.errors import QueryError
-from pinq.schema import Schema
+from pinq.public.epsilon import exact, show, to_nano
+from pinq.public.schema import Schema
 
 __all__ = ["SecureID3", "SecurePlan"]
 
@@ -44,27 +44,42 @@ class SecurePlan:
     epsilon: Fraction | None
 
     def __repr__(self) -> str:
-        loss = "exact, without differential privacy" if self.epsilon is None else f"epsilon {show(int(self.epsilon * 10**9))}"
-        return "\n".join([f"SecurePlan: {self.protocol}, {loss}; compares {self.bits} bits in a field of {self.field_bits}", *(f"  opens {one}" for one in self.opened)])
+        loss = (
+            "exact, without differential privacy"
+            if self.epsilon is None
+            else f"epsilon {show(int(self.epsilon * 10**9))}"
+        )
+        return "\n".join(
+            [
+                f"SecurePlan: {self.protocol}, {loss}; compares {self.bits} bits in a field of {self.field_bits}",
+                *(f"  opens {one}" for one in self.opened),
+            ]
+        )
 
 
 class SecureID3(TreeClassifier):
     """ID3 among at least three parties that trust no one, after de Hoogh, Schoenmakers, Chen & op den Akker (2014).
 
-    ``fit`` gets all tables, so it protects nothing: it shows what the parties would learn, in this process or in a process each
-    (``processes=True``). Between machines it is ``pinq secure join``.
+    ``fit`` gets all tables, so it protects nothing: it shows what the parties would learn, in this
+    process or in a process each (``processes=True``). Between machines it is ``pinq secure join``.
 
     Args:
-        protocol: ``"sid3p"``: each party shares counts of its own rows, the cheapest; ``"sid3"``: it shares the records themselves, of which a party need not
-            have any; ``"sid3t"``: as that, and the tree stays secret but for its paths' lengths; ``"sid3s"``: nothing of the tree is opened.
+        protocol: ``"sid3p"``: each party shares counts of its own rows, the cheapest; ``"sid3"``:
+            it shares the records themselves, of which a party need not have any; ``"sid3t"``: as
+            that, and the tree stays secret but for its paths' lengths; ``"sid3s"``: nothing of the
+            tree is opened.
         stop_share: A node with at most this share of all rows becomes a leaf.
-        alpha: Weight of a row in the denominators of scores, y = alpha n + 1: the larger, the closer to the Gini index, and the longer the numbers.
-        epsilon: With it the tree is differentially private (``sid3``, ``sid3p``): noise is drawn by all parties together, and no party knows it.
+        alpha: Weight of a row in the denominators of scores, y = alpha n + 1: the larger, the
+            closer to the Gini index, and the longer the numbers.
+        epsilon: With it the tree is differentially private (``sid3``, ``sid3p``): noise is drawn by
+            all parties together, and no party knows it.
         depth: With ``epsilon``: levels of splits.
-        colluding: With ``epsilon``: how many parties may pool the noise they drew; by default as many as the protocol withstands. 0 adds least noise.
+        colluding: With ``epsilon``: how many parties may pool the noise they drew; by default as
+            many as the protocol withstands. 0 adds least noise.
         attributes: Columns to split by, by default all but the target; ties go to the first.
         cuts: Cut points of numeric columns, or numbers of intervals.
-        rows: The most rows of each party; by default as many as its table has. Public, and sizes the field.
+        rows: The most rows of each party; by default as many as its table has. Public, and sizes
+            the field.
         processes: Whether each party is a process of its own.
 
     Attributes:
@@ -76,13 +91,23 @@ class SecureID3(TreeClassifier):
         traffic_: With ``processes``: what each party sent, and for how long it ran.
 
     Privacy:
-        See ``miners.secure.arithmetic`` (what parties see), ``miners.secure.rules`` (what is opened, and how noise makes that private).
+        See ``miners.secure.arithmetic`` (what parties see), ``miners.secure.rules`` (what is
+        opened, and how noise makes that private).
     """
 
     def __init__(
-        self, *, protocol: str = "sid3p", stop_share: float | Decimal = Decimal("0.05"), alpha: int = 8, epsilon: float | str | Decimal | None = None,
-        depth: int | None = None, colluding: int | None = None, attributes: Sequence[str] | None = None, cuts: Mapping[str, Any] | None = None,
-        rows: int | None = None, processes: bool = False,
+        self,
+        *,
+        protocol: str = "sid3p",
+        stop_share: float | Decimal = Decimal("0.05"),
+        alpha: int = 8,
+        epsilon: float | str | Decimal | None = None,
+        depth: int | None = None,
+        colluding: int | None = None,
+        attributes: Sequence[str] | None = None,
+        cuts: Mapping[str, Any] | None = None,
+        rows: int | None = None,
+        processes: bool = False,
     ) -> None:
         self.protocol = protocol
         self.stop_share = stop_share
@@ -98,7 +123,9 @@ class SecureID3(TreeClassifier):
     @property
     def _model(self) -> Any:
         if hasattr(self, "cost_") and not hasattr(self, "tree_"):
-            raise QueryError(f"the tree of {self.protocol} stays secret; give `fit` the rows to look up, `lookups=[...]`, and find their classes in `looked_up_`.")
+            raise QueryError(
+                f"the tree of {self.protocol} stays secret; give `fit` the rows to look up, `lookups=[...]`, and find their classes in `looked_up_`."
+            )
         return super()._model
 
     @property
@@ -108,10 +135,20 @@ class SecureID3(TreeClassifier):
 
     def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
         """What a session would open, and how large its numbers are, for ``rows`` rows of each party (by default the schema's)."""
-        most = schema.max_rows if rows is None and self.rows is None else whole_number("rows", self.rows if rows is None else rows, 1, MOST_ROWS)
+        most = (
+            schema.max_rows
+            if rows is None and self.rows is None
+            else whole_number("rows", self.rows if rows is None else rows, 1, MOST_ROWS)
+        )
         session = self._session(schema, target, [most] * parties)
         bits = session.rule().bits
-        return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), None if not session.nano else exact(session.nano))
+        return SecurePlan(
+            self.protocol,
+            session.opened,
+            bits,
+            field_bits(bits, parties),
+            None if not session.nano else exact(session.nano),
+        )
 
     def fit(self, tables: Sequence[Any], target: str, *, schema: Schema, lookups: Sequence[Any] = ()) -> SecureID3:
         """Learns from all parties' tables.
@@ -120,24 +157,38 @@ class SecureID3(TreeClassifier):
             tables: One pandas or Arrow table for each of at least three parties.
             target: The column to predict, categorical.
             schema: The public columns.
-            lookups: SID3T and SID3S: a table for each party, or None, of rows that it has classified.
+            lookups: SID3T and SID3S: a table for each party, or None, of rows that it has
+                classified.
 
         Raises:
             QueryError: A wrong argument, or numbers that would be too large to compute in.
         """
         if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
-            raise QueryError("`fit` takes a list of at least three tables, one for each party; two parties of which one may be curious cannot share a secret.")
+            raise QueryError(
+                "`fit` takes a list of at least three tables, one for each party; two parties of which one may be curious cannot share a secret."
+            )
         for number, table in enumerate(tables):
             if not hasattr(table, "columns"):
-                raise QueryError(f"the table of party {number} is {type(table).__name__}; it must be a pandas or Arrow table.")
+                raise QueryError(
+                    f"the table of party {number} is {type(table).__name__}; it must be a pandas or Arrow table."
+                )
         most = None if self.rows is None else whole_number("rows", self.rows, 1, MOST_ROWS)
         if lookups and len(lookups) != len(tables):
-            raise QueryError(f"`lookups` has {len(lookups)} tables for {len(tables)} parties; pass None for a party that looks up nothing.")
-        session = self._session(schema, target, [most or max(1, len(table)) for table in tables], [0 if one is None else len(one) for one in lookups])
+            raise QueryError(
+                f"`lookups` has {len(lookups)} tables for {len(tables)} parties; pass None for a party that looks up nothing."
+            )
+        session = self._session(
+            schema,
+            target,
+            [most or max(1, len(table)) for table in tables],
+            [0 if one is None else len(one) for one in lookups],
+        )
         holdings = [hold(session.task, table) for table in tables]
         for member, holding in zip(session.parties, holdings, strict=True):
             if holding.rows > member.rows:
-                raise QueryError(f"`rows` is {member.rows}; the table of party {member.name} has more. Declare as many as any party may have.")
+                raise QueryError(
+                    f"`rows` is {member.rows}; the table of party {member.name} has more. Declare as many as any party may have."
+                )
         mine = [None if one is None else session.task.places(one) for one in lookups]
         for name in ("tree_", "classes_", "traffic_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -162,20 +213,32 @@ class SecureID3(TreeClassifier):
             if self.depth is None:
                 raise QueryError("`depth` is needed with `epsilon`: the levels of splits over which it is spread.")
         elif self.depth is not None or self.colluding is not None:
-            raise QueryError("`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop, see `stop_share`.")
+            raise QueryError(
+                "`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop, see `stop_share`."
+            )
         whole_number("alpha", self.alpha, 1, 2**16)
         ports = free_ports(len(rows)) if self.processes else range(1, len(rows) + 1)
         asked = list(lookups) or [0] * len(rows)
         draft: dict[str, Any] = {
-            "session": "local", "protocol": self.protocol, "target": target,
-            "columns": dict(schema.columns), "adjacency": schema.adjacency, "privacy_unit": schema.privacy_unit,
+            "session": "local",
+            "protocol": self.protocol,
+            "target": target,
+            "columns": dict(schema.columns),
+            "adjacency": schema.adjacency,
+            "privacy_unit": schema.privacy_unit,
             "parties": [
                 Member(name=f"party{number}", host="127.0.0.1", port=port, rows=most, lookups=look)
                 for number, (port, most, look) in enumerate(zip(ports, rows, asked, strict=True))
             ],
-            "attributes": self.attributes if self.attributes is None or isinstance(self.attributes, str) else tuple(self.attributes),
-            "cuts": self.cuts, "stop_share": str(self.stop_share), "alpha": self.alpha,
-            "noise": "none" if self.epsilon is None else "discrete-laplace", "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
-            "depth": self.depth, "colluding": self.colluding,
+            "attributes": self.attributes
+            if self.attributes is None or isinstance(self.attributes, str)
+            else tuple(self.attributes),
+            "cuts": self.cuts,
+            "stop_share": str(self.stop_share),
+            "alpha": self.alpha,
+            "noise": "none" if self.epsilon is None else "discrete-laplace",
+            "epsilon": None if self.epsilon is None else Decimal(show(to_nano(self.epsilon))),
+            "depth": self.depth,
+            "colluding": self.colluding,
         }
         return Session.drafted(draft)

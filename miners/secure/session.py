@@ -22,9 +22,9 @@ from miners.secure.rules import Budget, Exact, Noisy, Rule
 from miners.secure.secret_tree import require_paths
 from miners.secure.sources import require_records
 from miners.secure.task import Task
-from pinq.epsilon import exact, to_nano
 from pinq.errors import QueryError, SessionError
-from pinq.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
+from pinq.public.epsilon import exact, to_nano
+from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema
 
 __all__ = ["MOST_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
 
@@ -45,7 +45,9 @@ class Member(_Agreed):
     port: int = Field(ge=1, le=65535)
     rows: int = Field(ge=1, le=MOST_ROWS, description="the most rows that it may have; its policy's `max_rows`")
     lookups: int = Field(default=0, ge=0, le=10_000, description="sid3s, sid3t: how many rows it may have classified")
-    certificate: str | None = Field(default=None, description="its certificate, PEM, or a file with it beside the session")
+    certificate: str | None = Field(
+        default=None, description="its certificate, PEM, or a file with it beside the session"
+    )
 
     @cached_property
     def certificate_der(self) -> bytes | None:
@@ -58,22 +60,49 @@ class Session(_Agreed):
 
     version: Literal[1] = 1
     session: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="its name")
-    protocol: Protocol = Field(description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret; topdown: noisy sums of counts")
+    protocol: Protocol = Field(
+        description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret; topdown: noisy sums of counts"
+    )
     target: str = Field(description="the column to predict")
-    parties: tuple[Member, ...] = Field(min_length=3, max_length=16, description="at least three; more than half of them must not pool what they see")
+    parties: tuple[Member, ...] = Field(
+        min_length=3, max_length=16, description="at least three; more than half of them must not pool what they see"
+    )
     reveals: tuple[str, ...] = Field(description="all that will be opened; must be what the protocol opens")
-    columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1, description="as in a policy")
+    columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(
+        min_length=1, description="as in a policy"
+    )
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
-    attributes: tuple[str, ...] | None = Field(default=None, description="the columns to split by, by default all but the target; ties go to the first")
-    cuts: dict[str, tuple[float, ...] | int] | None = Field(default=None, description="where numeric columns are cut; topdown: their thresholds")
-    stop_share: Annotated[FiniteDecimal, Field(ge=0, le=1)] = Field(default=Decimal("0.05"), description="a node with at most this share of all rows becomes a leaf")
-    alpha: int = Field(default=8, ge=1, le=2**16, description="weight of a row in the denominators of scores: y = alpha n + 1")
-    noise: Literal["none", "discrete-laplace"] = Field(default="none", description="none: exact, which every party's policy must permit")
+    attributes: tuple[str, ...] | None = Field(
+        default=None, description="the columns to split by, by default all but the target; ties go to the first"
+    )
+    cuts: dict[str, tuple[float, ...] | int] | None = Field(
+        default=None, description="where numeric columns are cut; topdown: their thresholds"
+    )
+    stop_share: Annotated[FiniteDecimal, Field(ge=0, le=1)] = Field(
+        default=Decimal("0.05"), description="a node with at most this share of all rows becomes a leaf"
+    )
+    alpha: int = Field(
+        default=8, ge=1, le=2**16, description="weight of a row in the denominators of scores: y = alpha n + 1"
+    )
+    noise: Literal["none", "discrete-laplace"] = Field(
+        default="none", description="none: exact, which every party's policy must permit"
+    )
     epsilon: FiniteDecimal | None = Field(default=None, description="with noise: what a row may lose in all")
-    depth: int | None = Field(default=None, ge=0, le=32, description="with noise: levels of splits; topdown: by default as many as may be of use")
-    colluding: int | None = Field(default=None, ge=0, description="with noise: how many parties may pool the noise they drew; by default as many as the protocol withstands")
-    timeout: float = Field(default=60, ge=1, le=3600, description="seconds of silence after which a party counts as gone")
+    depth: int | None = Field(
+        default=None,
+        ge=0,
+        le=32,
+        description="with noise: levels of splits; topdown: by default as many as may be of use",
+    )
+    colluding: int | None = Field(
+        default=None,
+        ge=0,
+        description="with noise: how many parties may pool the noise they drew; by default as many as the protocol withstands",
+    )
+    timeout: float = Field(
+        default=60, ge=1, le=3600, description="seconds of silence after which a party counts as gone"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Session:
@@ -83,7 +112,9 @@ class Session(_Agreed):
         certificates = [member.certificate_der for member in self.parties]
         if any(certificates) and (None in certificates or len(set(certificates)) != len(certificates)):
             raise ValueError("each party needs a certificate of its own")
-        if not any(certificates) and any(member.host not in ("127.0.0.1", "localhost", "::1") for member in self.parties):
+        if not any(certificates) and any(
+            member.host not in ("127.0.0.1", "localhost", "::1") for member in self.parties
+        ):
             raise ValueError("parties on several machines need a `certificate` each")
         if self.noise == "none" and (self.epsilon is not None or self.depth is not None or self.colluding is not None):
             raise ValueError("`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`")
@@ -92,7 +123,9 @@ class Session(_Agreed):
         if self.noise == "none" and self.protocol == "topdown":
             raise ValueError("topdown opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`")
         if any(member.lookups for member in self.parties) and self.protocol in PUBLIC:
-            raise ValueError("`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home")
+            raise ValueError(
+                "`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home"
+            )
         if self.reveals != self.opened:
             raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
         self.rule()
@@ -100,18 +133,24 @@ class Session(_Agreed):
 
     def _require_noise(self) -> None:
         if self.protocol not in PUBLIC:
-            raise ValueError("noise makes a public tree private: use sid3p, sid3 or topdown. What a secret tree opens, its shape or nothing, has no noise")
+            raise ValueError(
+                "noise makes a public tree private: use sid3p, sid3 or topdown. What a secret tree opens, its shape or nothing, has no noise"
+            )
         if self.epsilon is None or (self.depth is None and self.protocol != "topdown"):
             raise ValueError("`noise: discrete-laplace` needs `epsilon` and `depth`")
         to_nano(self.epsilon)
         if self.trusted_noise >= len(self.parties):
-            raise ValueError(f"`colluding` is {self.colluding}; it must be below the number of parties, {len(self.parties)}")
+            raise ValueError(
+                f"`colluding` is {self.colluding}; it must be below the number of parties, {len(self.parties)}"
+            )
 
     @classmethod
     def drafted(cls, fields: Mapping[str, Any]) -> Session:
         """A session with ``reveals`` as it must be. ``QueryError`` that names each wrong place."""
         try:
-            unsaid = cls.model_construct(**{**fields, "parties": [Member.model_validate(one) for one in fields["parties"]]})
+            unsaid = cls.model_construct(
+                **{**fields, "parties": [Member.model_validate(one) for one in fields["parties"]]}
+            )
             return cls.model_validate({**fields, "reveals": unsaid.opened})
         except ValidationError as error:
             raise QueryError(f"this cannot be a session:\n{_problems(error)}") from None
@@ -125,19 +164,37 @@ class Session(_Agreed):
     def opened(self) -> tuple[str, ...]:
         """All that the protocol opens, and to whom."""
         if self.protocol == "topdown":
-            return ("to all: noisy counts of the classes in nodes of the tree, by the values of each attribute", "to all: noisy counts of the classes in its leaves")
+            return (
+                "to all: noisy counts of the classes in nodes of the tree, by the values of each attribute",
+                "to all: noisy counts of the classes in its leaves",
+            )
         if self.noise != "none":
             return ("to all: the noisy number of all rows", "to all: the noisy tree, its attributes and its classes")
         if self.protocol in ("sid3", "sid3p"):
             return ("to all: the exact tree, its attributes and its classes",)
-        paths = ("to all: which nodes of the tree are leaves, and so the lengths of its paths",) if self.protocol == "sid3t" else ()
-        return paths + tuple(f"to {member.name}: the classes of the {member.lookups} rows that it looks up" for member in self.parties if member.lookups)
+        paths = (
+            ("to all: which nodes of the tree are leaves, and so the lengths of its paths",)
+            if self.protocol == "sid3t"
+            else ()
+        )
+        return paths + tuple(
+            f"to {member.name}: the classes of the {member.lookups} rows that it looks up"
+            for member in self.parties
+            if member.lookups
+        )
 
     @cached_property
     def schema_(self) -> Schema:
         """The public columns, with room for all parties' rows together."""
         rows = min(MOST_ROWS, sum(member.rows for member in self.parties))
-        return Schema.model_validate({"columns": dict(self.columns), "max_rows": rows, "adjacency": self.adjacency, "privacy_unit": self.privacy_unit})
+        return Schema.model_validate(
+            {
+                "columns": dict(self.columns),
+                "max_rows": rows,
+                "adjacency": self.adjacency,
+                "privacy_unit": self.privacy_unit,
+            }
+        )
 
     @cached_property
     def task(self) -> Task:
@@ -155,7 +212,13 @@ class Session(_Agreed):
         if self.protocol == "topdown":
             from miners.federated.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
 
-            miner = DPTopDown(epsilon=exact(self.nano), strategy="secure", max_depth=self.depth, attributes=self.attributes, splits=self.cuts)
+            miner = DPTopDown(
+                epsilon=exact(self.nano),
+                strategy="secure",
+                max_depth=self.depth,
+                attributes=self.attributes,
+                splits=self.cuts,
+            )
             joint = Joint(miner, self.task, self.trusted_noise)
             require_bits(joint.bits)
             return joint
@@ -163,7 +226,9 @@ class Session(_Agreed):
             require_records(self.task)
         if self.protocol == "sid3s":
             require_paths(self.task)
-        return make_rule(self.task, Fraction(self.stop_share), self.alpha, self.nano, self.depth or 0, self.trusted_noise)
+        return make_rule(
+            self.task, Fraction(self.stop_share), self.alpha, self.nano, self.depth or 0, self.trusted_noise
+        )
 
     @cached_property
     def text(self) -> str:
@@ -194,13 +259,19 @@ class Session(_Agreed):
             return names.index(party)
         if party.isascii() and party.isdecimal() and int(party) < len(names):
             return int(party)
-        raise SessionError(f"there is no party {party!r}; the parties are {', '.join(f'{i} ({name})' for i, name in enumerate(names))}.")
+        raise SessionError(
+            f"there is no party {party!r}; the parties are {', '.join(f'{i} ({name})' for i, name in enumerate(names))}."
+        )
 
 
 def make_rule(task: Task, stop_share: Fraction, alpha: int, nano: int, depth: int, colluding: int) -> Rule:
     """Exact rules, or noisy ones at ``nano`` nano-epsilons; noise is calibrated to a row's share of them (the schema's distance)."""
     depth = min(depth, len(task.sizes))
-    rule: Rule = Noisy(task, stop_share, Budget.spread(exact(nano) / task.schema.distance, depth), colluding) if nano else Exact(task, stop_share, alpha)
+    rule: Rule = (
+        Noisy(task, stop_share, Budget.spread(exact(nano) / task.schema.distance, depth), colluding)
+        if nano
+        else Exact(task, stop_share, alpha)
+    )
     require_bits(rule.bits)
     return rule
 
@@ -209,7 +280,8 @@ def load_session(path: str | Path) -> Session:
     """Reads a session file. Certificates named by file are read in, so that they are part of what is agreed.
 
     Raises:
-        SessionError: Unreadable, not YAML, or a declaration that cannot be; the message names each place.
+        SessionError: Unreadable, not YAML, or a declaration that cannot be; the message names each
+            place.
     """
     import yaml
 
@@ -221,7 +293,9 @@ def load_session(path: str | Path) -> Session:
     except yaml.YAMLError as error:
         raise SessionError(f"the session file {file} is not valid YAML: {error}.") from None
     if not isinstance(content, Mapping):
-        raise SessionError(f"the session file {file} must be a mapping with keys like `session`, `protocol`, `parties`, `columns`.")
+        raise SessionError(
+            f"the session file {file} must be a mapping with keys like `session`, `protocol`, `parties`, `columns`."
+        )
     try:
         return Session.model_validate(_with_certificates(dict(content), file.parent))
     except (ValidationError, QueryError) as error:
@@ -231,7 +305,9 @@ def load_session(path: str | Path) -> Session:
 def _with_certificates(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     members = content.get("parties")
     if isinstance(members, list):
-        content["parties"] = [_with_certificate(dict(member), folder) if isinstance(member, Mapping) else member for member in members]
+        content["parties"] = [
+            _with_certificate(dict(member), folder) if isinstance(member, Mapping) else member for member in members
+        ]
     return content
 
 
@@ -242,7 +318,9 @@ def _with_certificate(member: dict[str, Any], folder: Path) -> dict[str, Any]:
             text = named if "-----BEGIN" in named else (folder / named).read_text(encoding="ascii")
             member["certificate"] = ssl.DER_cert_to_PEM_cert(first_certificate(text))
         except (OSError, ValueError) as error:
-            raise SessionError(f"the certificate {named[:80]!r} of {member.get('name')!r} cannot be read: {error}.") from None
+            raise SessionError(
+                f"the certificate {named[:80]!r} of {member.get('name')!r} cannot be read: {error}."
+            ) from None
     return member
 
 

@@ -30,7 +30,8 @@ class Source(Protocol):
         """Rows of each class with each value of each of a node's attributes, end to end, shape (values, classes).
 
         Args:
-            paths: The nodes of one level, those above were asked before; as they are asked, the order stays.
+            paths: The nodes of one level, those above were asked before; as they are asked, the
+                order stays.
             attributes: Of each node, shape (nodes, attributes).
         """
 
@@ -73,8 +74,9 @@ class LocalTables:
 class Records:
     """SID3 (Protocol 4.1): every record is secret-shared; which of them are in a node is a secret bit each.
 
-    A party that has fewer rows than it declared adds empty ones, which are in no node, so how many it has stays its own.
-    Of each attribute all values but the last are shared: the last is what remains of the row's own bit.
+    A party that has fewer rows than it declared adds empty ones, which are in no node, so how many
+    it has stays its own. Of each attribute all values but the last are shared: the last is what
+    remains of the row's own bit.
     """
 
     def __init__(self, arithmetic: Arithmetic, task: Task) -> None:
@@ -89,7 +91,13 @@ class Records:
         kept = np.delete(np.arange(sum(task.sizes)), drop)
         blocks = []
         for owner, rows in enumerate(task.rows):
-            mine = _one_hot(task, holding, rows)[np.concatenate([kept, np.arange(sum(task.sizes), sum(task.sizes) + task.classes)])] if owner == party else None
+            mine = (
+                _one_hot(task, holding, rows)[
+                    np.concatenate([kept, np.arange(sum(task.sizes), sum(task.sizes) + task.classes)])
+                ]
+                if owner == party
+                else None
+            )
             blocks.append(await self._arithmetic.share(mine, owner, (len(kept) + task.classes, rows)))
         shared = np.concatenate(blocks, axis=1)
         self.labels = shared[len(kept) :]
@@ -113,7 +121,11 @@ class Records:
         masks = await self._descend(paths)
         members = await members_of_classes(self._arithmetic, masks, self.labels)
         wanted = [self._task.columns(row) for row in attributes]
-        return await self._arithmetic.product(lambda u, s: np.concatenate([s[columns] @ one.T for one, columns in zip(u, wanted, strict=True)]), members, self.values)
+        return await self._arithmetic.product(
+            lambda u, s: np.concatenate([s[columns] @ one.T for one, columns in zip(u, wanted, strict=True)]),
+            members,
+            self.values,
+        )
 
     async def _descend(self, paths: Sequence[Path]) -> Shares:
         """Masks of the nodes of a level, shape (nodes, rows), from those of the level above."""

@@ -14,10 +14,10 @@ from miners.federated.splitting import splitting_functions
 from miners.fitted.node import Node
 from miners.fitted.route import encode
 from miners.fitted.tree import Tree
-from miners.trees.candidates import multiway_splits
+from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError
-from pinq.schema import Schema
-from pinq.specs import Cuts, Values, bind
+from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Values, bind
 
 __all__ = ["Branch", "Holding", "Task", "hold", "to_tree"]
 
@@ -39,16 +39,35 @@ class Task:
     rows: tuple[int, ...]
 
     @classmethod
-    def of(cls, schema: Schema, target: str, rows: Sequence[int], attributes: Sequence[str] | None = None, cuts: Mapping[str, Any] | None = None) -> Task:
-        """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.trees.candidates.multiway_splits``."""
+    def of(
+        cls,
+        schema: Schema,
+        target: str,
+        rows: Sequence[int],
+        attributes: Sequence[str] | None = None,
+        cuts: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """The task of predicting ``target`` from ``attributes``, by default all other columns; see ``miners.growth.candidates.multiway_splits``."""
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 
     @classmethod
-    def of_functions(cls, schema: Schema, target: str, rows: Sequence[int], attributes: Sequence[str] | None = None, splits: Mapping[str, Any] | None = None) -> Task:
+    def of_functions(
+        cls,
+        schema: Schema,
+        target: str,
+        rows: Sequence[int],
+        attributes: Sequence[str] | None = None,
+        splits: Mapping[str, Any] | None = None,
+    ) -> Task:
         """The same for splits in two: each attribute by all that its splitting functions tell apart; see ``miners.federated.splitting``."""
         schema.categorical(target)
-        return cls(schema, target, tuple(one.base for one in splitting_functions(schema, target, attributes=attributes, splits=splits)), tuple(rows))
+        return cls(
+            schema,
+            target,
+            tuple(one.base for one in splitting_functions(schema, target, attributes=attributes, splits=splits)),
+            tuple(rows),
+        )
 
     def merged(self) -> Task:
         """The same with all rows in one party's hands."""
@@ -79,15 +98,25 @@ class Task:
         found = self._places(frame)
         if (found < 0).any():
             missing = self.splits[int(np.argwhere(found < 0)[0, 0])].column
-            raise QueryError(f"a row to look up has a value of `{missing}` that is missing or not declared; leave such rows out.")
+            raise QueryError(
+                f"a row to look up has a value of `{missing}` that is missing or not declared; leave such rows out."
+            )
         return found.T
 
     def _places(self, frame: Any) -> np.ndarray:
-        return np.stack([bind(split, self.schema).axes[0].parts_of(encode(self.schema, split.column, frame)) for split in self.splits])
+        return np.stack(
+            [
+                bind(split, self.schema).axes[0].parts_of(encode(self.schema, split.column, frame))
+                for split in self.splits
+            ]
+        )
 
     def columns(self, attributes: np.ndarray) -> np.ndarray:
         """The numbers of all values of some attributes, end to end."""
-        return np.concatenate([np.arange(self.starts[one], self.starts[one] + self.sizes[one]) for one in attributes] or [np.zeros(0, dtype=np.int64)])
+        return np.concatenate(
+            [np.arange(self.starts[one], self.starts[one] + self.sizes[one]) for one in attributes]
+            or [np.zeros(0, dtype=np.int64)]
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +145,9 @@ class Holding:
     @staticmethod
     def joined(holdings: Sequence[Holding]) -> Holding:
         """All rows of several parties; for trying and for the plain algorithm."""
-        return Holding(np.concatenate([one.places for one in holdings], axis=1), np.concatenate([one.counts for one in holdings]))
+        return Holding(
+            np.concatenate([one.places for one in holdings], axis=1), np.concatenate([one.counts for one in holdings])
+        )
 
 
 def hold(task: Task, frame: Any) -> Holding:
@@ -146,4 +177,3 @@ def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
         else:
             nodes.append(Node(split=task.splits[branch.attribute], children=branch.children))
     return Tree(task.schema, task.target, nodes)
-

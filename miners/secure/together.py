@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several parties as one holder: its counts are sums over all of them, added up on secret shares, with the noise of one.
 
-Whoever asks is any miner that asks a ``Federation`` for counts. In a session every party runs the same miner on the same public answers, so all ask the
-same questions in the same order; each counts its own rows and shares those counts, with its share of the noise added.
+Whoever asks is any miner that asks a ``Federation`` for counts. In a session every party runs the
+same miner on the same public answers, so all ask the same questions in the same order; each counts
+its own rows and shares those counts, with its share of the noise added.
 
 Privacy:
-    Claim: the rows of every party lose at most ``limit``, what its own ledger was charged, to everybody outside and to any ``colluding`` parties together.
-    Why: all that is opened are noisy sums (``miners.secure.histogram``), each at its question's loss over the schema's distance. What they cost together is
-    the ledger's own recursion (``pinq.composition``), and a party that would pass its limit refuses before anything is shared. Which question comes next
-    follows from what was opened.
-    Held by: tests/unit/test_secure_topdown.py, tests/privacy/test_secure_noise.py.
+    Claim: the rows of every party lose at most ``limit``, what its own ledger was charged, to
+    everybody outside and to any ``colluding`` parties together.
+    Why: all that is opened are noisy sums (``miners.secure.histogram``), each at its question's
+    loss over the schema's distance. What they cost together is the ledger's own recursion
+    (``pinq.ledger.composition``), and a party that would pass its limit refuses before anything is
+    shared. Which question comes next follows from what was opened.
+    Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py.
 """
 
 from __future__ import annotations
@@ -29,14 +32,14 @@ from miners.fitted.route import encode
 from miners.secure.histogram import simulate_noisy_sums
 from miners.secure.mpyc_runtime import threshold_of
 from miners.secure.task import Holding, Task
-from pinq.composition import Costs, Demand
-from pinq.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.analyst.queryable import Budget, PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.parts import Part, PartSet
-from pinq.queries import Asked, Preview, Request
-from pinq.queryable import Budget, PrivateQueryable
-from pinq.schema import Schema
-from pinq.specs import Partition, bind
+from pinq.ledger.composition import Costs, Demand
+from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.parts import Part, PartSet
+from pinq.public.queries import Asked, Preview, Request
+from pinq.public.schema import Schema
+from pinq.public.specs import Partition, bind
 
 __all__ = ["OwnRows", "SecureFederation"]
 
@@ -49,7 +52,8 @@ class OwnRows:
     """One party's rows, to be counted by any parts.
 
     Args:
-        codes: Of each column that may be asked for a code of each distinct row, or another code that no question tells apart from it.
+        codes: Of each column that may be asked for a code of each distinct row, or another code
+            that no question tells apart from it.
         counts: How often each occurs.
     """
 
@@ -61,7 +65,10 @@ class OwnRows:
     def of_holding(cls, task: Task, holding: Holding) -> OwnRows:
         """The rows of a session's party, which are known by the values that the task's splits tell apart."""
         firsts = [first_codes(bind(split, task.schema).axes[0]) for split in task.splits]
-        codes = {split.column: first[places] for split, first, places in zip(task.splits, firsts, holding.places, strict=False)}
+        codes = {
+            split.column: first[places]
+            for split, first, places in zip(task.splits, firsts, holding.places, strict=False)
+        }
         return cls(codes | {task.target: holding.places[-1]}, holding.counts)
 
     @classmethod
@@ -109,16 +116,25 @@ class _Account:
         price, left = self.costs.price(demand, nano), self.limit - self.costs.spent
         if price > left:
             raise BudgetExceeded(
-                f"This would cost each party epsilon {show(price)}; {show(left)} remains. Nothing was shared.", asked=exact(price), remaining=exact(left), scope="analyst"
+                f"This would cost each party epsilon {show(price)}; {show(left)} remains. Nothing was shared.",
+                asked=exact(price),
+                remaining=exact(left),
+                scope="analyst",
             )
         self.costs.charge(demand, nano)
 
     def ask(self, request: Request) -> NoReturn:
-        raise QueryError(f"{request.verb} was asked of one handle on all parties; ask their federation for counts, `together.parts().noisy_count(...)`. Nothing was spent.")
+        raise QueryError(
+            f"{request.verb} was asked of one handle on all parties; ask their federation for counts, `together.parts().noisy_count(...)`. Nothing was spent."
+        )
 
     def preview(self, request: Request) -> Preview:
         price = self.costs.price(Demand.of(request.parts.bind(self.schema)), to_nano(request.epsilon))
-        return Preview(exact(price), exact(self.limit - self.costs.spent - price), "the noise of one holder, wider where parties may pool theirs")
+        return Preview(
+            exact(price),
+            exact(self.limit - self.costs.spent - price),
+            "the noise of one holder, wider where parties may pool theirs",
+        )
 
     def budget(self) -> Budget:
         return Budget(exact(self.limit), exact(self.costs.spent), exact(self.limit - self.costs.spent))
@@ -136,12 +152,14 @@ class _Account:
 class SecureFederation(Federation):
     """Parties that add up their counts under secret sharing, as a federation of one holder, ``"all parties"``. It answers questions for counts, no others.
 
-    A party's side of a session (``protocol: topdown``) makes one of its own rows; ``simulated`` makes one of everybody's, for trying.
+    A party's side of a session (``protocol: topdown``) makes one of its own rows; ``simulated``
+    makes one of everybody's, for trying.
 
     Args:
         schema: The public columns; ``max_rows`` is what all parties may have together.
         rows: What this process counts.
-        add_up: Takes this process's counts, their losses and a digest of what they are counts of, and returns the noisy sums over all parties.
+        add_up: Takes this process's counts, their losses and a digest of what they are counts of,
+            and returns the noisy sums over all parties.
         epsilon: The most that all questions may cost, in the schema's terms.
         parties: How many there are.
         colluding: How many of them may pool the noise that they drew.
@@ -159,7 +177,15 @@ class SecureFederation(Federation):
     adds_up = True
 
     def __init__(
-        self, schema: Schema, rows: OwnRows, add_up: AddUp, *, epsilon: Loss, parties: int, colluding: int, say: Callable[[str], object] | None = None
+        self,
+        schema: Schema,
+        rows: OwnRows,
+        add_up: AddUp,
+        *,
+        epsilon: Loss,
+        parties: int,
+        colluding: int,
+        say: Callable[[str], object] | None = None,
     ) -> None:
         self._account = _Account(schema, to_nano(epsilon))
         self._rows, self._add_up = rows, add_up
@@ -168,7 +194,14 @@ class SecureFederation(Federation):
 
     @classmethod
     def simulated(
-        cls, tables: Sequence[Any], *, schema: Schema, epsilon: Loss = 1, rows: int | None = None, colluding: int | None = None, say: Callable[[str], object] | None = None
+        cls,
+        tables: Sequence[Any],
+        *,
+        schema: Schema,
+        epsilon: Loss = 1,
+        rows: int | None = None,
+        colluding: int | None = None,
+        say: Callable[[str], object] | None = None,
     ) -> SecureFederation:
         """All parties in this process: the same numbers by the same steps, on unmasked shares, so it protects no party from this process.
 
@@ -177,35 +210,58 @@ class SecureFederation(Federation):
             schema: The public columns.
             epsilon: The most that all questions may cost.
             rows: The most rows that a party may have, public; by default as many as its table has.
-            colluding: How many parties may pool the noise they drew; by default as many as the sharing withstands.
+            colluding: How many parties may pool the noise they drew; by default as many as the
+                sharing withstands.
             say: Called with a line of text after each round.
         """
         if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
-            raise QueryError("at least three tables are needed, in a list, one for each party; two parties of which one may be curious cannot share a secret.")
+            raise QueryError(
+                "at least three tables are needed, in a list, one for each party; two parties of which one may be curious cannot share a secret."
+            )
         if rows is not None and (most := max(map(len, tables))) > rows:
             raise QueryError(f"`rows` is {rows}; a table has {most:,}. Declare as many as any party may have.")
         pooling = threshold_of(len(tables)) if colluding is None else colluding
         if not 0 <= pooling < len(tables):
-            raise QueryError(f"`colluding` is {colluding}; it must be at least 0 and below the number of parties, {len(tables)}.")
-        together = schema.model_copy(update={"max_rows": sum(max(1, len(table)) if rows is None else rows for table in tables)})
+            raise QueryError(
+                f"`colluding` is {colluding}; it must be at least 0 and below the number of parties, {len(tables)}."
+            )
+        together = schema.model_copy(
+            update={"max_rows": sum(max(1, len(table)) if rows is None else rows for table in tables)}
+        )
 
         def add_up(totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
             return simulate_noisy_sums(totals, epsilons, rows=together.max_rows, parties=len(tables), colluding=pooling)
 
-        return cls(together, OwnRows.of_tables(schema, tables), add_up, epsilon=epsilon, parties=len(tables), colluding=pooling, say=say)
+        return cls(
+            together,
+            OwnRows.of_tables(schema, tables),
+            add_up,
+            epsilon=epsilon,
+            parties=len(tables),
+            colluding=pooling,
+            say=say,
+        )
 
     def ask(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
         """The noisy sums that answer some questions for counts: all of them one addition of all parties."""
         began = time.monotonic()
         if other := next((one.verb for one in questions if one.verb != "noisy_count"), None):
-            raise QueryError(f"parties that add up their counts cannot answer {other}; use strategy='secure' or 'noisy_counts'. Nothing was spent.")
+            raise QueryError(
+                f"parties that add up their counts cannot answer {other}; use strategy='secure' or 'noisy_counts'. Nothing was spent."
+            )
         asked = [(question.parts.of(ALL).part_set, question.epsilon[ALL]) for question in questions]
         for parts, epsilon in asked:
             self._account.charge(parts, epsilon)
-        found = self._add_up([self._rows.table(parts) for parts, _ in asked], [epsilon / self.schema.distance for _, epsilon in asked], _digest(asked))
+        found = self._add_up(
+            [self._rows.table(parts) for parts, _ in asked],
+            [epsilon / self.schema.distance for _, epsilon in asked],
+            _digest(asked),
+        )
         self.rounds += 1
         self.requests[ALL] += 1
-        self._say(f"round {self.rounds}: {sum(len(parts) for parts, _ in asked):,} noisy sums opened in {time.monotonic() - began:.1f} s")
+        self._say(
+            f"round {self.rounds}: {sum(len(parts) for parts, _ in asked):,} noisy sums opened in {time.monotonic() - began:.1f} s"
+        )
         return [{ALL: counts} for counts in found]
 
     def variance(self, holder: str, epsilon: Fraction) -> float:
@@ -219,5 +275,7 @@ def _digest(asked: Sequence[tuple[PartSet, Fraction]]) -> bytes:
     for parts, epsilon in asked:
         whole.update(f"{epsilon} {len(parts.blocks)};".encode())
         for block in parts.blocks:
-            whole.update(block.part.key.rjust(KEY) + (b"" if block.partition is None else block.partition.key).rjust(KEY))
+            whole.update(
+                block.part.key.rjust(KEY) + (b"" if block.partition is None else block.partition.key).rjust(KEY)
+            )
     return whole.digest()

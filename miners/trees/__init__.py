@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One tree from one handle: how it grows, what becomes of the answers, and SuLQ-ID3, DiffPID3 and DiffPC4.5."""
+"""Trees and forests that learn from one handle, one file for each algorithm.
+
+What they share of ``fit`` and ``plan`` is in ``tree_miner.py`` and ``forest_miner.py``; how a tree
+grows is in ``growth``. Read ``tree_miner.py`` first, then ``diffp_c45.py``.
+"""

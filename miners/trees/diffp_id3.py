@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from miners.budget.plan import PlanLine
+from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
-from miners.plan import PlanLine
-from miners.schedule import Schedule
-from miners.trees.candidates import choose_in_pieces, multiway_splits
-from miners.trees.criteria import CRITERIA, blur
-from miners.trees.greedy import Candidate, GreedyTree, Recipe, Variant, many
-from miners.trees.growth import Level, Rules, Sprout
-from pinq.epsilon import Loss
-from pinq.schema import Schema
+from miners.growth.candidates import choose_in_pieces, multiway_splits
+from miners.growth.criteria import CRITERIA, blur
+from miners.growth.frontier import Level, Rules, Sprout
+from miners.trees.tree_miner import Candidate, GreedyTree, Recipe, Variant, many
+from pinq.public.epsilon import Loss
+from pinq.public.schema import Schema
 
 __all__ = ["DiffPID3", "multiway_facts", "multiway_rules"]
 
@@ -24,45 +24,55 @@ __all__ = ["DiffPID3", "multiway_facts", "multiway_rules"]
 class DiffPID3(GreedyTree):
     """A decision tree with multiway splits, grown level by level on a private handle.
 
-    A node is asked how many rows it has; if they are enough, for one split, chosen among all attributes that its way has
-    not used; else for its class histogram. All nodes of a level are asked together, as one request and one charge.
+    A node is asked how many rows it has; if they are enough, for one split, chosen among all
+    attributes that its way has not used; else for its class histogram. All nodes of a level are
+    asked together, as one request and one charge.
 
-    Categorical attributes are split into their values. Numeric ones are split at the points given in ``cuts``, else
-    at those that the policy declares, else into 10 intervals of equal width over the declared range.
+    Categorical attributes are split into their values. Numeric ones are split at the points given
+    in ``cuts``, else at those that the policy declares, else into 10 intervals of equal width over
+    the declared range.
 
     Args:
         epsilon: What ``fit`` costs in all.
-        max_depth: Levels of splits, 0 to 60. None for as many as public facts (epsilon, ``max_rows``, the attributes) let
-            expect to be of use; for ``variant="paper"`` 5. More than there are attributes is never used, since each splits once on a way.
-        criterion: ``"max"`` (rows that a vote gets right), ``"gini"`` or ``"info_gain"``. Noise weighs least on "max"; "gini" sees
-            splits that no single vote shows.
+        max_depth: Levels of splits, 0 to 60. None for as many as public facts (epsilon,
+            ``max_rows``, the attributes) let expect to be of use; for ``variant="paper"`` 5. More
+            than there are attributes is never used, since each splits once on a way.
+        criterion: ``"max"`` (rows that a vote gets right), ``"gini"`` or ``"info_gain"``. Noise
+            weighs least on "max"; "gini" sees splits that no single vote shows.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
         attributes: Columns to split by; None for all but the target.
-        cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals, ``{"age": 5}``.
+        cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
+            ``{"age": 5}``.
 
     Attributes:
         tree_: The fitted ``Tree``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What ``fit`` really spent, exact; ``plan(schema).total`` unless some of it had been paid for before, or
-            ("paper") all leaves were reached early.
+        cost_: What ``fit`` really spent, exact; ``plan(schema).total`` unless some of it had been
+            paid for before, or ("paper") all leaves were reached early.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: with d levels of splits, a node that splits is asked two questions at e = epsilon/(2(d+1)) each, a leaf below the last split
-        is asked at 2e. Nodes of a level are disjoint, so each way from the root down costs at most epsilon, and the handle charges and
-        enforces exactly that. Which questions follow, and where to stop, depends on noisy answers alone.
-        Exact: nano-epsilons. Held by: tests/unit/test_trees.py, tests/unit/test_schedule.py.
+        Why: with d levels of splits, a node that splits is asked two questions at e =
+        epsilon/(2(d+1)) each, a leaf below the last split is asked at 2e. Nodes of a level are
+        disjoint, so each way from the root down costs at most epsilon, and the handle charges and
+        enforces exactly that. Which questions follow, and where to stop, depends on noisy answers
+        alone.
+        Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
+        tests/unit/budget/test_schedule.py.
 
     Notes:
-        What "best" does otherwise than the paper at equal epsilon (privacy.md 6): the layer selects by permute-and-flip
-        without the factor 2; a node is asked for its class histogram where the paper asks for its size, at the same cost; a leaf
-        gets one histogram at 2e, and if it is reached early one at all that its way has left; counts of all nodes are made
-        consistent by least squares, so that what inner nodes answered counts too. These are never worse, but for the histogram, whose sum is a
-        noisier size for more than two classes. A trade-off that measured better: a node is split from half the noise of the paper's rule on.
-        "paper" selects by the textbook exponential mechanism with its factor 2, asks leaves for size and classes at e each, and
-        a leaf that is reached early leaves the rest of its way unspent.
-        A target that is missing is no class: such rows count in the sizes that "paper" asks for, else nowhere.
+        What "best" does otherwise than the paper at equal epsilon (privacy.md 6): the layer selects
+        by permute-and-flip without the factor 2; a node is asked for its class histogram where the
+        paper asks for its size, at the same cost; a leaf gets one histogram at 2e, and if it is
+        reached early one at all that its way has left; counts of all nodes are made consistent by
+        least squares, so that what inner nodes answered counts too. These are never worse, but for
+        the histogram, whose sum is a noisier size for more than two classes. A trade-off that
+        measured better: a node is split from half the noise of the paper's rule on. "paper" selects
+        by the textbook exponential mechanism with its factor 2, asks leaves for size and classes at
+        e each, and a leaf that is reached early leaves the rest of its way unspent.
+        A target that is missing is no class: such rows count in the sizes that "paper" asks for,
+        else nowhere.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.2, Algorithm 2.
@@ -107,14 +117,26 @@ class DiffPID3(GreedyTree):
         def choose(level: Level) -> Sequence[Split | None]:
             candidates = [recipe.open_splits(sprout.used) for sprout in level.sprouts]
             epsilon = recipe.schedule.levels[level.number]["split"].epsilon
-            return choose_in_pieces(level.parts, candidates, recipe.schema, measure=recipe.cells, score=score, epsilon=epsilon, textbook=textbook)
+            return choose_in_pieces(
+                level.parts,
+                candidates,
+                recipe.schema,
+                measure=recipe.cells,
+                score=score,
+                epsilon=epsilon,
+                textbook=textbook,
+            )
 
         return multiway_rules(recipe, choose, spend_rest=not textbook)
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         epsilon = recipe.schedule.levels[level]["split"].epsilon
         noise, unit = blur(recipe.schema, self.criterion, epsilon, textbook=self.variant == "paper")
-        return [PlanLine(level, f"best of {many(recipe.attributes - level, 'split')}", "exp_mech", nodes, epsilon, noise, unit)]
+        return [
+            PlanLine(
+                level, f"best of {many(recipe.attributes - level, 'split')}", "exp_mech", nodes, epsilon, noise, unit
+            )
+        ]
 
 
 def multiway_facts(facts: Recipe, levels: int) -> Recipe:
@@ -133,4 +155,14 @@ def multiway_rules(recipe: Recipe, choose: Any, *, spend_rest: bool) -> Rules:
     def enough(sprout: Sprout) -> float:
         return recipe.enough(widest(sprout))
 
-    return Rules(recipe.schema, recipe.cells, recipe.schedule, recipe.ask, choose, enough, spend_rest, widest, once=lambda _: True)
+    return Rules(
+        recipe.schema,
+        recipe.cells,
+        recipe.schedule,
+        recipe.ask,
+        choose,
+        enough,
+        spend_rest,
+        widest,
+        once=lambda _: True,
+    )

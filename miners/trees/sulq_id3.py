@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from miners.budget.noise import count_scale, count_variance
+from miners.budget.plan import PlanLine
+from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
-from miners.noise import count_scale, count_variance
-from miners.plan import PlanLine
-from miners.schedule import Schedule
-from miners.trees.candidates import multiway_splits
-from miners.trees.criteria import CRITERIA, gain
+from miners.growth.candidates import multiway_splits
+from miners.growth.criteria import CRITERIA, gain
+from miners.growth.frontier import Level, Rules
 from miners.trees.diffp_id3 import multiway_facts, multiway_rules
-from miners.trees.greedy import Candidate, GreedyTree, Recipe, Variant, many, noise_of
-from miners.trees.growth import Level, Rules
-from pinq.epsilon import Loss
-from pinq.schema import Schema
-from pinq.specs import Values
+from miners.trees.tree_miner import Candidate, GreedyTree, Recipe, Variant, many, noise_of
+from pinq.public.epsilon import Loss
+from pinq.public.schema import Schema
+from pinq.public.specs import Values
 
 __all__ = ["SuLQID3"]
 
@@ -29,8 +29,9 @@ __all__ = ["SuLQID3"]
 class SuLQID3(GreedyTree):
     """A decision tree with multiway splits, each chosen by looking at noisy counts of every attribute.
 
-    It pays for a table of class counts for each attribute and node, where ``DiffPID3`` pays for one noisy selection: the
-    baseline against which that is measured. In return every criterion of its tables is free, gain ratio too.
+    It pays for a table of class counts for each attribute and node, where ``DiffPID3`` pays for one
+    noisy selection: the baseline against which that is measured. In return every criterion of its
+    tables is free, gain ratio too.
 
     Args:
         epsilon: What ``fit`` costs in all.
@@ -44,23 +45,29 @@ class SuLQID3(GreedyTree):
         tree_: The fitted ``Tree``.
         classes_: The declared values of the target, shape (classes,).
         schema_: The public schema under which the tree was grown.
-        cost_: What ``fit`` really spent, exact; ``plan(schema).total`` unless some of it had been paid for before, or all
-            leaves were reached early ("paper").
+        cost_: What ``fit`` really spent, exact; ``plan(schema).total`` unless some of it had been
+            paid for before, or all leaves were reached early ("paper").
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: all answers are noisy counts. With d levels of splits and e = epsilon/(2(d+1)), "paper" asks a node that splits for its size at e and,
-        of each of the a attributes that its way has not used, for the rows of each value and of each value and class at e/(2a) each: 2e
-        in all. "best" asks for the latter alone, at 2e/a. A leaf costs 2e. Nodes of a level are disjoint; so a way costs at most epsilon.
-        Exact: nano-epsilons. Held by: tests/unit/test_trees.py, tests/unit/test_schedule.py.
+        Why: all answers are noisy counts. With d levels of splits and e = epsilon/(2(d+1)), "paper"
+        asks a node that splits for its size at e and, of each of the a attributes that its way has
+        not used, for the rows of each value and of each value and class at e/(2a) each: 2e in all.
+        "best" asks for the latter alone, at 2e/a. A leaf costs 2e. Nodes of a level are disjoint;
+        so a way costs at most epsilon.
+        Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
+        tests/unit/budget/test_schedule.py.
 
     Notes:
-        "best" (privacy.md 6): four times the epsilon for each cell of the tables, hence a quarter of its noise; the chosen attribute's table counts as
-        what was asked of the children, the others' as what was asked of the node, and all of it enters consistent least squares. Whether a
-        node is split is judged by what is known of it from its parent's table, at no cost.
-        A target that is missing is no class: such rows count in the sizes that "paper" asks for, else nowhere.
-        Attributes are ranked by information per row, H(C) included. The paper's V_A leaves both out, for they are the same for all attributes but for the
-        noise; with it, the right attribute is found somewhat less often.
+        "best" (privacy.md 6): four times the epsilon for each cell of the tables, hence a quarter
+        of its noise; the chosen attribute's table counts as what was asked of the children, the
+        others' as what was asked of the node, and all of it enters consistent least squares.
+        Whether a node is split is judged by what is known of it from its parent's table, at no
+        cost.
+        A target that is missing is no class: such rows count in the sizes that "paper" asks for,
+        else nowhere. Attributes are ranked by information per row, H(C) included. The paper's V_A
+        leaves both out, for they are the same for all attributes but for the noise; with it, the
+        right attribute is found somewhat less often.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.1, Algorithm 1.
@@ -95,13 +102,20 @@ class SuLQID3(GreedyTree):
     def _recipe(self, facts: Recipe, depth: int) -> Recipe:
         levels = min(depth, facts.attributes)
         per_attribute = 2 if self.variant == "paper" else 1
-        # Weights are whole: a level has ``unit`` of them for its tables, however many tables that makes.
+        # Weights are whole: a level has ``unit`` of them for its tables, however many tables that
+        # makes.
         tables = [per_attribute * (facts.attributes - level) for level in range(levels)]
         unit = math.lcm(*tables)
         if self.variant == "paper":
-            schedule = Schedule.by_weights(self.epsilon, [{"size": unit, "tables": (unit // count, count)} for count in tables], {"size": unit, "classes": unit})
+            schedule = Schedule.by_weights(
+                self.epsilon,
+                [{"size": unit, "tables": (unit // count, count)} for count in tables],
+                {"size": unit, "classes": unit},
+            )
         else:
-            schedule = Schedule.by_weights(self.epsilon, [{"tables": (unit // count, count)} for count in tables], {"classes": unit})
+            schedule = Schedule.by_weights(
+                self.epsilon, [{"tables": (unit // count, count)} for count in tables], {"classes": unit}
+            )
         return replace(multiway_facts(facts, levels), schedule=schedule, factor=1.0 if self.variant == "paper" else 0.5)
 
     def _rules(self, recipe: Recipe) -> Rules:
@@ -112,8 +126,19 @@ class SuLQID3(GreedyTree):
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         ask, widest = recipe.schedule.levels[level]["tables"], recipe.fan_out[level]
-        what = f"classes by {many(recipe.attributes - level, 'attribute')}, for the best split" + (", and their sums" if self.variant == "paper" else "")
-        return [PlanLine(level, what, "noisy_count", nodes * widest * recipe.cells, ask.cost, noise_of(recipe.schema, ask.epsilon))]
+        what = f"classes by {many(recipe.attributes - level, 'attribute')}, for the best split" + (
+            ", and their sums" if self.variant == "paper" else ""
+        )
+        return [
+            PlanLine(
+                level,
+                what,
+                "noisy_count",
+                nodes * widest * recipe.cells,
+                ask.cost,
+                noise_of(recipe.schema, ask.epsilon),
+            )
+        ]
 
 
 def _choose(recipe: Recipe, level: Level, criterion: str, *, paper: bool) -> Sequence[Split | None]:
@@ -131,7 +156,9 @@ def _choose(recipe: Recipe, level: Level, criterion: str, *, paper: bool) -> Seq
         cells = np.asarray(parts.partition(Values(str(recipe.target))).noisy_count(epsilon=epsilon))
         for row, place in enumerate(np.flatnonzero(places)):
             tables[place][split] = cells[row]
-            scores[place][split] = gain(criterion, cells[row][:, : recipe.classes], None if sizes is None else sizes[row])
+            scores[place][split] = gain(
+                criterion, cells[row][:, : recipe.classes], None if sizes is None else sizes[row]
+            )
     best: list[Any] = [max(found, key=found.__getitem__) for found in scores]
     if not paper:
         for sprout, found, chosen in zip(level.sprouts, tables, best, strict=True):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How exact tables are computed. The only SQL, the only import of duckdb."""
+"""Exact tables and nothing else: rows are encoded to small integers at open and counted on request.
+
+It knows no epsilon, no analyst and no noise; it is the only room with SQL and the only one that
+imports duckdb. Read ``tables.py`` first, then ``encoding.py``.
+"""
 
 from pinq.engine.duckdb import DuckDBEngine
 from pinq.engine.encoding import EncodingReport, open_engine, read_columns

@@ -17,13 +17,14 @@ import numpy as np
 from pinq.engine.sql import axis_expression, part_expression, unsigned
 from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import InternalError
-from pinq.parts import Block, Part, PartSet
-from pinq.schema import Schema
-from pinq.specs import Axis, Partition
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis, Partition
 
 __all__ = ["DuckDBEngine"]
 
-# A group of axes whose joint table has at most this many cells is counted in DuckDB's perfect hash table (no hashing at all).
+# A group of axes whose joint table has at most this many cells is counted in DuckDB's perfect hash
+# table (no hashing at all).
 PACKED_CELLS = 2**14
 PERFECT_HASH_BITS = 20
 MAX_SUM = 2**62
@@ -36,13 +37,20 @@ class DuckDBEngine:
     """Exact tables over one encoded table.
 
     Args:
-        connection: Holds a table ``codes`` with columns ``c0``, ``c1``, ..., and for shards a way to make ``row_coin``.
+        connection: Holds a table ``codes`` with columns ``c0``, ``c1``, ..., and for shards a way
+            to make ``row_coin``.
         schema: In whose order the columns are numbered.
         salt: Keys the row coins.
         scratch: A folder of its own, deleted on close.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, schema: Schema, salt: bytes, scratch: tempfile.TemporaryDirectory[str] | None = None) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        schema: Schema,
+        salt: bytes,
+        scratch: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
         self.schema, self._connection, self._salt = schema, connection, salt
         self.columns = {name: f"c{i}" for i, name in enumerate(schema.columns)}
         self._lock = threading.Lock()
@@ -53,7 +61,12 @@ class DuckDBEngine:
         self._closing = weakref.finalize(self, _close, connection, scratch)
         connection.execute(f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}")
 
-    def tabulate(self, parts: PartSet, tables: Sequence[TableRequest | ListRequest] = (TableRequest(),), moments: Moments | None = None) -> list[Any]:
+    def tabulate(
+        self,
+        parts: PartSet,
+        tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+        moments: Moments | None = None,
+    ) -> list[Any]:
         """Counts rows, exactly, for each part and each cell of each table, in one pass, and in one more for each listing.
 
         Args:
@@ -62,11 +75,14 @@ class DuckDBEngine:
             moments: Also sum a column.
 
         Returns:
-            For each table an int64 array of shape (parts, *axes), with ``moments`` (parts, *axes, 2 or 3) of counts, sums and
-            sums of squares; or a ``Sparse`` with values of shape (cells,) or (cells, 2 or 3); for a ``ListRequest`` a ``Listed``.
+            For each table an int64 array of shape (parts, *axes), with ``moments`` (parts, *axes, 2
+            or 3) of counts, sums and sums of squares; or a ``Sparse`` with values of shape (cells,)
+            or (cells, 2 or 3); for a ``ListRequest`` a ``Listed``.
         """
         if os.getpid() != self._process:
-            raise InternalError("This handle was opened in another process; an engine does not survive a fork. Open it again here.")
+            raise InternalError(
+                "This handle was opened in another process; an engine does not survive a fork. Open it again here."
+            )
         numbered = [table for table in tables if isinstance(table, TableRequest)]
         split = parts.blocks[0].partition
         whole = len(parts.blocks) == 1 and parts.blocks[0].part.depth == 0 and moments is None
@@ -81,7 +97,8 @@ class DuckDBEngine:
     def _recall(self, wanted: Sequence[tuple[Axis, ...]]) -> list[np.ndarray]:
         """Tables of the whole table, shape (1, *axes): those counted before from memory, the others in one pass.
 
-        The encoded table never changes, and miners come back to the same tables of two columns: draw after draw, and for each direction.
+        The encoded table never changes, and miners come back to the same tables of two columns:
+        draw after draw, and for each direction.
         """
         ordered = [tuple(sorted(axes, key=_identity)) for axes in wanted]
         with self._lock:
@@ -111,7 +128,9 @@ class DuckDBEngine:
         part = part_expression(parts, self.columns)
         select = [f"({part})::{unsigned(len(parts) + 1)} AS p"] if part is not None else []
         for key, axis in axes.items():
-            select.append(f"({axis_expression(axis, self.columns, none=axis.size)})::{unsigned(axis.slots)} AS {names[key]}")
+            select.append(
+                f"({axis_expression(axis, self.columns, none=axis.size)})::{unsigned(axis.slots)} AS {names[key]}"
+            )
         groups, group_of = _pack(tables, len(parts) + 1)
         keys = []
         for number, group in enumerate(groups):
@@ -134,7 +153,9 @@ class DuckDBEngine:
             where = f" WHERE {column} <> {null}" if null is not None else ""
         if not axes and len(parts) == 1 and part is not None:
             # A single number needs no groups, and small tables answer faster without.
-            source = f"SELECT {select[-1] if moments is not None else '1'} FROM codes{where or ' WHERE true'} AND {part} = 0"
+            source = (
+                f"SELECT {select[-1] if moments is not None else '1'} FROM codes{where or ' WHERE true'} AND {part} = 0"
+            )
             return _unpack(self._fetch(f"SELECT 0 AS k0, {aggregates} FROM ({source})"), groups, group_of, tables, 1)
         source = f"SELECT {', '.join(select) if select else '1'} FROM codes{where}"
         carried = [*keys, *(["m"] if moments is not None else [])]
@@ -151,10 +172,18 @@ class DuckDBEngine:
         if not whole or kept is None or kept[0] != key:
             part = part_expression(parts, self.columns)
             select = [f"({part or 0})::{unsigned(len(parts) + 1)} AS p"]
-            select += [f"({axis_expression(axis, self.columns)})::{unsigned(axis.size)} AS a{i}" for i, axis in enumerate(axes)]
-            found = self._fetch(f"SELECT *, count(*) FROM (SELECT {', '.join(select)} FROM codes) WHERE p < {len(parts)} GROUP BY ALL")
+            select += [
+                f"({axis_expression(axis, self.columns)})::{unsigned(axis.size)} AS a{i}" for i, axis in enumerate(axes)
+            ]
+            found = self._fetch(
+                f"SELECT *, count(*) FROM (SELECT {', '.join(select)} FROM codes) WHERE p < {len(parts)} GROUP BY ALL"
+            )
             wide = max((column.dtype for column in found[1:-1]), key=lambda kind: kind.itemsize)
-            listed = Listed(np.ma.getdata(found[0]), np.stack([np.ma.getdata(column).astype(wide, copy=False) for column in found[1:-1]]), np.ma.getdata(found[-1]))
+            listed = Listed(
+                np.ma.getdata(found[0]),
+                np.stack([np.ma.getdata(column).astype(wide, copy=False) for column in found[1:-1]]),
+                np.ma.getdata(found[-1]),
+            )
             kept = (key, listed)
             if whole and listed.codes.nbytes <= KEPT_BYTES:
                 self._kept = kept
@@ -170,7 +199,8 @@ class DuckDBEngine:
         self._closing()
 
     def _fetch(self, query: str) -> list[Any]:
-        # One cursor per call: threads may ask at the same time, and a result is always read to its end.
+        # One cursor per call: threads may ask at the same time, and a result is always read to its
+        # end.
         with self._connection.cursor() as cursor:
             result = cursor.execute(query).fetchnumpy()
         return list(result.values())
@@ -178,7 +208,8 @@ class DuckDBEngine:
     def _make_coins(self) -> None:
         """Gives each row its coin, once: a keyed hash of its codes and of its number among equal rows.
 
-        Adding a row adds one (row, number) pair and changes no other, so coins are a stability-1 map of the table, steady across sessions.
+        Adding a row adds one (row, number) pair and changes no other, so coins are a stability-1
+        map of the table, steady across sessions.
         """
         with self._lock:
             if self._coins:
@@ -202,7 +233,13 @@ def _close(connection: duckdb.DuckDBPyConnection, scratch: tempfile.TemporaryDir
 def _identity(axis: Axis) -> tuple[str, int, int, tuple[int, ...], bytes]:
     """What tells axes of one schema apart."""
     shard = -1 if axis.shard_key is None else axis.shard_key
-    return (axis.column or "", axis.size, shard, axis.thresholds or (), b"" if axis.lookup is None else axis.lookup.tobytes())
+    return (
+        axis.column or "",
+        axis.size,
+        shard,
+        axis.thresholds or (),
+        b"" if axis.lookup is None else axis.lookup.tobytes(),
+    )
 
 
 def _pack(tables: Sequence[TableRequest], slots: int) -> tuple[list[list[Axis]], list[int]]:
@@ -231,7 +268,9 @@ def _pack(tables: Sequence[TableRequest], slots: int) -> tuple[list[list[Axis]],
     return groups, group_of
 
 
-def _unpack(result: list[Any], groups: list[list[Axis]], group_of: list[int], tables: Sequence[TableRequest], parts: int) -> list[Any]:
+def _unpack(
+    result: list[Any], groups: list[list[Axis]], group_of: list[int], tables: Sequence[TableRequest], parts: int
+) -> list[Any]:
     """The tables' arrays from the rows of the grouping sets: a row belongs to the set whose key is not NULL."""
     keys, values = result[: len(groups)], [np.ma.getdata(column).astype(np.int64) for column in result[len(groups) :]]
     amounts = values[0] if len(values) == 1 else np.stack(values, axis=-1)
@@ -249,7 +288,8 @@ def _unpack(result: list[Any], groups: list[list[Axis]], group_of: list[int], ta
             full = np.zeros((math.prod(shape), *amounts.shape[1:]), dtype=np.int64)
             full[np.ma.getdata(keys[number])[mine].astype(np.int64)] = amounts[mine]
             dense[number] = full.reshape(*shape, *amounts.shape[1:])[:-1]
-        # A row outside one axis still counts in the tables of the others: sum over the foreign axes before cutting it off.
+        # A row outside one axis still counts in the tables of the others: sum over the foreign axes
+        # before cutting it off.
         own = dense[number].sum(axis=tuple(i + 1 for i, axis in enumerate(group) if axis not in table.axes))
         order = [axis for axis in group if axis in table.axes]
         own = np.moveaxis(own, [1 + order.index(axis) for axis in table.axes], range(1, 1 + len(order)))

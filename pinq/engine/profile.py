@@ -38,7 +38,9 @@ class ColumnProfile:
     texts: list[str] | None
 
 
-def profile(connection: duckdb.DuckDBPyConnection, table: str, name: str, *, real: bool, moment: bool, most: int) -> ColumnProfile:
+def profile(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, *, real: bool, moment: bool, most: int
+) -> ColumnProfile:
     """Profiles a column in one pass, two where it has at most ``most`` values.
 
     Args:
@@ -49,7 +51,8 @@ def profile(connection: duckdb.DuckDBPyConnection, table: str, name: str, *, rea
         moment: It is a date or a time, which is no number.
         most: How many values are listed at most.
     """
-    # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing, infinities clamp.
+    # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing,
+    # infinities clamp.
     q = quoted(name)
     number = "NULL::DOUBLE" if moment else f"TRY_CAST({q} AS DOUBLE)"
     finite = f"FILTER (isfinite({number}))"
@@ -62,7 +65,9 @@ def profile(connection: duckdb.DuckDBPyConnection, table: str, name: str, *, rea
     assert facts is not None
     texts = None
     if facts[-1] <= 1.2 * most:  # the estimate's error is a few percent
-        found = connection.execute(f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}").fetchall()
+        found = connection.execute(
+            f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}"
+        ).fetchall()
         texts = [text for (text,) in found]
     filled, numbers, low, high, whole, zero_led, longest, distinct = facts
     return ColumnProfile(filled, numbers, low, high, whole, zero_led, longest, distinct, texts)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pinq.parts import PartSet
-from pinq.specs import Axis
+from pinq.public.parts import PartSet
+from pinq.public.specs import Axis
 
 __all__ = ["Engine", "ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
 

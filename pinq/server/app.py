@@ -14,16 +14,16 @@ from starlette.responses import Response
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
+from pinq.public.wire import PROTOCOL, Health
+from pinq.server.api.gate import Gate, failure
+from pinq.server.api.limits import Settings
+from pinq.server.api.openapi import describe
+from pinq.server.api.routes import router
 from pinq.server.datasets import Datasets
-from pinq.server.gate import Gate, failure
-from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
-from pinq.server.login import Login
-from pinq.server.openapi import describe
-from pinq.server.page import create_page
-from pinq.server.routes import router
-from pinq.server.views import PATH
-from pinq.wire import PROTOCOL, Health
+from pinq.server.page.login import Login
+from pinq.server.page.routes import create_page
+from pinq.server.page.views import PATH
 
 __all__ = ["create_app"]
 
@@ -33,7 +33,11 @@ the same `id` gets the same answer. From Python: `pinq.connect("https://host:por
 
 
 def create_app(
-    datasets: Datasets, settings: Settings | None = None, log: RequestLog | None = None, metrics_port: int | None = None, provider_password: str | None = None
+    datasets: Datasets,
+    settings: Settings | None = None,
+    log: RequestLog | None = None,
+    metrics_port: int | None = None,
+    provider_password: str | None = None,
 ) -> FastAPI:
     """The application over open datasets; it closes them when it shuts down.
 
@@ -42,7 +46,8 @@ def create_app(
         settings: Limits, where they differ from the usual.
         log: The provider's log of requests.
         metrics_port: Where on this machine Prometheus may ask; None for nowhere.
-        provider_password: The hash of the password that opens the provider's page (``login.hash_password``); None for no page.
+        provider_password: The hash of the password that opens the provider's page
+            (``login.hash_password``); None for no page.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
 
@@ -59,7 +64,9 @@ def create_app(
         gate.log.close()
         datasets.close()
 
-    app = FastAPIOffline(title="pinq", version=__version__, description=ABOUT, lifespan=lifespan, docs_url="/docs", redoc_url=None)
+    app = FastAPIOffline(
+        title="pinq", version=__version__, description=ABOUT, lifespan=lifespan, docs_url="/docs", redoc_url=None
+    )
     app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
 
     @app.get("/healthz", response_model=Health, tags=["server"])
@@ -69,7 +76,11 @@ def create_app(
 
     @app.exception_handler(HTTPException)
     async def not_found(_: Request, error: HTTPException) -> Response:
-        text = f"there is nothing here; datasets are at /v{PROTOCOL}/NAME, this server speaks protocol {PROTOCOL}." if error.status_code == 404 else f"{error.detail}."
+        text = (
+            f"there is nothing here; datasets are at /v{PROTOCOL}/NAME, this server speaks protocol {PROTOCOL}."
+            if error.status_code == 404
+            else f"{error.detail}."
+        )
         return failure(QueryError(text), error.status_code)
 
     @app.exception_handler(RequestValidationError)
@@ -82,7 +93,11 @@ def create_app(
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, __: Exception) -> Response:
-        return failure(InternalError("something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was charged is not lost."))
+        return failure(
+            InternalError(
+                "something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was charged is not lost."
+            )
+        )
 
     if provider_password is not None:
         app.mount(PATH, create_page(datasets, Login(provider_password), gate.log))

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinq.curator import Curator
+from pinq.analyst.tokens import same
+from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import NotAuthorised, PolicyError
-from pinq.grants import Grant
-from pinq.ledger import Ledger
-from pinq.local import open_ledger
-from pinq.policy import Policy, load_policy
-from pinq.tokens import same
+from pinq.ledger.grants import Grant
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import open_ledger
+from pinq.public.policy import Policy, load_policy
 
 __all__ = ["Dataset", "Datasets"]
 
@@ -77,7 +77,8 @@ class Datasets(Mapping[str, Dataset]):
         """The dataset and the grant that the token with a digest opens.
 
         Raises:
-            NotAuthorised: One text, after the same work, for an unknown dataset and for a token that is wrong, expired, revoked or another dataset's.
+            NotAuthorised: One text, after the same work, for an unknown dataset and for a token
+                that is wrong, expired, revoked or another dataset's.
         """
         dataset = self._all.get(name, next(iter(self._all.values())))
         grant = dataset.holder(hashed)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pinq.grants import now
+from pinq.ledger.grants import now
 
 __all__ = ["RequestLog"]
 
@@ -29,7 +29,8 @@ class _Lines(logging.Handler):
 class RequestLog:
     """Writes to a file that only the provider can read, else to the standard error stream.
 
-    A line that cannot be written (a full disk, a reader that has gone) is lost and counted: an answer that was paid for must not be lost with it.
+    A line that cannot be written (a full disk, a reader that has gone) is lost and counted: an
+    answer that was paid for must not be lost with it.
 
     Args:
         file: Where to; made with mode 0600, appended to.
@@ -41,11 +42,17 @@ class RequestLog:
     def __init__(self, file: Path | None = None) -> None:
         self._lock = threading.Lock()
         self.lost = 0
-        self._out: TextIO = sys.stderr if file is None else os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8")
+        self._out: TextIO = (
+            sys.stderr
+            if file is None
+            else os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8")
+        )
 
     def write(self, event: str, **facts: Any) -> None:
         """One line; facts that are None are left out."""
-        line = {"at": now().isoformat(timespec="milliseconds"), "event": event} | {name: value for name, value in facts.items() if value is not None}
+        line = {"at": now().isoformat(timespec="milliseconds"), "event": event} | {
+            name: value for name, value in facts.items() if value is not None
+        }
         with self._lock:
             try:
                 self._out.write(json.dumps(line) + "\n")

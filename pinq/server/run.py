@@ -16,8 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from pinq.errors import PolicyError
-from pinq.server.connections import connections
-from pinq.server.limits import Settings
+from pinq.server.api.connections import connections
+from pinq.server.api.limits import Settings
 
 __all__ = ["Config", "require_secure", "serve"]
 
@@ -29,14 +29,22 @@ MAX_CONNECTIONS = 1000
 class Config(uvicorn.Config):
     """uvicorn's, for our application and under a server's limits.
 
-    A TLS handshake has as long as a request's headers: before it is done, a connection is not among those that ``connections`` times.
+    A TLS handshake has as long as a request's headers: before it is done, a connection is not among
+    those that ``connections`` times.
     """
 
     def __init__(self, app: Any, settings: Settings, **words: Any) -> None:
         super().__init__(
-            app, http=connections(settings),  # h11 bounds the headers that it takes, which the C parser does not
-            log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=MAX_CONNECTIONS, **words,
+            app,
+            http=connections(settings),  # h11 bounds the headers that it takes, which the C parser does not
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            limit_concurrency=MAX_CONNECTIONS,
+            **words,
         )
         self._handshake_seconds = settings.header_seconds
 
@@ -55,8 +63,15 @@ class Config(uvicorn.Config):
 
 
 def serve(
-    app: FastAPI, *, host: str = "0.0.0.0", port: int = 8443, tls_cert: Path | None = None, tls_key: Path | None = None, insecure_http: bool = False,
-    settings: Settings | None = None, listening: Callable[[int], None] = lambda port: None,
+    app: FastAPI,
+    *,
+    host: str = "0.0.0.0",
+    port: int = 8443,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    insecure_http: bool = False,
+    settings: Settings | None = None,
+    listening: Callable[[int], None] = lambda port: None,
 ) -> None:
     """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs. Errors as in ``require_secure``.
 
@@ -71,7 +86,9 @@ def serve(
         listening: Called with the port once it is ours.
     """
     require_secure(host, tls_cert, tls_key, insecure_http)
-    config = Config(app, settings or Settings(), **({} if insecure_http else {"ssl_certfile": tls_cert, "ssl_keyfile": tls_key}))
+    config = Config(
+        app, settings or Settings(), **({} if insecure_http else {"ssl_certfile": tls_cert, "ssl_keyfile": tls_key})
+    )
     with _listen(host, port) as bound:
         listening(bound.getsockname()[1])
         uvicorn.Server(config).run(sockets=[bound])
@@ -80,9 +97,13 @@ def serve(
 def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insecure_http: bool) -> None:
     """Raises ``PolicyError`` without a certificate, and for plain HTTP on an address that others can reach."""
     if insecure_http and not _loopback(host):
-        raise PolicyError(f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host 127.0.0.1, or --tls-cert and --tls-key.")
+        raise PolicyError(
+            f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host 127.0.0.1, or --tls-cert and --tls-key."
+        )
     if not insecure_http and (tls_cert is None or tls_key is None):
-        raise PolicyError("Give a certificate and its key (--tls-cert, --tls-key), or --insecure-http to serve this machine only.")
+        raise PolicyError(
+            "Give a certificate and its key (--tls-cert, --tls-key), or --insecure-http to serve this machine only."
+        )
     if insecure_http or tls_cert is None:
         return
     try:
@@ -91,14 +112,20 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
     except FileNotFoundError:
         raise PolicyError(f"There is no file {tls_cert if not tls_cert.is_file() else tls_key}.") from None
     except OSError as error:  # ssl.SSLError among them
-        raise PolicyError(f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted): {error.strerror or error}.") from None
+        raise PolicyError(
+            f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted): {error.strerror or error}."
+        ) from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+        )
     except OSError as error:
-        raise PolicyError(f"Port {port} of {host} cannot be used: {error.strerror}. Choose another with --port.") from None
+        raise PolicyError(
+            f"Port {port} of {host} cannot be used: {error.strerror}. Choose another with --port."
+        ) from None
 
 
 def _loopback(host: str) -> bool:

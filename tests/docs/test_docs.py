@@ -15,10 +15,10 @@ import pytest
 import pinq
 from miners.secure import Member, Session
 from pinq import errors
-from pinq.local import open_ledger
-from pinq.policy import DatabaseTable, Policy
-from pinq.schema import Categorical, Numeric, PrivacyUnit
-from pinq.wire import STATUSES
+from pinq.provider.local import open_ledger
+from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit
+from pinq.public.wire import STATUSES
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,8 +43,8 @@ def test_the_readmes_python_runs(project: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
-    assert names["tree"].cost_ == pinq.epsilon.exact(5 * 10**8)
-    assert names["h"].budget.spent == pinq.epsilon.exact(8 * 10**8)
+    assert names["tree"].cost_ == pinq.public.epsilon.exact(5 * 10**8)
+    assert names["h"].budget.spent == pinq.public.epsilon.exact(8 * 10**8)
 
 
 def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
@@ -68,7 +68,9 @@ def test_the_page_on_forests_runs(project: Path) -> None:
     assert names["forest"].cost_ == names["hours"].cost_ == 1
     assert names["forest"].score(names["public"]) > 0.76
     assert names["hours"].score(names["public"]) > 0
-    assert repr(names["forest"].forest_).startswith("Forest for `income` (<=50K, >50K): depth 4, 3 trees, 48 leaves; splits by ")
+    assert repr(names["forest"].forest_).startswith(
+        "Forest for `income` (<=50K, >50K): depth 4, 3 trees, 48 leaves; splits by "
+    )
 
 
 def test_the_page_on_distances_runs(project: Path) -> None:
@@ -76,15 +78,19 @@ def test_the_page_on_distances_runs(project: Path) -> None:
     mpl.use("Agg")
     ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
     ledger.grant("analyst1", 10**9)
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "dilca.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    (block,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "dilca.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     names: dict[str, object] = {}
     exec(compile(block, "dilca.md", "exec"), names)
-    assert names["miner"].cost_ == names["h"].budget.spent == pinq.epsilon.exact(5 * 10**8)
+    assert names["miner"].cost_ == names["h"].budget.spent == pinq.public.epsilon.exact(5 * 10**8)
 
 
 def test_the_page_on_secure_computation_runs(project: Path) -> None:
     """Its example learns a tree, and a private one at the cost that it names."""
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "secure.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    (block,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "secure.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     names: dict[str, object] = {}
     exec(compile(block, "secure.md", "exec"), names)
     assert names["tree"].depth >= 1
@@ -94,7 +100,13 @@ def test_the_page_on_secure_computation_runs(project: Path) -> None:
 
 def test_the_page_on_federations_runs_under_encryption(project: Path) -> None:
     """Its example on made-up parties costs what it says; the other needs servers, and runs as examples/three_holders.py."""
-    (block,) = [one for one in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "federation.md").read_text(encoding="utf-8"), flags=re.DOTALL) if "SecureFederation" in one]
+    (block,) = [
+        one
+        for one in re.findall(
+            r"```python\n(.*?)```", (ROOT / "docs" / "federation.md").read_text(encoding="utf-8"), flags=re.DOTALL
+        )
+        if "SecureFederation" in one
+    ]
     names: dict[str, object] = {}
     exec(compile(block, "federation.md", "exec"), names)
     assert names["together"].spent() == {"all parties": 1}
@@ -104,9 +116,17 @@ def test_the_example_of_distances_runs(tmp_path: Path) -> None:
     """Learned distances classify at least as well as the larger class, and the pictures are there; few records, so that it is quick."""
     for name in ("examples", "policies", "data"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    done = subprocess.run([sys.executable, str(tmp_path / "examples" / "dilca.py"), "--records", "1200"], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "examples" / "dilca.py"), "--records", "1200"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    near, larger = (float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("learned distances", "larger class"))
+    near, larger = (
+        float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("learned distances", "larger class")
+    )
     assert near > larger - 0.05
     assert "remaining=0" in done.stdout
     for name in ("education.png", "context.png"):
@@ -117,9 +137,18 @@ def test_the_example_of_three_holders_runs(tmp_path: Path) -> None:
     """Three servers, one tree, three audits: together the holders know more than the smallest, and each ledger says what was claimed."""
     for name in ("examples", "policies", "data"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    done = subprocess.run([sys.executable, str(tmp_path / "examples" / "three_holders.py")], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "examples" / "three_holders.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    together, larger = (float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("three holders together", "larger class"))
+    together, larger = (
+        float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1))
+        for name in ("three holders together", "larger class")
+    )
     assert together > larger + 0.02
     assert len(re.findall(r"(?:north|south|west): spent 1, \d+ requests", done.stdout)) == 3
     assert len(re.findall(r"chain: verified", done.stdout)) == 3
@@ -133,7 +162,13 @@ def test_the_readmes_commands_exist() -> None:
         words = line.split("#")[0].split()
         command = " ".join(words[:2]) if words[0] == "secure" else words[0]
         if command not in helps:
-            done = subprocess.run([sys.executable, "-m", "pinq.cli", *command.split(), "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""})
+            done = subprocess.run(
+                [sys.executable, "-m", "pinq.cli.main", *command.split(), "--help"],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={"COLUMNS": "200", "PATH": ""},
+            )
             helps[command] = done.stdout
         for option in (word for word in words if word.startswith("-")):
             assert option in helps[command], line
@@ -159,7 +194,9 @@ def test_every_key_of_a_session_is_documented(model: type) -> None:
 
 def test_every_promise_names_a_test() -> None:
     """The threat model's tests exist, by file and by name."""
-    named = re.findall(r"`(tests/[\w/]+(?:\.py)?/?)(?:::(\w+))?`", (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8"))
+    named = re.findall(
+        r"`(tests/[\w/]+(?:\.py)?/?)(?:::(\w+))?`", (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    )
     assert len(named) > 20
     for file, test in named:
         assert (ROOT / file).exists(), file
@@ -200,9 +237,17 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     """The main job, end to end, in a copy of the project."""
     for name in ("examples", "policies", "data"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    done = subprocess.run([sys.executable, str(tmp_path / "examples" / "adult.py")], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "examples" / "adult.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    private, exact = (float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("DiffPC45, epsilon 1", "not private"))
+    private, exact = (
+        float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("DiffPC45, epsilon 1", "not private")
+    )
     assert exact - 0.06 < private <= exact + 0.02
     assert "Refused: This would cost epsilon 0.3" in done.stdout
     for name in ("tree.png", "tree.txt", "tree.json", "audit.html"):

@@ -14,7 +14,7 @@ from handles import ledger_of
 from servers import publish, serving, token_of
 
 from pinq import NotAllowed, QueryError
-from pinq.grants import FREE, Terms
+from pinq.ledger.grants import FREE, Terms
 
 COLUMNS = ("sex", "job", "age", "income")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pinq.epsilon import to_nano
-from pinq.ledger import Ledger
-from pinq.queries import Answer
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import to_nano
+from pinq.public.queries import Answer
 
 RUNS = 200
 SEED = 20260101
@@ -26,12 +26,12 @@ SEED = 20260101
 SERVER = """
 import os, sys
 import pandas as pd
-from pinq.curator import Curator
+from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.epsilon import to_nano
-from pinq.ledger import Ledger
-from pinq.policy import Policy
-from pinq.queries import Request
+from pinq.public.epsilon import to_nano
+from pinq.ledger.ledger import Ledger
+from pinq.public.policy import Policy
+from pinq.public.queries import Request
 
 policy = Policy(dataset="crash", cap=10**6, max_rows=100, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
 frame = pd.DataFrame({"s": ["f", "m", "m"]})
@@ -86,7 +86,11 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
     """After each kill the chain verifies, what was seen was charged, and asking again by the same id gets the same answer and no charge."""
     chance = random.Random(SEED)
     file = tmp_path / "crash.ledger"
-    server = subprocess.Popen([sys.executable, "-W", "ignore::DeprecationWarning", "-c", SERVER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    server = subprocess.Popen(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SERVER, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert server.stdin is not None
     assert server.stdout is not None
     lines = Lines(server.stdout.fileno())

@@ -31,20 +31,51 @@ from handles import engine_of, ledger_of
 
 import pinq
 from miners import DiffPID3
-from pinq import AnyCut, BudgetExceeded, ClassCount, Cuts, EngineError, Gini, Groups, LedgerError, NotAuthorised, Parts, PolicyError, QueryError, Shards, Values
+from pinq import (
+    AnyCut,
+    BudgetExceeded,
+    ClassCount,
+    Cuts,
+    EngineError,
+    Gini,
+    Groups,
+    LedgerError,
+    NotAuthorised,
+    Parts,
+    PolicyError,
+    QueryError,
+    Shards,
+    Values,
+)
+from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
-from pinq.epsilon import NANO, to_nano
-from pinq.grants import now
-from pinq.ledger import Ledger
-from pinq.local import open_ledger
-from pinq.mechanisms import choose, laplace
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy, load_policy
-from pinq.queries import Request
-from pinq.specs import bind
+from pinq.ledger.grants import now
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import open_ledger
+from pinq.public.epsilon import NANO, to_nano
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy, load_policy
+from pinq.public.queries import Request
+from pinq.public.specs import bind
 
-NOT_LOSSES = [math.nan, math.inf, -math.inf, 0, -0.1, -1, "nan", "inf", "-1", Decimal("NaN"), np.float64("nan"), None, True, 1e300, 10**7]
+NOT_LOSSES = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    0,
+    -0.1,
+    -1,
+    "nan",
+    "inf",
+    "-1",
+    Decimal("NaN"),
+    np.float64("nan"),
+    None,
+    True,
+    1e300,
+    10**7,
+]
 ENGINE_ERROR = (
     "The data could not be read for this request. What it cost stays charged, because a failure may depend on the rows. "
     "The provider finds the details in the log of its own process."
@@ -79,7 +110,10 @@ def test_what_is_not_a_loss_is_refused_by_every_verb(epsilon: Any, granted: Call
         lambda: handle.partition(Values("sex")).noisy_count(epsilon=epsilon),
         lambda: handle.preview("noisy_count", epsilon=epsilon),
     ):
-        with pytest.raises(QueryError, match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\. Nothing was spent\.$"):
+        with pytest.raises(
+            QueryError,
+            match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\. Nothing was spent\.$",
+        ):
             ask()
     unspent(handle)
 
@@ -98,8 +132,8 @@ def test_losses_are_checked_without_assertions(tmp_path: Path) -> None:
     program = """
 import math, pathlib, sys
 import pandas as pd, pinq
-from pinq.epsilon import to_nano
-from pinq.local import open_ledger
+from pinq.public.epsilon import to_nano
+from pinq.provider.local import open_ledger
 assert False, "assertions are on"
 policy = pinq.Policy(dataset="o", cap=10, max_rows=10, columns={"s": {"type": "categorical", "values": ["f"]}}, folder=pathlib.Path(sys.argv[1]))
 open_ledger(policy).grant("ana", to_nano(1))
@@ -116,7 +150,9 @@ except pinq.BudgetExceeded:
     refused += 1
 print(refused, handle.budget)
 """
-    done = subprocess.run([sys.executable, "-O", "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout == "8 Budget(epsilon=1, spent=0, remaining=1)\n", done.stderr
 
 
@@ -136,7 +172,10 @@ def test_three_charges_of_a_tenth_fit_three_tenths(granted: Callable[..., Any]) 
 @pytest.fixture
 def columns(tiny_policy: Policy) -> dict[str, Any]:
     """The declared columns, to change one of them."""
-    return {name: column.model_dump(exclude_defaults=True) | {"type": column.type} for name, column in tiny_policy.columns.items()}
+    return {
+        name: column.model_dump(exclude_defaults=True) | {"type": column.type}
+        for name, column in tiny_policy.columns.items()
+    }
 
 
 @pytest.fixture
@@ -146,7 +185,9 @@ def published(tmp_path: Path, frame: pd.DataFrame, columns: dict[str, Any]) -> C
     frame.to_parquet(tmp_path / "data" / "adult.parquet")
 
     def publish(name: str = "one.yaml", source: str = "data/adult.parquet", **changes: Any) -> Path:
-        policy = Policy(**{"dataset": "adult", "source": source, "cap": 10, "max_rows": 1000, "columns": columns} | changes)
+        policy = Policy(
+            **{"dataset": "adult", "source": source, "cap": 10, "max_rows": 1000, "columns": columns} | changes
+        )
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(policy.to_yaml(), encoding="utf-8")
@@ -166,7 +207,13 @@ def test_another_spelling_of_the_file_is_the_same_budget(published: Callable[...
     open_ledger(load_policy(published())).grant("ana", to_nano(1))
     (tmp_path / "link.parquet").symlink_to(tmp_path / "data" / "adult.parquet")
     (tmp_path / "folder").symlink_to(tmp_path / "data")
-    spellings = ["./data/../data/adult.parquet", "link.parquet", "folder/adult.parquet", str(tmp_path / "data" / "adult.parquet"), "data//adult.parquet"]
+    spellings = [
+        "./data/../data/adult.parquet",
+        "link.parquet",
+        "folder/adult.parquet",
+        str(tmp_path / "data" / "adult.parquet"),
+        "data//adult.parquet",
+    ]
     for number, spelling in enumerate(spellings, start=1):
         handle = spend(published(f"spelling{number}.yaml", spelling), "0.1")
         assert handle.budget.spent == Fraction(number, 10)
@@ -184,9 +231,15 @@ def test_a_second_policy_gets_no_second_budget(published: Callable[..., Path]) -
 
 
 @pytest.mark.parametrize("pattern_first", [False, True])
-def test_a_pattern_that_matches_the_file_is_the_same_budget(pattern_first: bool, published: Callable[..., Path]) -> None:
+def test_a_pattern_that_matches_the_file_is_the_same_budget(
+    pattern_first: bool, published: Callable[..., Path]
+) -> None:
     """Whichever came first, the file or a pattern over it, the other finds its ledger."""
-    sources = ["data/*.parquet", "data/adult.parquet", "data/ad*.parquet"] if pattern_first else ["data/adult.parquet", "data/*.parquet", "data/a?ult.parquet"]
+    sources = (
+        ["data/*.parquet", "data/adult.parquet", "data/ad*.parquet"]
+        if pattern_first
+        else ["data/adult.parquet", "data/*.parquet", "data/a?ult.parquet"]
+    )
     open_ledger(load_policy(published("first.yaml", sources[0]))).grant("ana", to_nano(1))
     for number, source in enumerate(sources, start=1):
         assert spend(published(f"{number}.yaml", source), "0.1").budget.spent == Fraction(number, 10)
@@ -206,7 +259,10 @@ def test_a_second_ledger_is_refused(first: str | None, published: Callable[..., 
     file = published(ledger=first)
     open_ledger(load_policy(file)).grant("ana", to_nano(1))
     spend(file, "0.75")
-    with pytest.raises(PolicyError, match=r"is already guarded by the ledger .* A second ledger would be a second budget for the same people"):
+    with pytest.raises(
+        PolicyError,
+        match=r"is already guarded by the ledger .* A second ledger would be a second budget for the same people",
+    ):
         pinq.open(published("two.yaml", ledger="b.ledger"), analyst="ana")
     assert pinq.open(published("three.yaml"), analyst="ana").budget.spent == Fraction(3, 4)
 
@@ -214,7 +270,9 @@ def test_a_second_ledger_is_refused(first: str | None, published: Callable[..., 
 # Charge first
 
 
-def test_the_charge_is_in_the_log_before_the_data_are_read(granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_charge_is_in_the_log_before_the_data_are_read(
+    granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When the engine is asked, another process could already read the charge in the ledger; no answer is there yet."""
     handle = granted()
     engine, ledger = engine_of(handle), ledger_of(handle)
@@ -237,8 +295,20 @@ def test_the_charge_is_in_the_log_before_the_data_are_read(granted: Callable[...
     assert len(looks) == 2, "a refused request met the data"
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("row 17 has the value 4"), MemoryError(), OverflowError("BIGINT"), TimeoutError(), ZeroDivisionError()], ids=lambda e: type(e).__name__)
-def test_an_engine_failure_says_the_same_whatever_happened(failure: Exception, granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RuntimeError("row 17 has the value 4"),
+        MemoryError(),
+        OverflowError("BIGINT"),
+        TimeoutError(),
+        ZeroDivisionError(),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_an_engine_failure_says_the_same_whatever_happened(
+    failure: Exception, granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """One text; the charge stands; the cause is in the provider's log only; the same request id gets its answer later without a new charge."""
     handle = granted()
     engine, ledger = engine_of(handle), ledger_of(handle)
@@ -263,14 +333,16 @@ def test_an_engine_failure_says_the_same_whatever_happened(failure: Exception, g
     assert kinds(ledger)[3:] == ["charge", "answer"]
 
 
-def test_a_failure_in_the_noise_is_an_engine_failure_too(granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_in_the_noise_is_an_engine_failure_too(
+    granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever comes after the charge gives the one text."""
     handle = granted()
 
     def fail(*_: Any) -> Any:
         raise ValueError("the true count is 40")
 
-    monkeypatch.setattr("pinq.verbs.count.laplace", fail)
+    monkeypatch.setattr("pinq.curator.verbs.count.laplace", fail)
     with pytest.raises(EngineError, match="^" + re.escape(ENGINE_ERROR) + "$"):
         handle.noisy_count(epsilon=0.1)
     assert handle.budget.spent == Fraction(1, 10)
@@ -339,7 +411,14 @@ def test_one_request_id_from_many_threads_has_one_answer(granted: Callable[..., 
     """Retries that overtake each other are charged once and see one answer."""
     handles = [granted(1) for _ in range(2)]
     seen = []
-    threads = [threading.Thread(target=lambda h=handles[n % 2]: seen.append(h._session.ask(Request(id="same", verb="noisy_count", epsilon="0.01")).values)) for n in range(8)]
+    threads = [
+        threading.Thread(
+            target=lambda h=handles[n % 2]: seen.append(
+                h._session.ask(Request(id="same", verb="noisy_count", epsilon="0.01")).values
+            )
+        )
+        for n in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -363,7 +442,10 @@ try:
 except pinq.BudgetExceeded:
     print("refused")
 """
-    fits = [subprocess.Popen([sys.executable, "-c", program, str(file)], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    fits = [
+        subprocess.Popen([sys.executable, "-c", program, str(file)], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
     said = [fit.communicate(timeout=120)[0] for fit in fits]
     assert set(said) <= {"fitted\n", "refused\n"}
     assert said.count("fitted\n") <= 2
@@ -376,7 +458,12 @@ except pinq.BudgetExceeded:
 
 def test_sums_are_exact_beyond_the_digits_of_a_double() -> None:
     """Sums and sums of squares of codes up to 2^24 pass 2^53 and keep their last digit, whatever the order of the rows."""
-    policy = Policy(dataset="sums", cap=1, max_rows=10**6, columns={"x": {"type": "numeric", "lower": 0, "upper": 2**24 - 1, "integer": True}})
+    policy = Policy(
+        dataset="sums",
+        cap=1,
+        max_rows=10**6,
+        columns={"x": {"type": "numeric", "lower": 0, "upper": 2**24 - 1, "integer": True}},
+    )
     values = 2**24 - 1 - np.arange(5000) ** 2 % 1009
     want = [5000, int(values.sum()), sum(int(value) ** 2 for value in values)]
     assert want[2] > 2**53
@@ -391,7 +478,9 @@ def test_the_engine_holds_and_adds_integers_only(granted: Callable[..., Any], mo
     """Every column that the engine keeps is an unsigned integer, and no plan of any verb has a floating-point number in it."""
     handle = granted(100)
     engine = engine_of(handle)
-    types = engine._connection.execute("SELECT DISTINCT data_type FROM duckdb_columns() WHERE table_name = 'codes'").fetchall()
+    types = engine._connection.execute(
+        "SELECT DISTINCT data_type FROM duckdb_columns() WHERE table_name = 'codes'"
+    ).fetchall()
     assert {kind for (kind,) in types} <= {"UTINYINT", "USMALLINT", "UINTEGER"}
     queries: list[str] = []
     right = engine._fetch
@@ -406,7 +495,9 @@ def test_the_engine_holds_and_adds_integers_only(granted: Callable[..., Any], mo
     for query in queries:
         assert not re.search(r"DOUBLE|FLOAT|REAL|avg\(|/", query)
         described = engine._connection.execute(f"DESCRIBE {query}").fetchall()
-        assert all(kind in ("BIGINT", "UBIGINT", "INTEGER", "UINTEGER", "USMALLINT", "UTINYINT") for _, kind, *_ in described)
+        assert all(
+            kind in ("BIGINT", "UBIGINT", "INTEGER", "UINTEGER", "USMALLINT", "UTINYINT") for _, kind, *_ in described
+        )
 
 
 # What the rows cannot change
@@ -414,10 +505,23 @@ def test_the_engine_holds_and_adds_integers_only(granted: Callable[..., Any], mo
 
 def test_odd_values_follow_fixed_rules() -> None:
     """NaN and failed casts are missing, infinities clamp, undeclared categories are left out: row by row, never an error."""
-    columns = {"x": {"type": "numeric", "lower": 0, "upper": 10, "integer": True}, "s": {"type": "categorical", "values": ["f", "m"]}}
+    columns = {
+        "x": {"type": "numeric", "lower": 0, "upper": 10, "integer": True},
+        "s": {"type": "categorical", "values": ["f", "m"]},
+    }
     policy = Policy(dataset="odd", cap=1, max_rows=100, columns=columns)
-    nullable = Policy(dataset="odd", cap=1, max_rows=100, columns={name: column | {"nullable": True} for name, column in columns.items()})
-    frame = pd.DataFrame({"x": ["3", "nan", "inf", "-inf", "three", None, "1e999", "4.7"], "s": ["f", "f", "m", "m", "f", "f", "F", None]})
+    nullable = Policy(
+        dataset="odd",
+        cap=1,
+        max_rows=100,
+        columns={name: column | {"nullable": True} for name, column in columns.items()},
+    )
+    frame = pd.DataFrame(
+        {
+            "x": ["3", "nan", "inf", "-inf", "three", None, "1e999", "4.7"],
+            "s": ["f", "f", "m", "m", "f", "f", "F", None],
+        }
+    )
     for one, rows, total in ((policy, 3, 3 + 10 + 0), (nullable, 7, 3 + 10 + 0 + 4)):
         engine, _ = open_engine(one, data=frame, salt=b"")
         assert engine.rows() == rows
@@ -428,7 +532,12 @@ def test_odd_values_follow_fixed_rules() -> None:
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e308, None], ids=repr)
 def test_an_odd_row_moves_an_answer_no_further_than_any_row(odd: Any) -> None:
     """The exact tables behind all answers move by one row at most when a row with NaN or an infinity comes."""
-    policy = Policy(dataset="odd", cap=1, max_rows=100, columns={"x": {"type": "numeric", "lower": -5, "upper": 5}, "s": {"type": "categorical", "values": ["f"]}})
+    policy = Policy(
+        dataset="odd",
+        cap=1,
+        max_rows=100,
+        columns={"x": {"type": "numeric", "lower": -5, "upper": 5}, "s": {"type": "categorical", "values": ["f"]}},
+    )
     found = []
     for values in ([1.0, 2.0], [1.0, 2.0, odd]):
         engine, _ = open_engine(policy, data=pd.DataFrame({"x": values, "s": "f"}), salt=b"")
@@ -441,8 +550,16 @@ def test_an_odd_row_moves_an_answer_no_further_than_any_row(odd: Any) -> None:
 
 def test_absent_keys_are_answered_with_noise(granted: Callable[..., Any], tmp_path: Path) -> None:
     """Every declared value is in the answer, and its noise does not tell that nobody has it."""
-    policy = Policy(dataset="absent", cap=1000, max_rows=1000, columns={"s": {"type": "categorical", "values": [f"v{i}" for i in range(1000)]}}, folder=tmp_path)
-    answer = granted(10, policy=policy, data=pd.DataFrame({"s": ["v1"]})).partition(Values("s")).noisy_count(epsilon=0.1)
+    policy = Policy(
+        dataset="absent",
+        cap=1000,
+        max_rows=1000,
+        columns={"s": {"type": "categorical", "values": [f"v{i}" for i in range(1000)]}},
+        folder=tmp_path,
+    )
+    answer = (
+        granted(10, policy=policy, data=pd.DataFrame({"s": ["v1"]})).partition(Values("s")).noisy_count(epsilon=0.1)
+    )
     assert answer.shape == (1000,)
     assert (answer != 0).sum() > 800
     assert (answer < 0).sum() > 300
@@ -473,7 +590,7 @@ def test_noise_is_fresh_after_a_fork() -> None:
 import os
 from fractions import Fraction
 import numpy as np
-from pinq.mechanisms import Weighted, choose, choose_weighted, laplace
+from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace
 
 def draw():
     noise = laplace(np.zeros(40, dtype=np.int64), 1000, Fraction(1)).tolist()
@@ -492,7 +609,13 @@ for _ in range(3):
     ends.append(reading)
 print([eval(os.read(end, 65536)) for end in ends] + [draw()])
 """
-    done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     draws = [tuple(map(tuple, one)) for one in ast.literal_eval(done.stdout)]
     for kind in range(3):
         assert len({one[kind] for one in draws}) == 4
@@ -516,12 +639,17 @@ def test_seeds_do_not_steer_noise(granted: Callable[..., Any]) -> None:
     for _ in range(2):
         random.seed(1)
         np.random.seed(1)
-        drawn.append((
-            laplace(np.zeros(30, dtype=np.int64), 100, Fraction(1)).tolist(),
-            [choose(np.zeros(50, dtype=np.int64), 1, Fraction(1)) for _ in range(30)],
-            handle.partition(Cuts("age", tuple(range(1, 60)))).noisy_count(epsilon=0.1).tolist(),
-            [handle.exp_mech([AnyCut("age"), Values("sex")], score=Gini("income"), epsilon=0.01) for _ in range(20)],
-        ))
+        drawn.append(
+            (
+                laplace(np.zeros(30, dtype=np.int64), 100, Fraction(1)).tolist(),
+                [choose(np.zeros(50, dtype=np.int64), 1, Fraction(1)) for _ in range(30)],
+                handle.partition(Cuts("age", tuple(range(1, 60)))).noisy_count(epsilon=0.1).tolist(),
+                [
+                    handle.exp_mech([AnyCut("age"), Values("sex")], score=Gini("income"), epsilon=0.01)
+                    for _ in range(20)
+                ],
+            )
+        )
     assert all(one != other for one, other in zip(*drawn, strict=True))
 
 
@@ -557,12 +685,22 @@ def test_not_enough_budget(granted: Callable[..., Any]) -> None:
     assert str(refused.value) == (
         "This would cost epsilon 0.4; 0.3 of 0.5 remains for 'ana'. Nothing was spent. Ask for less, or ask the data provider to extend the grant."
     )
-    assert (refused.value.asked, refused.value.remaining, refused.value.scope, refused.value.code) == (Fraction(2, 5), Fraction(3, 10), "analyst", "budget")
+    assert (refused.value.asked, refused.value.remaining, refused.value.scope, refused.value.code) == (
+        Fraction(2, 5),
+        Fraction(3, 10),
+        "analyst",
+        "budget",
+    )
     assert handle.budget.spent == Fraction(1, 5)
     ledger = ledger_of(handle)
     ledger.verify()
     last = list(ledger.events())[-1]
-    assert (last.kind, last.body["reason"], last.body["asked"], last.body["remaining"]) == ("refusal", "budget", 400_000_000, 300_000_000)
+    assert (last.kind, last.body["reason"], last.body["asked"], last.body["remaining"]) == (
+        "refusal",
+        "budget",
+        400_000_000,
+        300_000_000,
+    )
     assert last.body["about"] == "noisy_avg of age on the whole table"
     handle.noisy_count(epsilon=0.3)
 
@@ -585,20 +723,44 @@ def test_the_cap_over_all_analysts(granted: Callable[..., Any], tiny_policy: Pol
     granted(0.4, analyst="ana", policy=policy).noisy_count(epsilon=0.4)
     handle = granted(0.4, analyst="bob", policy=policy)
     assert handle.budget.remaining == Fraction(1, 10)
-    with pytest.raises(BudgetExceeded, match=r"^This would cost epsilon 0\.3; 0\.1 of 0\.5 remains under the cap over all analysts\. Nothing was spent\.") as refused:
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"^This would cost epsilon 0\.3; 0\.1 of 0\.5 remains under the cap over all analysts\. Nothing was spent\.",
+    ) as refused:
         handle.noisy_count(epsilon=0.3)
     assert refused.value.scope == "cap"
     assert handle.budget.spent == 0
 
 
 MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "unknown column": (lambda h: h.noisy_sum("agee", epsilon=0.1), r"^there is no column 'agee' \(did you mean 'age'\?\); the columns are sex, job, age, income\. Nothing was spent\.$"),
-    "column of the wrong kind": (lambda h: h.noisy_avg("sex", epsilon=0.1), "^`sex` is categorical; a numeric column is needed here"),
-    "unknown value": (lambda h: h.partition(Groups("sex", (("Femal",),))), r"^`sex` has no value 'Femal' \(did you mean 'Female'\?\); it has 'Female', 'Male'\."),
-    "unknown part": (lambda h: h.partition(Values("sex"))["X"], "^there is no part 'X'; the parts are 'Female', 'Male'. Nothing was spent.$"),
-    "unknown score": (lambda h: h.exp_mech([Values("sex")], score="gain_ratio", epsilon=0.1), "^'gain_ratio' is not a score; use InfoGain, Gini"),
-    "score of a numeric target": (lambda h: h.exp_mech([Values("sex")], score=Gini("age"), epsilon=0.1), "^`age` is numeric; a categorical column is needed here"),
-    "target as a candidate": (lambda h: h.exp_mech([Values("income")], score=Gini("income"), epsilon=0.1), "splits by the target `income` itself"),
+    "unknown column": (
+        lambda h: h.noisy_sum("agee", epsilon=0.1),
+        r"^there is no column 'agee' \(did you mean 'age'\?\); the columns are sex, job, age, income\. Nothing was spent\.$",
+    ),
+    "column of the wrong kind": (
+        lambda h: h.noisy_avg("sex", epsilon=0.1),
+        "^`sex` is categorical; a numeric column is needed here",
+    ),
+    "unknown value": (
+        lambda h: h.partition(Groups("sex", (("Femal",),))),
+        r"^`sex` has no value 'Femal' \(did you mean 'Female'\?\); it has 'Female', 'Male'\.",
+    ),
+    "unknown part": (
+        lambda h: h.partition(Values("sex"))["X"],
+        "^there is no part 'X'; the parts are 'Female', 'Male'. Nothing was spent.$",
+    ),
+    "unknown score": (
+        lambda h: h.exp_mech([Values("sex")], score="gain_ratio", epsilon=0.1),
+        "^'gain_ratio' is not a score; use InfoGain, Gini",
+    ),
+    "score of a numeric target": (
+        lambda h: h.exp_mech([Values("sex")], score=Gini("age"), epsilon=0.1),
+        "^`age` is numeric; a categorical column is needed here",
+    ),
+    "target as a candidate": (
+        lambda h: h.exp_mech([Values("income")], score=Gini("income"), epsilon=0.1),
+        "splits by the target `income` itself",
+    ),
     "no candidates": (lambda h: h.exp_mech([], score=Gini("income"), epsilon=0.1), "^`candidates` is empty"),
     "candidates for counts": (lambda h: h.exp_mech([Values("sex")], score=ClassCount("income"), epsilon=0.1), "takes no `candidates`"),
     "balance of three": (lambda h: h.exp_mech([Cuts("age", (10, 20))], score=pinq.Balance(), epsilon=0.1), "^Balance compares two parts"),
@@ -606,14 +768,31 @@ MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "cut at the lower end": (lambda h: h.partition(Cuts("age", (0,))), "is out of bounds"),
     "cut that is no number": (lambda h: h.partition(Cuts("age", (math.nan,))), "^the cut nan is not finite"),
     "cuts that do not increase": (lambda h: h.partition(Cuts("age", (30, 30))), "^the cuts of `age` must increase"),
-    "value in two groups": (lambda h: h.partition(Groups("job", (("clerk",), ("clerk", None)))), "^the value 'clerk' of `job` stands in two groups"),
-    "parts not disjoint": (lambda h: Parts.union(h.partition(Values("sex")), h.partition(Values("job"))), "^the parts are not disjoint at the whole table"),
-    "a part and its own part": (lambda h: Parts.union(h.parts(), h.partition(Values("job"))), "^the parts are not disjoint"),
+    "value in two groups": (
+        lambda h: h.partition(Groups("job", (("clerk",), ("clerk", None)))),
+        "^the value 'clerk' of `job` stands in two groups",
+    ),
+    "parts not disjoint": (
+        lambda h: Parts.union(h.partition(Values("sex")), h.partition(Values("job"))),
+        "^the parts are not disjoint at the whole table",
+    ),
+    "a part and its own part": (
+        lambda h: Parts.union(h.parts(), h.partition(Values("job"))),
+        "^the parts are not disjoint",
+    ),
     "a part twice": (lambda h: h.partition(Values("sex"))[[0, 0]], "^the same part is chosen twice"),
-    "a family as a partition": (lambda h: h.partition(AnyCut("age")), "is a family of candidates; let exp_mech choose a member first"),
+    "a family as a partition": (
+        lambda h: h.partition(AnyCut("age")),
+        "is a family of candidates; let exp_mech choose a member first",
+    ),
     "too many parts": (lambda h: h.partition(Values("age"), Shards(60_000)), "at most 1,048,576 are possible"),
     "no shards": (lambda h: h.shards(0), "must be a whole number from 1 to 65535"),
-    "a table too large": (lambda h: h.shards(60_000).exp_mech([Values("age"), (Values("sex"), Values("job"), Values("age"))], score=Gini("income"), epsilon=0.1), "needs tables of .* cells"),
+    "a table too large": (
+        lambda h: h.shards(60_000).exp_mech(
+            [Values("age"), (Values("sex"), Values("job"), Values("age"))], score=Gini("income"), epsilon=0.1
+        ),
+        "needs tables of .* cells",
+    ),
 }
 
 
@@ -628,7 +807,9 @@ def test_malformed_requests_name_what_is_allowed(case: str, granted: Callable[..
     unspent(handle)
 
 
-def test_no_grant_an_expired_and_a_revoked_one_sound_the_same(granted: Callable[..., Any], tiny_policy: Policy, frame: pd.DataFrame) -> None:
+def test_no_grant_an_expired_and_a_revoked_one_sound_the_same(
+    granted: Callable[..., Any], tiny_policy: Policy, frame: pd.DataFrame
+) -> None:
     """The same words for each, also for a handle that was opened before; the refusal of a request is in the log, and nothing was spent."""
     ledger = open_ledger(tiny_policy)
     ledger.grant("late", to_nano(1), expires=now() - timedelta(seconds=1))
@@ -652,7 +833,9 @@ def test_no_grant_an_expired_and_a_revoked_one_sound_the_same(granted: Callable[
         handle.preview("noisy_count", epsilon=0.1)
 
 
-def test_a_grant_that_expires_between_two_questions(granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grant_that_expires_between_two_questions(
+    granted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Time is looked at when a request is charged, not when the handle was opened."""
     handle = granted()
     ledger_of(handle).extend("ana", expires=now() + timedelta(hours=1))
@@ -706,7 +889,10 @@ def test_an_edited_ledger_stays_closed(edit: str, used: tuple[Path, Path]) -> No
     """The chain shows any edit of any event, and where; the dataset stays closed for analysts."""
     file, ledger = used
     alter(ledger, EDITS[edit])
-    with pytest.raises(LedgerError, match=r"is damaged at event \d+: it was edited or cut\. The dataset stays closed; restore the ledger from a backup"):
+    with pytest.raises(
+        LedgerError,
+        match=r"is damaged at event \d+: it was edited or cut\. The dataset stays closed; restore the ledger from a backup",
+    ):
         pinq.open(file, analyst="ana")
 
 
@@ -715,7 +901,10 @@ def test_a_cut_ledger_stays_closed(left: int, used: tuple[Path, Path]) -> None:
     """The last events are gone: the chain is whole, and the head beside the ledger remembers."""
     file, ledger = used
     alter(ledger, f"DELETE FROM events WHERE seq > {left}", f"DELETE FROM answers WHERE seq > {left}")
-    with pytest.raises(LedgerError, match=r"was cut or rolled back: event \d+, which was committed, is not in it\. The dataset stays closed"):
+    with pytest.raises(
+        LedgerError,
+        match=r"was cut or rolled back: event \d+, which was committed, is not in it\. The dataset stays closed",
+    ):
         pinq.open(file, analyst="ana")
 
 
@@ -797,7 +986,14 @@ def test_a_changed_policy_is_logged_and_raises_nothing(published: Callable[..., 
     handle.noisy_sum("age", epsilon="0.25")
     remaining = handle.budget.remaining
     other_sexes = columns | {"sex": {"type": "categorical", "values": ["Female", "Male", "Other"]}}
-    for number, changes in enumerate([{"columns": other_sexes}, {"columns": other_sexes, "max_rows": 500}, {"columns": other_sexes, "max_rows": 500, "cap": "0.625"}], start=2):
+    for number, changes in enumerate(
+        [
+            {"columns": other_sexes},
+            {"columns": other_sexes, "max_rows": 500},
+            {"columns": other_sexes, "max_rows": 500, "cap": "0.625"},
+        ],
+        start=2,
+    ):
         again = pinq.open(published(**changes), analyst="ana")
         assert again.budget.remaining <= remaining
         remaining = again.budget.remaining
@@ -825,7 +1021,11 @@ def test_shards_of_a_changed_schema_are_other_shards(published: Callable[..., Pa
     assert changed.budget.spent == Fraction(1, 2)
 
 
-@pytest.mark.parametrize("changes", [{"adjacency": "substitute"}, {"privacy_unit": {"column": "who", "max_rows": 3}}], ids=["adjacency", "unit"])
+@pytest.mark.parametrize(
+    "changes",
+    [{"adjacency": "substitute"}, {"privacy_unit": {"column": "who", "max_rows": 3}}],
+    ids=["adjacency", "unit"],
+)
 def test_an_epsilon_keeps_its_meaning(changes: dict[str, Any], published: Callable[..., Path]) -> None:
     """What was spent in one unit cannot be carried over to a stricter one: such an edit closes the dataset."""
     file = published()

@@ -17,7 +17,7 @@ from servers import Certificate, Server, people, publish, serving, token_of
 import pinq
 from miners import DPTopDown, Federation
 from miners.federated.federation import HolderFailed
-from pinq.local import open_ledger
+from pinq.provider.local import open_ledger
 
 COORDINATOR = """
 import sys, time, pinq
@@ -62,14 +62,19 @@ class StopsBefore(Federation):
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["gone", "too slow"])
 def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path: Path, sign: signal.Signals) -> None:
     """The others' ledgers say what was claimed, its own no more than that; under "fail" the error says what was spent where."""
-    (north, token), (south, other), (west, third) = (holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400), ("west", 500)))
+    (north, token), (south, other), (west, third) = (
+        holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400), ("west", 500))
+    )
     words = {"certificate": Certificate.make(tmp_path), "folder": tmp_path}
     with ExitStack() as stack:
         steady, shaky = (stack.enter_context(serving(*policies, **words)) for policies in ((north, south), (west,)))
         asked = (("north", steady, token), ("south", steady, other), ("west", shaky, third))
         # Who does not answer is not waited for long; the others have time on a busy machine.
         handles = {
-            name: stack.enter_context(pinq.connect(server.url(name), token=secret, timeout=2 if server is shaky else 60, **server.words())) for name, server, secret in asked
+            name: stack.enter_context(
+                pinq.connect(server.url(name), token=secret, timeout=2 if server is shaky else 60, **server.words())
+            )
+            for name, server, secret in asked
         }
         federation = StopsBefore(handles, 2, shaky, sign, on_failure="drop")
         fitted = DPTopDown(epsilon="0.5").fit(federation, "income")
@@ -92,7 +97,9 @@ def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) 
         others = [server.url("north"), token, server.url("south"), other]
         with subprocess.Popen([*words, "stops", *others], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline().startswith("round 2")  # the root is judged, the leaves are not asked; empty where it has ended
+            assert process.stdout.readline().startswith(
+                "round 2"
+            )  # the root is judged, the leaves are not asked; empty where it has ended
             process.kill()
         paid = [spent(policy) for policy in (north, south)]
         assert all(0 < one < 10**9 for one in paid)

@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 from postgresql import HERE, SKIPPED
 
-from pinq.composition import Demand
 from pinq.errors import BudgetExceeded, LedgerError
-from pinq.ledger import Ledger
-from pinq.parts import Block, Part, PartSet
+from pinq.ledger.composition import Demand
+from pinq.ledger.ledger import Ledger
+from pinq.public.parts import Block, Part, PartSet
 
 DEMAND = Demand.of(PartSet([Block(Part())]))
 
@@ -43,7 +43,9 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
     ledger.charge("ana", "last", DEMAND, 10**7, {})
     assert ledger.answer("ana", "last", "[1]") == "[1]"
     assert ledger.answer("ana", "last", "[2]") == "[1]"
-    assert ledger.verify() == 3 + 100 + 4 + 3  # created, policy, grant; charges; each process refused once; extend, charge, answer
+    assert (
+        ledger.verify() == 3 + 100 + 4 + 3
+    )  # created, policy, grant; charges; each process refused once; extend, charge, answer
     assert "postgres" in repr(ledger)
     ledger.close()
     again = Ledger(postgresql, "shared")
@@ -53,7 +55,7 @@ def test_four_processes_share_one_grant(postgresql: str) -> None:
 
 def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the lock ends with an error after which the same request goes on; so does a server that closed the connections."""
-    monkeypatch.setattr("pinq.ledger.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("pinq.ledger.ledger.BUSY_SECONDS", 0.5)
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", 10**10, {})
     ledger.grant("ana", 10**9)
@@ -64,7 +66,11 @@ def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monk
             ledger.charge("ana", "r", DEMAND, 10**7, {})
         hanging.rollback()
         assert ledger.charge("ana", "r", DEMAND, 10**7, {}) == (None, None)
-        hanging.execute(sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"))
+        hanging.execute(
+            sa.text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        )
     assert ledger.answer("ana", "r", "[1]") == "[1]"
     ledger.close()
     other.dispose()

@@ -11,17 +11,26 @@ from browser import CHROMIUM, Browser, browsing
 from servers import Certificate, Server, publish, serving, token_of
 
 import pinq
-from pinq import provider
-from pinq.grants import Terms
-from pinq.server.login import write_password_file
+from pinq.ledger.grants import Terms
+from pinq.provider import grants as provider
+from pinq.server.page.login import write_password_file
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM, so the provider's page was not tried in a browser: apt-get install chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="NO CHROMIUM, so the provider's page was not tried in a browser: apt-get install chromium"
+)
 
 PASSWORD = "correct horse battery"
 LONG = "An analyst with " + "a very long name " * 6 + "x" * 10
 PAGES = [
-    "/", "/datasets/people", "/datasets/people/analyst?name=ana", "/datasets/people/grant", "/datasets/people/extend?analyst=ana", "/datasets/people/terms?analyst=ana",
-    "/datasets/people/token?analyst=ana", "/datasets/people/revoke?analyst=ana", "/datasets/people/none",
+    "/",
+    "/datasets/people",
+    "/datasets/people/analyst?name=ana",
+    "/datasets/people/grant",
+    "/datasets/people/extend?analyst=ana",
+    "/datasets/people/terms?analyst=ana",
+    "/datasets/people/token?analyst=ana",
+    "/datasets/people/revoke?analyst=ana",
+    "/datasets/people/none",
 ]
 
 ACCESSIBLE = """(() => {
@@ -101,7 +110,12 @@ def server(place: Path) -> Iterator[Server]:
     token_of(policy, "zoe", 1)
     provider.revoke(policy, "zoe")
     write_password_file(place / "password", PASSWORD)
-    with serving(place / "policies", folder=place, certificate=Certificate.make(place), options=("--provider-page", str(place / "password"))) as running:
+    with serving(
+        place / "policies",
+        folder=place,
+        certificate=Certificate.make(place),
+        options=("--provider-page", str(place / "password")),
+    ) as running:
         yield running
 
 
@@ -161,6 +175,7 @@ def test_grant_use_and_revoke(page: Browser, server: Server) -> None:
 
 def test_by_keyboard_alone(page: Browser, server: Server) -> None:
     """From the first key to the last, each stop can be seen: skip link, dataset, grant, confirm, sign out."""
+
     def tab_to(text: str) -> None:
         for _ in range(80):
             page.press("Tab")
@@ -236,10 +251,14 @@ def test_signing_in_for_everyone(page: Browser, server: Server) -> None:
 def test_the_check_itself_sees_what_is_wrong(page: Browser) -> None:
     """Each fault that the check is for, put into a good page, is found."""
     faults = {
-        "contrast": "document.querySelector('h1').style.color = '#ccc'", "no label": "document.querySelector('main').append(document.createElement('input'))",
-        "no caption": "document.querySelector('table').deleteCaption()", "landmark main": "document.querySelector('main').replaceWith(document.createElement('div'))",
-        "no scope": "document.querySelector('thead th').removeAttribute('scope')", "no alt": "document.querySelector('img').removeAttribute('alt')",
-        "a bar without its number": "document.querySelector('.figures').remove()", "hard to hit": "document.querySelector('button').style.cssText = 'min-height: 0; padding: 0'",
+        "contrast": "document.querySelector('h1').style.color = '#ccc'",
+        "no label": "document.querySelector('main').append(document.createElement('input'))",
+        "no caption": "document.querySelector('table').deleteCaption()",
+        "landmark main": "document.querySelector('main').replaceWith(document.createElement('div'))",
+        "no scope": "document.querySelector('thead th').removeAttribute('scope')",
+        "no alt": "document.querySelector('img').removeAttribute('alt')",
+        "a bar without its number": "document.querySelector('.figures').remove()",
+        "hard to hit": "document.querySelector('button').style.cssText = 'min-height: 0; padding: 0'",
     }
     for name, fault in faults.items():
         page.open(page.js("location.href"))

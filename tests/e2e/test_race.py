@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from pinq.epsilon import to_nano
-from pinq.local import open_ledger
-from pinq.policy import Policy, load_policy
+from pinq.provider.local import open_ledger
+from pinq.public.epsilon import to_nano
+from pinq.public.policy import Policy, load_policy
 
 PROCESSES = 8
 
@@ -36,7 +36,13 @@ print(answers, flush=True)
 def published(folder: Path, epsilon: float) -> Path:
     """A policy file over a small Parquet table, with a grant."""
     pd.DataFrame({"sex": ["f", "m"] * 50}).to_parquet(folder / "data.parquet")
-    policy = Policy(dataset="race", source="data.parquet", cap=10, max_rows=1000, columns={"sex": {"type": "categorical", "values": ["f", "m"]}})
+    policy = Policy(
+        dataset="race",
+        source="data.parquet",
+        cap=10,
+        max_rows=1000,
+        columns={"sex": {"type": "categorical", "values": ["f", "m"]}},
+    )
     file = folder / "race.yaml"
     file.write_text(policy.to_yaml(), encoding="utf-8")
     ledger = open_ledger(load_policy(file))
@@ -48,7 +54,12 @@ def published(folder: Path, epsilon: float) -> Path:
 def test_eight_processes_get_exactly_one_hundred_answers(tmp_path: Path) -> None:
     """A grant of 1 has room for 100 answers at 0.01, whoever asks; each process gets some, and the log shows 100 charges."""
     file = published(tmp_path, 1.0)
-    askers = [subprocess.Popen([sys.executable, "-c", ASKER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
+    askers = [
+        subprocess.Popen(
+            [sys.executable, "-c", ASKER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(PROCESSES)
+    ]
     try:
         for asker in askers:
             assert asker.stdout is not None
@@ -76,8 +87,19 @@ def test_no_writer_starves(tmp_path: Path) -> None:
     """With room for everybody, eight writers that charge without a pause all get done: each charges its 40, none gives up waiting."""
     file = published(tmp_path, 5.0)
     askers = [
-        subprocess.Popen([sys.executable, "-c", ASKER.replace("while True", "while answers < 40").replace("except", "    raise SystemExit(print(answers, flush=True))\nexcept"), str(file)],
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                ASKER.replace("while True", "while answers < 40").replace(
+                    "except", "    raise SystemExit(print(answers, flush=True))\nexcept"
+                ),
+                str(file),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(PROCESSES)
     ]
     try:

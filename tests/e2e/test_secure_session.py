@@ -13,11 +13,11 @@ import pytest
 from miners import Tree
 from miners.secure.plain import plain_id3
 from miners.secure.task import Holding, hold, to_tree
-from pinq.audit import audit
-from pinq.epsilon import exact
 from pinq.errors import BudgetExceeded
-from pinq.provider import show
-from pinq.secure import join
+from pinq.provider.grants import show
+from pinq.provider.report.audit import audit
+from pinq.provider.secure import join
+from pinq.public.epsilon import exact
 from tests.parties import NAMES, Consortium
 
 # The command, but killed at a certain point: a signal from here could come too late.
@@ -31,7 +31,7 @@ def dying(text, **how):
         os.kill(os.getpid(), signal.SIGKILL)
 
 typer.echo = dying
-from pinq.cli import main
+from pinq.cli.main import main
 main()
 """
 
@@ -78,16 +78,24 @@ def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path, protocol: str, 
     assert [one.spent for one in show(parties.policies[0]).accounts] == [3 * 10**9]
 
 
-@pytest.mark.parametrize(("fields", "line"), [
-    ({"protocol": "sid3"}, "all records are shared"),
-    ({"protocol": "topdown", "noise": "discrete-laplace", "epsilon": "9"}, "round 1:"),
-], ids=["sid3", "topdown"])
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"protocol": "sid3"}, "all records are shared"),
+        ({"protocol": "topdown", "noise": "discrete-laplace", "epsilon": "9"}, "round 1:"),
+    ],
+    ids=["sid3", "topdown"],
+)
 def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path, fields: dict, line: str) -> None:
     """kill -9 in the middle: the others say who is gone and end with status 1 within seconds; no result is written."""
     parties = Consortium(tmp_path, rows=60, policy={"secure": "exact"}, **fields)
     parties.grant()
     killed, paying = 2, ("--analyst", "consortium") if "noise" in fields else ()
-    running = [parties.join(0, *paying), parties.join(1, *paying), parties.join(killed, *paying, run=("-c", DIES.replace("LINE", line)))]
+    running = [
+        parties.join(0, *paying),
+        parties.join(1, *paying),
+        parties.join(killed, *paying, run=("-c", DIES.replace("LINE", line))),
+    ]
     assert running[killed].wait(timeout=60) == -signal.SIGKILL
     began = time.monotonic()
     for party, process in enumerate(running):

@@ -27,11 +27,11 @@ from typer.testing import CliRunner
 import pinq
 from miners import DiffPID3
 from pinq import Gini, Values
-from pinq.cli import app
-from pinq.local import open_ledger
-from pinq.queries import Request
-from pinq.server.routes import coarse
-from pinq.wire import PROTOCOL_HEADER, SCHEMA_HEADER
+from pinq.cli.main import app
+from pinq.provider.local import open_ledger
+from pinq.public.queries import Request
+from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
+from pinq.server.api.routes import coarse
 
 HOSTILE = '"; drop table events; --'
 WEIRD = {
@@ -53,7 +53,12 @@ def server(place: Path) -> Iterator[Server]:
     rows = pd.DataFrame({name: (column.get("values") or list(range(4)))[:4] * 10 for name, column in WEIRD.items()})
     publish(place / "policies", "weird", rows, columns=WEIRD, padding="40ms")
     metrics = free_port()
-    with serving(place / "policies", folder=place, certificate=Certificate.make(place), options=("--metrics-port", str(metrics), "--log", str(place / "requests.log"))) as running:
+    with serving(
+        place / "policies",
+        folder=place,
+        certificate=Certificate.make(place),
+        options=("--metrics-port", str(metrics), "--log", str(place / "requests.log")),
+    ) as running:
         running.metrics = metrics  # type: ignore[attr-defined]
         yield running
 
@@ -65,7 +70,9 @@ def policy(place: Path) -> Path:
 
 def ask(client: httpx.Client, **request: Any) -> httpx.Response:
     """A raw question to ``people``."""
-    return client.post("/v1/people/query", json={"id": os.urandom(8).hex(), "verb": "noisy_count", "epsilon": "0.1"} | request)
+    return client.post(
+        "/v1/people/query", json={"id": os.urandom(8).hex(), "verb": "noisy_count", "epsilon": "0.1"} | request
+    )
 
 
 def test_the_same_face_over_the_wire(server: Server, policy: Path) -> None:
@@ -79,7 +86,10 @@ def test_the_same_face_over_the_wire(server: Server, policy: Path) -> None:
         table = h.partition(Values("sex"), Values("income")).noisy_count(epsilon="0.5")
         assert table.shape == (2, 2)
         assert table.dtype == np.int64
-        assert h.exp_mech([Values("sex"), Values("job")], score=Gini("income"), epsilon=0.5) in (Values("sex"), Values("job"))
+        assert h.exp_mech([Values("sex"), Values("job")], score=Gini("income"), epsilon=0.5) in (
+            Values("sex"),
+            Values("job"),
+        )
         preview = h.preview("noisy_avg", "age", epsilon=1)
         assert (preview.cost, preview.remaining) == (1, 7)
         assert h.budget == pinq.Budget(Fraction(10), Fraction(2), Fraction(8))
@@ -116,7 +126,10 @@ def test_errors_are_the_same_on_both_sides(server: Server, policy: Path) -> None
         assert far.budget == near.budget
 
 
-@pytest.mark.parametrize("epsilon", ["NaN", "inf", "-inf", "-1", "0", "1e-400", "1e400", "x", "", "9" * 60, 0.1, 10**30, None, True, [1], {"a": 1}])
+@pytest.mark.parametrize(
+    "epsilon",
+    ["NaN", "inf", "-inf", "-1", "0", "1e-400", "1e400", "x", "", "9" * 60, 0.1, 10**30, None, True, [1], {"a": 1}],
+)
 def test_what_is_not_a_loss_is_refused(epsilon: Any, server: Server, policy: Path) -> None:
     """Whatever stands in for epsilon on the wire is refused with the allowed range, and nothing is charged."""
     analyst = f"loss-{os.urandom(4).hex()}"
@@ -169,7 +182,9 @@ def test_the_identical_question_is_free_with_reuse(server: Server, policy: Path)
         for handle in (far, near):
             assert (handle.partition(Values("job")).noisy_count(epsilon=0.2, reuse=True) == first).all()
         assert far.budget.spent == Fraction(1, 5)
-        assert not (far.partition(Values("job")).noisy_count(epsilon=0.2) == first).all() or far.budget.spent == Fraction(2, 5)
+        assert not (
+            far.partition(Values("job")).noisy_count(epsilon=0.2) == first
+        ).all() or far.budget.spent == Fraction(2, 5)
         fresh = far.noisy_avg("age", epsilon=0.1, reuse=True)  # nothing stored: asked and charged
         assert far.budget.spent == Fraction(1, 2)
         assert near.noisy_avg("age", epsilon=0.1, reuse=True) == fresh
@@ -222,11 +237,13 @@ def test_what_others_say_is_not_taken_for_an_answer(tmp_path: Path) -> None:
     """A web server that is not pinq gives a clear error, and a server that is not there is waited for only so long."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as listening:
+
         def answer() -> None:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(65536)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(pinq.Unavailable, match="is it a pinq server of protocol 1"):
@@ -257,7 +274,11 @@ def test_padding_sends_at_multiples_of_the_bucket(server: Server, place: Path) -
     with server.http(Authorization=f"Bearer {token}") as client:
         client.get("/v1/weird/budget")
         took = []
-        for path, words in (("/v1/weird/query", {"id": "p", "verb": "noisy_count", "epsilon": "1"}), ("/v1/weird/query", {}), ("/v1/people/query", {})):
+        for path, words in (
+            ("/v1/weird/query", {"id": "p", "verb": "noisy_count", "epsilon": "1"}),
+            ("/v1/weird/query", {}),
+            ("/v1/people/query", {}),
+        ):
             times = []
             for _ in range(8):
                 started = time.monotonic()
@@ -285,12 +306,29 @@ def test_padding_of_what_takes_long(tmp_path: Path) -> None:
     sex = {"kind": "values", "column": "sex"}
     took: list[float] = []
     with serving(policy, folder=tmp_path) as running:
+
         def work(parts: int) -> None:
-            many = {"specs": [{"kind": "cross", "specs": [{"kind": "shards", "count": parts}, {"kind": "values", "column": "job"}]}], "asked": [[0, 0]], "shape": [parts, 4]}
+            many = {
+                "specs": [
+                    {
+                        "kind": "cross",
+                        "specs": [{"kind": "shards", "count": parts}, {"kind": "values", "column": "job"}],
+                    }
+                ],
+                "asked": [[0, 0]],
+                "shape": [parts, 4],
+            }
             with running.http(Authorization=f"Bearer {token}") as client:
                 client.get("/v1/people/budget")
                 started = time.monotonic()
-                answer = ask(client, verb="exp_mech", parts=many, score={"kind": "gini", "target": "income"}, candidates=[[sex]], epsilon="0.01")
+                answer = ask(
+                    client,
+                    verb="exp_mech",
+                    parts=many,
+                    score={"kind": "gini", "target": "income"},
+                    candidates=[[sex]],
+                    epsilon="0.01",
+                )
                 took.append(time.monotonic() - started)
                 assert answer.status_code == 200, answer.text
 
@@ -330,7 +368,18 @@ def test_the_providers_view(server: Server, policy: Path, place: Path) -> None:
     lines = [json.loads(line) for line in (place / "requests.log").read_text().splitlines()]
     mine = [line for line in lines if line.get("analyst") == "logged"]
     assert [(line["route"], line["status"]) for line in mine] == [("describe", 200), ("query", 200), ("query", 402)]
-    assert set().union(*mine) == {"at", "event", "route", "dataset", "analyst", "address", "status", "code", "request", "ms"}
+    assert set().union(*mine) == {
+        "at",
+        "event",
+        "route",
+        "dataset",
+        "analyst",
+        "address",
+        "status",
+        "code",
+        "request",
+        "ms",
+    }
     text = (place / "requests.log").read_text()
     assert token not in text
     assert "nurse" not in text
@@ -351,11 +400,17 @@ def test_the_openapi_document(server: Server) -> None:
     """Every route is described, with the request's schema and an example that the server takes; the page shows it."""
     with server.http() as client:
         document = client.get("/openapi.json").json()
-        assert set(document["paths"]) == {"/healthz", "/v1/{dataset}", *(f"/v1/{{dataset}}/{name}" for name in ("budget", "history", "query", "preview"))}
+        assert set(document["paths"]) == {
+            "/healthz",
+            "/v1/{dataset}",
+            *(f"/v1/{{dataset}}/{name}" for name in ("budget", "history", "query", "preview")),
+        }
         body = document["paths"]["/v1/{dataset}/query"]["post"]["requestBody"]["content"]["application/json"]
         assert body["schema"] == {"$ref": "#/components/schemas/Request"}
         assert Request.from_json(json.dumps(body["example"])).verb == "noisy_count"
-        assert {"Request", "Answer", "Failure", "WireParts", "Values", "AnyCut"} <= set(document["components"]["schemas"])
+        assert {"Request", "Answer", "Failure", "WireParts", "Values", "AnyCut"} <= set(
+            document["components"]["schemas"]
+        )
         references = {word.split('"')[0] for word in json.dumps(document).split("#/components/schemas/")[1:]}
         assert references <= set(document["components"]["schemas"])
         page = client.get("/docs")
@@ -370,6 +425,7 @@ def test_the_openapi_document(server: Server) -> None:
 def test_too_much_is_refused(server: Server, policy: Path) -> None:
     """Bodies that are too large, nested too deep or ask for too many cells are refused for what they are; nothing is charged."""
     with server.http(Authorization=f"Bearer {token_of(policy, 'much', 1)}") as client:
+
         def refused(content: bytes | str) -> str:
             answer = client.post("/v1/people/query", content=content)
             assert answer.status_code == 400, answer.text
@@ -377,27 +433,70 @@ def test_too_much_is_refused(server: Server, policy: Path) -> None:
 
         assert "larger than 8,388,608 bytes" in refused(b" " * (8 * 2**20 + 1))
         assert "recursion limit" in refused("[" * 100_000)
-        deep = {"specs": [{"kind": "cuts", "column": "age", "points": [50]}], "nodes": [[i, 0, 0] for i in range(100)], "asked": [[100, -1]]}
-        assert "nested more than 64 deep" in refused(json.dumps({"id": "d", "verb": "noisy_count", "epsilon": "0.1", "parts": deep}))
-        wide = {"specs": [{"kind": "cross", "specs": [{"kind": "shards", "count": 65535, "key": key} for key in range(2)]}], "asked": [[0, 0]], "shape": [65535, 65535]}
-        assert "parts; at most 1,048,576 are possible" in refused(json.dumps({"id": "w", "verb": "noisy_count", "epsilon": "0.1", "parts": wide}))
+        deep = {
+            "specs": [{"kind": "cuts", "column": "age", "points": [50]}],
+            "nodes": [[i, 0, 0] for i in range(100)],
+            "asked": [[100, -1]],
+        }
+        assert "nested more than 64 deep" in refused(
+            json.dumps({"id": "d", "verb": "noisy_count", "epsilon": "0.1", "parts": deep})
+        )
+        wide = {
+            "specs": [{"kind": "cross", "specs": [{"kind": "shards", "count": 65535, "key": key} for key in range(2)]}],
+            "asked": [[0, 0]],
+            "shape": [65535, 65535],
+        }
+        assert "parts; at most 1,048,576 are possible" in refused(
+            json.dumps({"id": "w", "verb": "noisy_count", "epsilon": "0.1", "parts": wide})
+        )
         huge = {"specs": [{"kind": "shards", "count": 60_000}], "asked": [[0, 0]], "shape": [60_000]}
-        lists = [[{"kind": "cross", "specs": [{"kind": "values", "column": "age"}, {"kind": "values", "column": "job"}]}]]
-        ask_all = {"id": "h", "verb": "exp_mech", "epsilon": "0.1", "parts": huge, "score": {"kind": "gini", "target": "income"}, "candidates": lists}
+        lists = [
+            [{"kind": "cross", "specs": [{"kind": "values", "column": "age"}, {"kind": "values", "column": "job"}]}]
+        ]
+        ask_all = {
+            "id": "h",
+            "verb": "exp_mech",
+            "epsilon": "0.1",
+            "parts": huge,
+            "score": {"kind": "gini", "target": "income"},
+            "candidates": lists,
+        }
         assert "cells; at most 67,108,864 are possible" in refused(json.dumps(ask_all))
-        assert "at most 32" in refused(json.dumps({"id": "s", "verb": "noisy_count", "epsilon": "0.1", "parts": {"shape": [10**18] * 9_999}}))
+        assert "at most 32" in refused(
+            json.dumps({"id": "s", "verb": "noisy_count", "epsilon": "0.1", "parts": {"shape": [10**18] * 9_999}})
+        )
         assert client.get("/v1/people/budget").json()["spent"] == "0"
     with server.http() as stranger:
-        assert stranger.post("/v1/people/query", content=b" " * (9 * 2**20)).status_code == 401, "a body was read for somebody without a token"
-        assert stranger.request("GET", "/v1/people/budget", content=b" " * (9 * 2**20)).status_code == 401, "a body of a GET was read"
+        assert stranger.post("/v1/people/query", content=b" " * (9 * 2**20)).status_code == 401, (
+            "a body was read for somebody without a token"
+        )
+        assert stranger.request("GET", "/v1/people/budget", content=b" " * (9 * 2**20)).status_code == 401, (
+            "a body of a GET was read"
+        )
 
 
 def test_terms_of_a_grant(server: Server, policy: Path) -> None:
     """Columns, verbs, size and pace that a grant does not allow are refused on both sides of the wall, logged, and can be changed at once."""
-    token = token_of(policy, "terms", 10, terms=pinq.provider.make_terms(policy, max_epsilon_per_query="0.5", columns=["sex", "income"], verbs=["count", "choose"], queries_per_minute=3))
-    with pinq.connect(server.url(), token=token, timeout=2, **server.words()) as far, pinq.open(policy, analyst="terms") as near:
+    token = token_of(
+        policy,
+        "terms",
+        10,
+        terms=pinq.provider.grants.make_terms(
+            policy,
+            max_epsilon_per_query="0.5",
+            columns=["sex", "income"],
+            verbs=["count", "choose"],
+            queries_per_minute=3,
+        ),
+    )
+    with (
+        pinq.connect(server.url(), token=token, timeout=2, **server.words()) as far,
+        pinq.open(policy, analyst="terms") as near,
+    ):
         for handle in (far, near):
-            with pytest.raises(pinq.NotAllowed, match=r"does not allow the column job; it allows sex, income\. Nothing was spent"):
+            with pytest.raises(
+                pinq.NotAllowed, match=r"does not allow the column job; it allows sex, income\. Nothing was spent"
+            ):
                 handle.partition(Values("job")).noisy_count(epsilon=0.1)
             with pytest.raises(pinq.NotAllowed, match="does not allow noisy_sum; it allows noisy_count, exp_mech"):
                 handle.noisy_sum("age", epsilon=0.1)
@@ -407,7 +506,11 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
                 handle.exp_mech([Values("sex"), Values("job")], score=Gini("income"), epsilon=0.1)
             with pytest.raises(pinq.NotAllowed):
                 handle.preview("noisy_count", epsilon=0.6)
-        assert far.terms == near.terms == "epsilon at most 0.5 a query; columns sex, income; verbs noisy_count, exp_mech; 3 queries a minute"
+        assert (
+            far.terms
+            == near.terms
+            == "epsilon at most 0.5 a query; columns sex, income; verbs noisy_count, exp_mech; 3 queries a minute"
+        )
         far.noisy_count(epsilon=0.1)
         near.noisy_count(epsilon=0.1)
         far.partition(Values("sex")).noisy_count(epsilon=0.1)
@@ -415,13 +518,17 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
             with pytest.raises(pinq.TooManyRequests, match="allows 3 queries a minute") as slow:
                 handle.noisy_count(epsilon=0.1)
             assert 0 < slow.value.retry_after <= 60
-        assert "terms changed" in pinq_command("terms", policy, "terms", "--no-limits", "--columns", "job,age", "--verbs", "sum")
+        assert "terms changed" in pinq_command(
+            "terms", policy, "terms", "--no-limits", "--columns", "job,age", "--verbs", "sum"
+        )
         assert abs(far.noisy_sum("age", epsilon=0.1)) < 10**6
         pinq_command("terms", policy, "terms", "--verbs", "all")
         with pytest.raises(pinq.NotAllowed, match="the columns income, sex; it allows job, age"):
             far.partition(Values("sex"), Values("income")).noisy_count(epsilon=0.1)
     ledger = open_ledger(pinq.load_policy(policy))
-    reasons = [event.body["reason"] for event in ledger.events() if event.analyst == "terms" and event.kind == "refusal"]
+    reasons = [
+        event.body["reason"] for event in ledger.events() if event.analyst == "terms" and event.kind == "refusal"
+    ]
     ledger.close()
     assert reasons.count("not-allowed") == 9
     assert reasons.count("too-many-requests") == 2
@@ -434,14 +541,29 @@ def test_a_stopped_server_finishes_what_runs(place: Path) -> None:
     with serving(policy, folder=place) as running:
         done: list[int] = []
         # Large enough that some requests are always under way.
-        many = {"specs": [{"kind": "cross", "specs": [{"kind": "shards", "count": 800}, {"kind": "values", "column": "job"}]}], "asked": [[0, 0]], "shape": [800, 4]}
+        many = {
+            "specs": [
+                {"kind": "cross", "specs": [{"kind": "shards", "count": 800}, {"kind": "values", "column": "job"}]}
+            ],
+            "asked": [[0, 0]],
+            "shape": [800, 4],
+        }
         sex = {"kind": "values", "column": "sex"}
 
         def work() -> None:
             with running.http(Authorization=f"Bearer {token}") as client:
                 try:
                     while True:
-                        done.append(ask(client, verb="exp_mech", parts=many, score={"kind": "gini", "target": "income"}, candidates=[[sex]], epsilon="0.001").status_code)
+                        done.append(
+                            ask(
+                                client,
+                                verb="exp_mech",
+                                parts=many,
+                                score={"kind": "gini", "target": "income"},
+                                candidates=[[sex]],
+                                epsilon="0.001",
+                            ).status_code
+                        )
                 except httpx.TransportError:
                     pass
 
@@ -476,9 +598,13 @@ def test_serving_says_what_it_needs(tmp_path: Path) -> None:
     assert "for this machine only" in refused(policy, "--insecure-http", "--host", "0.0.0.0")
     assert "has no policy" in refused(tmp_path / "empty", "--insecure-http")
     assert "Two policies call their dataset 'people'" in refused(tmp_path / "one", tmp_path / "two", "--insecure-http")
-    assert "There is no file" in refused(policy, "--tls-cert", tmp_path / "none.pem", "--tls-key", tmp_path / "none.pem")
+    assert "There is no file" in refused(
+        policy, "--tls-cert", tmp_path / "none.pem", "--tls-key", tmp_path / "none.pem"
+    )
     (tmp_path / "text.pem").write_text("hello")
-    assert "are no certificate with its key" in refused(policy, "--tls-cert", tmp_path / "text.pem", "--tls-key", tmp_path / "text.pem")
+    assert "are no certificate with its key" in refused(
+        policy, "--tls-cert", tmp_path / "text.pem", "--tls-key", tmp_path / "text.pem"
+    )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(AssertionError) as failed:  # it gets so far that it is better done in a process of its own

@@ -13,9 +13,9 @@ import pytest
 from servers import Zygote, free_port, publish, token_of
 
 import pinq
-from pinq.epsilon import to_nano
-from pinq.local import open_ledger
-from pinq.queries import Answer, Request
+from pinq.provider.local import open_ledger
+from pinq.public.epsilon import to_nano
+from pinq.public.queries import Answer, Request
 
 KILLS = 100
 CLIENTS = 4

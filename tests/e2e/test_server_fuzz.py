@@ -26,14 +26,19 @@ from hypothesis.errors import Unsatisfiable
 from servers import COLUMNS, Server, people, publish, serving, token_of
 
 import pinq
-from pinq.local import open_ledger
-from pinq.queries import Answer
+from pinq.provider.local import open_ledger
+from pinq.public.queries import Answer
 
 MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000
 VARIANTS = 9
 # What only the rows, the engine or the machine know. None of it stands in a request.
-NEVER = re.compile(r"hildegard|7316\.25|traceback|file \"|line \d+, in|/tmp|\.py\b|\bselect\b|grouping sets|from codes|row_coin|sqlite|duckdb|pydantic\.dev|\.ledger", re.IGNORECASE)
-FAST = settings(max_examples=MANY // (VARIANTS + 1), deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+NEVER = re.compile(
+    r"hildegard|7316\.25|traceback|file \"|line \d+, in|/tmp|\.py\b|\bselect\b|grouping sets|from codes|row_coin|sqlite|duckdb|pydantic\.dev|\.ledger",
+    re.IGNORECASE,
+)
+FAST = settings(
+    max_examples=MANY // (VARIANTS + 1), deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
 
 
 class Target:
@@ -44,7 +49,9 @@ class Target:
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
-    def send(self, body: bytes, path: str = "/v1/people/query", method: str = "POST", headers: dict[str, str] | None = None) -> None:
+    def send(
+        self, body: bytes, path: str = "/v1/people/query", method: str = "POST", headers: dict[str, str] | None = None
+    ) -> None:
         try:
             self.connection.request(method, path, body, headers or self.headers)
             response = self.connection.getresponse()
@@ -88,30 +95,96 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     ledger.close()
 
 
-HOSTILE = ['"; drop table events; --', "' or 1=1 --", "\u202egnirts", "a\x00b", "", "k" * 10_240, "{0}", "%s", "../../etc/passwd", "<script>", "c0", "codes", "name", "NaN", "\ud83d\ude0a"]
+HOSTILE = [
+    '"; drop table events; --',
+    "' or 1=1 --",
+    "\u202egnirts",
+    "a\x00b",
+    "",
+    "k" * 10_240,
+    "{0}",
+    "%s",
+    "../../etc/passwd",
+    "<script>",
+    "c0",
+    "codes",
+    "name",
+    "NaN",
+    "\ud83d\ude0a",
+]
 WEIRD = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.sampled_from([2**63, -(2**63) - 1, 10**400, 0, -1, 1]), st.floats(), st.text(max_size=20), st.sampled_from(HOSTILE),
-    st.lists(st.integers(-2, 3), max_size=4), st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([2**63, -(2**63) - 1, 10**400, 0, -1, 1]),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from(HOSTILE),
+    st.lists(st.integers(-2, 3), max_size=4),
+    st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
 )
 COLUMN = st.one_of(st.sampled_from([*COLUMNS, *HOSTILE]), WEIRD)
 VALUE = st.one_of(st.sampled_from(["Female", "clerk", ">50K", None, 30, 30.5]), WEIRD)
-KINDS = ["values", "cuts", "groups", "shards", "cross", "any_cut", "any_grouping", "gini", "info_gain", "class_count", "balance", "squared_error", "max_class", "mutual_information"]
+KINDS = [
+    "values",
+    "cuts",
+    "groups",
+    "shards",
+    "cross",
+    "any_cut",
+    "any_grouping",
+    "gini",
+    "info_gain",
+    "class_count",
+    "balance",
+    "squared_error",
+    "max_class",
+    "mutual_information",
+]
 FIELDS = {
-    "kind": st.one_of(st.sampled_from(KINDS), WEIRD), "column": COLUMN, "points": st.one_of(st.lists(VALUE, max_size=4), WEIRD), "count": WEIRD, "key": WEIRD, "target": COLUMN,
+    "kind": st.one_of(st.sampled_from(KINDS), WEIRD),
+    "column": COLUMN,
+    "points": st.one_of(st.lists(VALUE, max_size=4), WEIRD),
+    "count": WEIRD,
+    "key": WEIRD,
+    "target": COLUMN,
     "groups": st.one_of(st.lists(st.lists(VALUE, max_size=3), max_size=3), WEIRD),
 }
-SPEC = st.fixed_dictionaries({"kind": FIELDS["kind"]}, optional={name: field for name, field in FIELDS.items() if name != "kind"})
-ANY_SPEC = st.one_of(SPEC, SPEC, SPEC, st.builds(lambda specs: {"kind": "cross", "specs": specs}, st.lists(SPEC, max_size=3)), WEIRD)
+SPEC = st.fixed_dictionaries(
+    {"kind": FIELDS["kind"]}, optional={name: field for name, field in FIELDS.items() if name != "kind"}
+)
+ANY_SPEC = st.one_of(
+    SPEC, SPEC, SPEC, st.builds(lambda specs: {"kind": "cross", "specs": specs}, st.lists(SPEC, max_size=3)), WEIRD
+)
 NUMBERS = st.lists(st.one_of(st.integers(-2, 5), WEIRD), max_size=3)
-PARTS = st.fixed_dictionaries({}, optional={
-    "specs": st.lists(ANY_SPEC, max_size=3), "nodes": st.lists(NUMBERS, max_size=3), "asked": st.lists(NUMBERS, max_size=3), "shape": NUMBERS, "extra": WEIRD,
-})
-EPSILON = st.one_of(st.sampled_from(["0.1", "-1", "0", "nan", "inf", "1e400", "1e-400", "0x1", "١", "1_0", " 1"]), WEIRD)
-REQUEST = st.fixed_dictionaries(
-    {"id": st.one_of(st.uuids().map(str), WEIRD), "verb": st.one_of(st.sampled_from(["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]), WEIRD), "epsilon": EPSILON},
+PARTS = st.fixed_dictionaries(
+    {},
     optional={
-        "parts": st.one_of(PARTS, WEIRD), "column": COLUMN, "score": st.one_of(SPEC, WEIRD), "candidates": st.one_of(st.lists(st.lists(ANY_SPEC, max_size=3), max_size=2), WEIRD),
-        "which": NUMBERS, "reuse": WEIRD, "textbook": WEIRD, "extra": WEIRD,
+        "specs": st.lists(ANY_SPEC, max_size=3),
+        "nodes": st.lists(NUMBERS, max_size=3),
+        "asked": st.lists(NUMBERS, max_size=3),
+        "shape": NUMBERS,
+        "extra": WEIRD,
+    },
+)
+EPSILON = st.one_of(
+    st.sampled_from(["0.1", "-1", "0", "nan", "inf", "1e400", "1e-400", "0x1", "١", "1_0", " 1"]), WEIRD
+)
+REQUEST = st.fixed_dictionaries(
+    {
+        "id": st.one_of(st.uuids().map(str), WEIRD),
+        "verb": st.one_of(st.sampled_from(["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]), WEIRD),
+        "epsilon": EPSILON,
+    },
+    optional={
+        "parts": st.one_of(PARTS, WEIRD),
+        "column": COLUMN,
+        "score": st.one_of(SPEC, WEIRD),
+        "candidates": st.one_of(st.lists(st.lists(ANY_SPEC, max_size=3), max_size=2), WEIRD),
+        "which": NUMBERS,
+        "reuse": WEIRD,
+        "textbook": WEIRD,
+        "extra": WEIRD,
     },
 ).filter(lambda found: len(found) > 3 or found["epsilon"] != "0.1")
 
@@ -123,7 +196,14 @@ def variants(body: bytes, chance: random.Random) -> Iterator[bytes]:
         place = chance.randrange(len(body) + 1)
         length = chance.choice([0, 1, 1, 2, 8])
         fresh = bytes(chance.choice(b'{}[]",:-0129aNe\\u\x00\xff ') for _ in range(chance.choice([0, 1, 1, 2])))
-        yield chance.choice([body[:place] + fresh + body[place + length :], body[:place], body + body[:place], body[:place] + body[place : place + 40] * 3 + body[place:]])
+        yield chance.choice(
+            [
+                body[:place] + fresh + body[place + length :],
+                body[:place],
+                body + body[:place],
+                body[:place] + body[place : place + 40] * 3 + body[place:],
+            ]
+        )
 
 
 @pytest.mark.slow
@@ -147,6 +227,7 @@ def test_the_openapi_document(mode: schemathesis.GenerationMode, target: Target)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # schemathesis' own
         for operation in operations:
+
             @given(case=operation.as_strategy(generation_mode=mode))
             @settings(FAST, max_examples=MANY // 200)
             def run(case: Any) -> None:
@@ -154,7 +235,11 @@ def test_the_openapi_document(mode: schemathesis.GenerationMode, target: Target)
                 body = words.get("json", words.get("data", b""))
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
                 path = words["url"].removeprefix("http://x").replace("%7Bdataset%7D", "people") or "/"
-                headers = {name: value for name, value in (words.get("headers") or {}).items() if name.lower().startswith("pinq") and value.isascii() and value.isprintable()}
+                headers = {
+                    name: value
+                    for name, value in (words.get("headers") or {}).items()
+                    if name.lower().startswith("pinq") and value.isascii() and value.isprintable()
+                }
                 for where in {path, re.sub(r"^/v1/[^/]*", "/v1/people", path)}:
                     target.send(content, where, words["method"], target.headers | headers)
 
@@ -166,13 +251,24 @@ def test_what_is_no_http(target: Target) -> None:
     """Broken framing, headers without end, lies about lengths: the server answers 400 or hangs up, and goes on serving."""
     chance, token = random.Random(3), target.headers["Authorization"]
     bodies = [
-        b"\x00" * 100, b"GET /v1/people HTTP/9.9\r\n\r\n", b"POST /v1/people/query HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"GET " + b"/" * 100_000 + b" HTTP/1.1\r\n\r\n",
-        b"POST /v1/people/query HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nAuthorization: " + token.encode() + b"\r\n\r\nZZ\r\nxx\r\n0\r\n\r\n",
-        b"POST /v1/people/query HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
-        b"GET /v1/people HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x00" * 100,
+        b"GET /v1/people HTTP/9.9\r\n\r\n",
+        b"POST /v1/people/query HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"GET " + b"/" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /v1/people/query HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nAuthorization: "
+        + token.encode()
+        + b"\r\n\r\nZZ\r\nxx\r\n0\r\n\r\n",
+        b"POST /v1/people/query HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
+        b"GET /v1/people HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ]
     for number in range(300):
-        body = bodies[number] if number < len(bodies) else bytes(chance.choice(b"GET POST/v1\r\n: people\x00\xff") for _ in range(200))
+        body = (
+            bodies[number]
+            if number < len(bodies)
+            else bytes(chance.choice(b"GET POST/v1\r\n: people\x00\xff") for _ in range(200))
+        )
         with socket.create_connection(("127.0.0.1", target.port), timeout=10) as raw:
             try:
                 raw.sendall(body)

@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from servers import Certificate
 
-from pinq.server.limits import Settings
+from pinq.server.api.limits import Settings
 from pinq.server.run import Config
 
 REQUEST = b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n"
@@ -116,7 +116,9 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(tls_port: int) -> None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the old versions, which are what is tested
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2], ids=["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize(
+    "version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2], ids=["1.0", "1.1", "1.2"]
+)
 def test_old_versions_of_tls_are_refused(tls_port: int, version: ssl.TLSVersion) -> None:
     """A greeting of TLS 1.1 or less ends the connection; the same greeting of TLS 1.2 begins a handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -16,8 +16,8 @@ from servers import Server, people, publish, serving, token_of
 
 import pinq
 from pinq import Gini, Shards, Values
-from pinq.epsilon import to_nano
-from pinq.local import open_ledger
+from pinq.provider.local import open_ledger
+from pinq.public.epsilon import to_nano
 
 SERVERS, CLIENTS = 4, 32
 ANSWERS = 160
@@ -33,7 +33,7 @@ def test_thirty_two_clients_and_four_servers_share_one_grant(ledger: str | None,
     """Exactly the grant is answered; each client sees answers and then BudgetExceeded, and nothing else."""
     policy = publish(tmp_path, **({} if ledger is None else {"ledger": ledger}))
     token = token_of(policy, epsilon="1")
-    epsilon = pinq.epsilon.exact(to_nano(1) // ANSWERS)
+    epsilon = pinq.public.epsilon.exact(to_nano(1) // ANSWERS)
     answered, problems = [0] * CLIENTS, []
     with ExitStack() as stack:
         servers = [stack.enter_context(serving(policy, folder=tmp_path)) for _ in range(SERVERS)]
@@ -41,7 +41,9 @@ def test_thirty_two_clients_and_four_servers_share_one_grant(ledger: str | None,
 
         def work(number: int) -> None:
             try:
-                with pinq.connect(servers[number % SERVERS].url(), token=token, timeout=120, insecure_http=True) as handle:
+                with pinq.connect(
+                    servers[number % SERVERS].url(), token=token, timeout=120, insecure_http=True
+                ) as handle:
                     start.wait()
                     while True:
                         handle.noisy_count(epsilon=epsilon)
@@ -74,13 +76,15 @@ def test_what_one_server_does_the_other_knows(postgresql: str, tmp_path: Path) -
     token = token_of(policy, epsilon="1")
     with ExitStack() as stack:
         servers = [stack.enter_context(serving(policy, folder=tmp_path)) for _ in range(2)]
-        here, there = (stack.enter_context(pinq.connect(server.url(), token=token, insecure_http=True)) for server in servers)
+        here, there = (
+            stack.enter_context(pinq.connect(server.url(), token=token, insecure_http=True)) for server in servers
+        )
         first = here.noisy_count(epsilon=0.75)
-        assert there.budget.remaining == pinq.epsilon.exact(to_nano("0.25"))
+        assert there.budget.remaining == pinq.public.epsilon.exact(to_nano("0.25"))
         assert there.noisy_count(epsilon=0.75, reuse=True) == first
         with pytest.raises(pinq.BudgetExceeded):
             there.noisy_count(epsilon=0.5)
-        pinq.provider.revoke(policy, "ana")
+        pinq.provider.grants.revoke(policy, "ana")
         for handle in (here, there):
             with pytest.raises(pinq.NotAuthorised):
                 handle.noisy_count(epsilon=0.1)
@@ -126,5 +130,3 @@ def test_one_slow_analyst_does_not_starve_another(busy: Server) -> None:
         for thread in threads:
             thread.join()
     assert statistics.median(quick) < statistics.median(took) / 3, (quick, took)
-
-

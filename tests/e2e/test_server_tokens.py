@@ -15,10 +15,10 @@ import pytest
 from servers import Server, pinq_command, publish, serving, token_of
 
 import pinq
+from pinq.analyst.tokens import PREFIX, digest, find_token, new_token
 from pinq.errors import NotAuthorised, QueryError
-from pinq.grants import now
-from pinq.local import open_ledger
-from pinq.tokens import PREFIX, digest, find_token, new_token
+from pinq.ledger.grants import now
+from pinq.provider.local import open_ledger
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +52,52 @@ def test_one_answer_for_every_token_that_does_not_count(server: Server) -> None:
         seen = set()
         for path in ("", "/budget", "/history", "/query", "/preview"):
             for dataset, token in [
-                ("people", new_token()), ("people", ""), ("people", "x" * 500), ("people", brief), ("people", revoked), ("people", replaced),
-                ("people", foreign), ("nowhere", foreign), ("nowhere", fresh), ("people", digest(fresh)),
+                ("people", new_token()),
+                ("people", ""),
+                ("people", "x" * 500),
+                ("people", brief),
+                ("people", revoked),
+                ("people", replaced),
+                ("people", foreign),
+                ("nowhere", foreign),
+                ("nowhere", fresh),
+                ("people", digest(fresh)),
             ]:
                 headers = {"Authorization": f"Bearer {token}"} if token else {}
                 method = "POST" if path in ("/query", "/preview") else "GET"
-                answer = client.request(method, f"/v1/{dataset}{path}", headers=headers, json={"id": "1", "verb": "noisy_count", "epsilon": "0.1"} if method == "POST" else None)
-                seen.add((answer.status_code, answer.text, tuple(sorted((k, v) for k, v in answer.headers.items() if k != "date"))))
+                answer = client.request(
+                    method,
+                    f"/v1/{dataset}{path}",
+                    headers=headers,
+                    json={"id": "1", "verb": "noisy_count", "epsilon": "0.1"} if method == "POST" else None,
+                )
+                seen.add(
+                    (
+                        answer.status_code,
+                        answer.text,
+                        tuple(sorted((k, v) for k, v in answer.headers.items() if k != "date")),
+                    )
+                )
         assert len(seen) == 1, seen
         status, text, _ = seen.pop()
         assert status == 401
         assert json.loads(text) == {"code": "not-authorised", "message": str(NotAuthorised())}
-    asked = pinq_command("query", server.url(), "count", "--epsilon", "0.5", "--insecure-http", "--json", PINQ_TOKEN=fresh)
+    asked = pinq_command(
+        "query", server.url(), "count", "--epsilon", "0.5", "--insecure-http", "--json", PINQ_TOKEN=fresh
+    )
     assert abs(json.loads(asked)["value"] - 400) < 60
     with pytest.raises(AssertionError, match="the token"):
-        pinq_command("query", server.url(), "count", "--epsilon", "0.5", "--insecure-http", "--analyst", "replaced", PINQ_TOKEN=fresh)
+        pinq_command(
+            "query",
+            server.url(),
+            "count",
+            "--epsilon",
+            "0.5",
+            "--insecure-http",
+            "--analyst",
+            "replaced",
+            PINQ_TOKEN=fresh,
+        )
     with pytest.raises(pinq.NotAuthorised, match="No valid grant"):
         pinq.connect(server.url(), token=new_token(), **server.words())
 
@@ -131,6 +162,7 @@ def test_a_thousand_guesses(tmp_path: Path) -> None:
     known, late = token_of(policy, "known", 1), token_of(policy, "late", 1)
     with serving(policy, folder=tmp_path, options=("--log", str(tmp_path / "log"))) as server:
         with server.http() as client:
+
             def budget(token: str) -> int:
                 return client.get("/v1/people/budget", headers={"Authorization": f"Bearer {token}"}).status_code
 
@@ -145,5 +177,7 @@ def test_a_thousand_guesses(tmp_path: Path) -> None:
             assert 1 <= int(answer.headers["retry-after"]) <= 60
             assert client.get("/v1/people/budget", headers={"Authorization": f"Bearer {known}"}).status_code == 200
     ledger = open_ledger(pinq.load_policy(policy))
-    assert [event.kind for event in ledger.events()] == ["created", "policy", "grant", "grant"], "guesses must not fill the ledger"
+    assert [event.kind for event in ledger.events()] == ["created", "policy", "grant", "grant"], (
+        "guesses must not fill the ledger"
+    )
     ledger.close()

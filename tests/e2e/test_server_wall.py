@@ -62,7 +62,9 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def mined_by_another_user(server: Server, token: str, folder: Path, python: Path, forbidden: list[Path]) -> dict[str, Any]:
+def mined_by_another_user(
+    server: Server, token: str, folder: Path, python: Path, forbidden: list[Path]
+) -> dict[str, Any]:
     """Runs the analyst's program as a user who owns nothing."""
     authority = folder / "authority.pem"
     assert server.certificate is not None
@@ -71,7 +73,14 @@ def mined_by_another_user(server: Server, token: str, folder: Path, python: Path
     words = [server.url(), authority, TREES, EPSILON, *forbidden]
     environment = {"PINQ_TOKEN": token, "HOME": "/nonexistent", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [str(python), "-c", ANALYST, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300, **another_user()
+        [str(python), "-c", ANALYST, *map(str, words)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        **another_user(),
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -97,7 +106,12 @@ def test_mining_through_the_wall(wheel: Path, tmp_path: Path, open_folder: Path)
         sure = DiffPID3(epsilon=300, max_depth=1).fit(near, "income")
         roots = []
         for _ in range(TREES):
-            split = DiffPID3(epsilon=str(EPSILON), max_depth=1, criterion="gini", attributes=["sex", "job"]).fit(near, "income").tree_.nodes[0].split
+            split = (
+                DiffPID3(epsilon=str(EPSILON), max_depth=1, criterion="gini", attributes=["sex", "job"])
+                .fit(near, "income")
+                .tree_.nodes[0]
+                .split
+            )
             roots.append("none" if split is None else split.column)
         spent = near.budget.spent
     assert found["sure"] == repr(sure.tree_.to_json())
@@ -106,8 +120,13 @@ def test_mining_through_the_wall(wheel: Path, tmp_path: Path, open_folder: Path)
     here, there = Counter(roots), Counter(found["roots"])
     names = sorted(here | there)
     assert len(names) > 1, "no noise, no test"
-    assert chi2_contingency([[here[name] + 0.5 for name in names], [there[name] + 0.5 for name in names]]).pvalue > FALSE_ALARM
+    assert (
+        chi2_contingency([[here[name] + 0.5 for name in names], [there[name] + 0.5 for name in names]]).pvalue
+        > FALSE_ALARM
+    )
     if os.geteuid() != 0:
-        pytest.skip("NOT ROOT: mined through the server, but as the same user, so that unreadable files could not be tested")
+        pytest.skip(
+            "NOT ROOT: mined through the server, but as the same user, so that unreadable files could not be tested"
+        )
     assert found["user"] != 0
     assert found["readable"] == 0, "the analyst's process could read the provider's files"

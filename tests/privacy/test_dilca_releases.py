@@ -17,12 +17,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-import pinq.mechanisms
+import pinq.curator.mechanisms
 from miners import DPDilca
 from miners.distances.context import ask_tables
-from pinq.schema import Schema
-from pinq.simulation import simulate
-from pinq.testing import epsilon_lower_bound
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Schema
 
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
@@ -31,7 +31,9 @@ WEAK = Fraction(7, 10)
 def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> float:
     """Of the noise in one table of 80 x 80 cells, all of which are empty but one."""
     values = list(range(80))
-    schema = Schema(columns={name: {"type": "categorical", "values": values} for name in "xy"}, max_rows=5, adjacency=adjacency)
+    schema = Schema(
+        columns={name: {"type": "categorical", "values": values} for name in "xy"}, max_rows=5, adjacency=adjacency
+    )
     handle = simulate(schema, data=pd.DataFrame({"x": [3], "y": [4]}), epsilon=1000)
     task = DPDilca(method="baseline", epsilon=epsilon)._task(schema, None)
     (table,) = ask_tables(handle, task, task.surveyed, task.selecting).values()
@@ -47,11 +49,13 @@ def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> floa
 
 
 @pytest.mark.parametrize(("adjacency", "epsilon"), [("add-remove", Fraction(1, 10)), ("substitute", Fraction(1, 5))])
-def test_tables_have_the_noise_that_their_epsilon_asks_for(adjacency: str, epsilon: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_have_the_noise_that_their_epsilon_asks_for(
+    adjacency: str, epsilon: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scale distance / epsilon in every cell, empty or not; noise 30 % too small would show."""
     assert noise_pvalue(adjacency, epsilon, 10.0) > ALMOST_NEVER
-    right = pinq.mechanisms.scale_of
-    monkeypatch.setattr(pinq.mechanisms, "scale_of", lambda sensitivity, eps: right(sensitivity, eps / WEAK))
+    right = pinq.curator.mechanisms.scale_of
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, eps: right(sensitivity, eps / WEAK))
     assert noise_pvalue(adjacency, epsilon, 10.0) < 1e-12
 
 
@@ -80,5 +84,5 @@ def test_a_whole_fit_stays_under_its_epsilon(method: Any) -> None:
 
 def test_a_whole_fit_that_forgets_its_noise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above would see a fit that looks at the rows."""
-    monkeypatch.setattr(pinq.mechanisms, "scale_of", lambda sensitivity, epsilon: 1e-3)
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, epsilon: 1e-3)
     assert loss_of_fits("mean_su") > 0.5

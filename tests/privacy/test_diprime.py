@@ -12,11 +12,11 @@ import pytest
 
 from miners import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from miners.fitted.tree import Tree
-from miners.trees.growth import grow
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import simulate
-from pinq.specs import Values
-from pinq.testing import epsilon_lower_bound
+from miners.growth.frontier import grow
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Values
 
 ALMOST_NEVER = 1e-7
 EPSILON = Fraction(1, 10)
@@ -39,29 +39,55 @@ def fits(miner: Any, variant: str, **more: Any) -> Any:
     """Many fits at once: as many copies of a small table, each a part of a large one, so that each tree is one draw of a whole fit."""
 
     def mechanism(rows: list[tuple[int, int, str]], runs: int) -> list[Any]:
-        table = pd.DataFrame([(copy, *row) for copy in range(COPIES) for row in rows], columns=list(SCHEMA.columns)).astype({"x": int, "y": int})
+        table = pd.DataFrame(
+            [(copy, *row) for copy in range(COPIES) for row in rows], columns=list(SCHEMA.columns)
+        ).astype({"x": int, "y": int})
         one = miner(epsilon=EPSILON, max_depth=1, attributes=["x"], variant=variant, **more)
         target = "class" if miner is DiPriMeTreeClassifier else "y"
         recipe = one._checked(SCHEMA, target)
         with simulate(SCHEMA, data=table, epsilon=1) as handle:
-            grown = grow(handle.partition(Values("copy")), one._rules(recipe, recipe.schedules[0], np.random.default_rng(0)))
+            grown = grow(
+                handle.partition(Values("copy")), one._rules(recipe, recipe.schedules[0], np.random.default_rng(0))
+            )
         trees = [Tree(SCHEMA, target, one._nodes(recipe, sprouts)) for sprouts in grown]
-        return [(getattr(tree.nodes[0].split, "points", (0,))[0], *(round(count * float(EPSILON)) for node in tree.nodes if node.is_leaf for count in node.counts)) for tree in trees[:runs]]
+        return [
+            (
+                getattr(tree.nodes[0].split, "points", (0,))[0],
+                *(round(count * float(EPSILON)) for node in tree.nodes if node.is_leaf for count in node.counts),
+            )
+            for tree in trees[:runs]
+        ]
 
     return mechanism
 
 
 @pytest.mark.parametrize("neighbour", list(NEIGHBOURS))
-@pytest.mark.parametrize(("miner", "variant"), [(DiPriMeTreeRegressor, "paper"), (DiPriMeTreeClassifier, "best")], ids=["as published", "best"])
+@pytest.mark.parametrize(
+    ("miner", "variant"),
+    [(DiPriMeTreeRegressor, "paper"), (DiPriMeTreeClassifier, "best")],
+    ids=["as published", "best"],
+)
 def test_a_whole_tree_loses_no_more_than_its_epsilon(miner: Any, variant: str, neighbour: str) -> None:
     """Split and counts of all leaves, as an attacker sees them."""
-    assert epsilon_lower_bound(fits(miner, variant), ALONE, NEIGHBOURS[neighbour], runs=COPIES, error=ALMOST_NEVER) <= EPSILON
+    assert (
+        epsilon_lower_bound(fits(miner, variant), ALONE, NEIGHBOURS[neighbour], runs=COPIES, error=ALMOST_NEVER)
+        <= EPSILON
+    )
 
 
 @pytest.mark.parametrize("neighbour", list(NEIGHBOURS))
 def test_a_tree_that_stops_early_loses_no_more(neighbour: str) -> None:
     """What is left of the tree says something of its rows too."""
-    assert epsilon_lower_bound(fits(DiPriMeTreeClassifier, "paper", stopping=0.5), ALONE, NEIGHBOURS[neighbour], runs=COPIES, error=ALMOST_NEVER) <= EPSILON
+    assert (
+        epsilon_lower_bound(
+            fits(DiPriMeTreeClassifier, "paper", stopping=0.5),
+            ALONE,
+            NEIGHBOURS[neighbour],
+            runs=COPIES,
+            error=ALMOST_NEVER,
+        )
+        <= EPSILON
+    )
 
 
 def published(rows: list[tuple[int, int, str]], runs: int) -> list[Any]:
@@ -76,7 +102,10 @@ def published(rows: list[tuple[int, int, str]], runs: int) -> list[Any]:
     seen = []
     for cut in random.choice(cuts, runs, p=weights / weights.sum()):
         leaves = [y[x < cut], y[x >= cut]]
-        means = [leaf.mean() + random.laplace(scale=2 * WIDTH / (len(leaf) * float(EPSILON))) if len(leaf) else WIDTH / 2 for leaf in leaves]
+        means = [
+            leaf.mean() + random.laplace(scale=2 * WIDTH / (len(leaf) * float(EPSILON))) if len(leaf) else WIDTH / 2
+            for leaf in leaves
+        ]
         seen.append(max(round(abs(mean) * float(EPSILON) / WIDTH) for mean in means))
     return seen
 

@@ -23,18 +23,27 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-import pinq.mechanisms
-from pinq.accuracy import laplace_interval
-from pinq.candidates.selection import Selection
-from pinq.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.questions import Vote
-from pinq.schema import Schema
-from pinq.scores import AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
-from pinq.testing import epsilon_lower_bound
-from pinq.verbs import prepare
+import pinq.curator.mechanisms
+from pinq.curator.candidates.selection import Selection
+from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
+from pinq.curator.verbs import prepare
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.accuracy import laplace_interval
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.questions import Vote
+from pinq.public.schema import Schema
+from pinq.public.scores import (
+    AbsoluteError,
+    Balance,
+    ClassCount,
+    Gini,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    SquaredError,
+)
+from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
 
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
@@ -43,22 +52,27 @@ WEAK = Fraction(7, 10)
 @pytest.fixture
 def weak(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes all noise 30 % too small: the scale of noise and of noisy max, and the span of the weighted choice."""
-    right_scale, right_choice = pinq.mechanisms.scale_of, pinq.mechanisms.choose_weighted
+    right_scale, right_choice = pinq.curator.mechanisms.scale_of, pinq.curator.mechanisms.choose_weighted
 
     def weaken() -> None:
-        monkeypatch.setattr(pinq.mechanisms, "scale_of", lambda sensitivity, epsilon: right_scale(sensitivity, epsilon / WEAK))
-        monkeypatch.setattr("pinq.candidates.selection.choose_weighted", lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK))
+        monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, epsilon: right_scale(sensitivity, epsilon / WEAK))
+        monkeypatch.setattr("pinq.curator.candidates.selection.choose_weighted", lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK))
 
     return weaken
 
 
-def holds_and_would_fail(mechanism: Any, table: Any, neighbour: Any, *, epsilon: float, runs: int, weaken: Callable[[], None]) -> None:
+def holds_and_would_fail(
+    mechanism: Any, table: Any, neighbour: Any, *, epsilon: float, runs: int, weaken: Callable[[], None]
+) -> None:
     """The bound stays under the claim and near it, and passes the claim once the noise is too small."""
     bound = epsilon_lower_bound(mechanism, table, neighbour, runs=runs, error=ALMOST_NEVER)
     assert bound <= epsilon
     assert bound >= 0.6 * epsilon, "the test has lost its power"
     weaken()  # half as many draws nearly always show it
-    assert any(epsilon_lower_bound(mechanism, table, neighbour, runs=some, error=ALMOST_NEVER) > epsilon for some in (runs // 2, runs))
+    assert any(
+        epsilon_lower_bound(mechanism, table, neighbour, runs=some, error=ALMOST_NEVER) > epsilon
+        for some in (runs // 2, runs)
+    )
 
 
 def law_is(drawn: np.ndarray, law: np.ndarray) -> None:
@@ -93,14 +107,18 @@ def flip_law(scores: list[int], eta: float) -> np.ndarray:
 # Discrete Laplace noise
 
 
-@pytest.mark.parametrize(("sensitivity", "epsilon"), [(1, Fraction(1, 10)), (1, Fraction(2)), (1000, Fraction(3, 2)), (7, Fraction(1, 3))])
+@pytest.mark.parametrize(
+    ("sensitivity", "epsilon"), [(1, Fraction(1, 10)), (1, Fraction(2)), (1000, Fraction(3, 2)), (7, Fraction(1, 3))]
+)
 def test_noise_follows_the_discrete_laplace_law(sensitivity: int, epsilon: Fraction) -> None:
     """P[k] = (1 - a) / (1 + a) a^|k| with a = exp(-epsilon / sensitivity), by chi-square over the middle and both tails."""
     noise = laplace(np.zeros(40_000, dtype=np.int64), sensitivity, epsilon)
     a = math.exp(-float(epsilon) / sensitivity)
     width = max(1, math.ceil(sensitivity / float(epsilon)))
     edges = np.arange(-5 * width, 5 * width + 1, max(1, width // 3))
-    below = np.where(edges < 0, a ** np.abs(edges).astype(float) / (1 + a), 1 - a ** (edges + 1.0) / (1 + a))  # P[k <= edge]
+    below = np.where(
+        edges < 0, a ** np.abs(edges).astype(float) / (1 + a), 1 - a ** (edges + 1.0) / (1 + a)
+    )  # P[k <= edge]
     law_is(np.searchsorted(edges, noise, side="left"), np.diff(below, prepend=0.0, append=1.0))
 
 
@@ -126,7 +144,15 @@ def test_no_noise_where_no_row_can_matter() -> None:
     assert laplace(np.zeros(0, dtype=np.int64), 1, Fraction(1)).tolist() == []
 
 
-@pytest.mark.parametrize(("sensitivity", "epsilon"), [(1, Fraction(1, 10)), (3, Fraction(1, 7)), (2**40 + 1, Fraction(10**9 + 7, 10**9)), (1, Fraction(10**-9).limit_denominator(10**9))])
+@pytest.mark.parametrize(
+    ("sensitivity", "epsilon"),
+    [
+        (1, Fraction(1, 10)),
+        (3, Fraction(1, 7)),
+        (2**40 + 1, Fraction(10**9 + 7, 10**9)),
+        (1, Fraction(10**-9).limit_denominator(10**9)),
+    ],
+)
 def test_scales_are_rounded_up(sensitivity: int, epsilon: Fraction) -> None:
     """A float that stands for a scale is never below the exact scale."""
     exact = Fraction(sensitivity) / epsilon
@@ -145,18 +171,34 @@ def test_intervals_hold_their_level(scale: float) -> None:
 
 def test_a_count_loses_its_epsilon(weak: Callable[[], None]) -> None:
     """Ten rows or eleven: the loss is epsilon, and not more."""
-    holds_and_would_fail(lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(3, 2)), 10, 11, epsilon=1.5, runs=16_000, weaken=weak)
+    holds_and_would_fail(
+        lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(3, 2)),
+        10,
+        11,
+        epsilon=1.5,
+        runs=16_000,
+        weaken=weak,
+    )
 
 
 def test_a_sum_loses_its_epsilon(weak: Callable[[], None]) -> None:
     """A row of the largest value comes: the loss is epsilon, and not more."""
-    holds_and_would_fail(lambda units, runs: laplace(np.full(runs, units), 500, Fraction(3, 2)), 0, 500, epsilon=1.5, runs=16_000, weaken=weak)
+    holds_and_would_fail(
+        lambda units, runs: laplace(np.full(runs, units), 500, Fraction(3, 2)),
+        0,
+        500,
+        epsilon=1.5,
+        runs=16_000,
+        weaken=weak,
+    )
 
 
 # Permute-and-flip
 
 
-@pytest.mark.parametrize("scores", [[0, 0], [0, 3], [5, 4, 4, 0], [7, 7, 7, 7, 6, -50], [0, -1, -2, -3, -4, -5, -6, -7]], ids=str)
+@pytest.mark.parametrize(
+    "scores", [[0, 0], [0, 3], [5, 4, 4, 0], [7, 7, 7, 7, 6, -50], [0, -1, -2, -3, -4, -5, -6, -7]], ids=str
+)
 def test_choices_follow_permute_and_flip(scores: list[int]) -> None:
     """The law of permute-and-flip with eta = epsilon / span, by chi-square; a common shift changes nothing."""
     epsilon, span = Fraction(3, 2), 2
@@ -233,8 +275,8 @@ def test_the_slow_path_agrees_with_the_fast_one(one: Weighted) -> None:
         decided = 0
         for _ in range(400):
             drawn = secrets.randbits(64)
-            fast = pinq.mechanisms._by_doubles(one, best, eta, drawn)
-            slow = pinq.mechanisms._by_decimals(one, best, eta, drawn, 64, 50)
+            fast = pinq.curator.mechanisms._by_doubles(one, best, eta, drawn)
+            slow = pinq.curator.mechanisms._by_decimals(one, best, eta, drawn, 64, 50)
             assert slow is not None
             assert fast in (None, slow)
             decided += fast is not None
@@ -244,7 +286,7 @@ def test_the_slow_path_agrees_with_the_fast_one(one: Weighted) -> None:
 @pytest.mark.parametrize("one", WEIGHTED, ids=range(len(WEIGHTED)))
 def test_the_slow_path_alone_has_the_same_law(one: Weighted, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the doubles switched off the choice follows the same law."""
-    monkeypatch.setattr(pinq.mechanisms, "_by_doubles", lambda *_: None)
+    monkeypatch.setattr(pinq.curator.mechanisms, "_by_doubles", lambda *_: None)
     drawn = np.array([choose_weighted(one, 3, Fraction(3, 2))[0] for _ in range(2500)])
     law_is(drawn, weighted_law(one, 0.5))
 
@@ -253,10 +295,10 @@ def test_a_draw_next_to_a_boundary_is_decided_exactly() -> None:
     """Two equal runs part at one half: draws that touch it are undecided in doubles, and settled by more bits."""
     one, half = weighted([0, 0], [1, 1], [1, 1]), 2**63
     for drawn in (half - 1, half):
-        assert pinq.mechanisms._by_doubles(one, 0, Fraction(1), drawn) is None
-    assert pinq.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) - 2**66, 128, 50) == 0
-    assert pinq.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) + 2**66, 128, 50) == 1
-    assert pinq.mechanisms._by_decimals(one, 0, Fraction(1), half << 64, 128, 50) is None
+        assert pinq.curator.mechanisms._by_doubles(one, 0, Fraction(1), drawn) is None
+    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) - 2**66, 128, 50) == 0
+    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), (half << 64) + 2**66, 128, 50) == 1
+    assert pinq.curator.mechanisms._by_decimals(one, 0, Fraction(1), half << 64, 128, 50) is None
 
 
 def test_the_doubles_never_err() -> None:
@@ -264,13 +306,17 @@ def test_the_doubles_never_err() -> None:
     random = np.random.default_rng(9)
     for _ in range(60):
         runs = int(random.integers(1, 40))
-        one = Weighted(-random.integers(0, 3000, runs), random.integers(0, 50, runs) + (np.arange(runs) == 0), random.integers(1, 5000, runs))
+        one = Weighted(
+            -random.integers(0, 3000, runs),
+            random.integers(0, 50, runs) + (np.arange(runs) == 0),
+            random.integers(1, 5000, runs),
+        )
         eta = Fraction(int(random.integers(1, 10**6)), 10**6)
         best = int(one.scores[one.members > 0].max())
         for _ in range(10):
             drawn = secrets.randbits(64)
-            fast = pinq.mechanisms._by_doubles(one, best, eta, drawn)
-            assert fast in (None, pinq.mechanisms._by_decimals(one, best, eta, drawn, 64, 60))
+            fast = pinq.curator.mechanisms._by_doubles(one, best, eta, drawn)
+            assert fast in (None, pinq.curator.mechanisms._by_decimals(one, best, eta, drawn, 64, 60))
 
 
 def test_decimal_settings_of_the_caller_do_not_matter() -> None:
@@ -279,8 +325,8 @@ def test_decimal_settings_of_the_caller_do_not_matter() -> None:
     with decimal.localcontext() as context:
         context.prec = 3
         drawn = [secrets.randbits(64) for _ in range(100)]
-        rough = [pinq.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
-    assert rough == [pinq.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
+        rough = [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
+    assert rough == [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
 
 
 # The exponential mechanism loses its epsilon only in the limit of a rare candidate. The score of the rare run (2 % of the mass)
@@ -290,9 +336,9 @@ RARE = weighted([0, 0], [1, 49], [50, 50]), weighted([0, -3], [1, 49], [50, 50])
 
 def test_a_weighted_choice_loses_its_epsilon(weak: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A rare candidate stays where all others fall: the loss is close to epsilon, and not more."""
-    import pinq.candidates.selection
+    import pinq.curator.candidates.selection
 
-    mechanism = lambda one, runs: [pinq.candidates.selection.choose_weighted(one, 3, Fraction(2))[0] for _ in range(runs)]  # noqa: E731
+    mechanism = lambda one, runs: [pinq.curator.candidates.selection.choose_weighted(one, 3, Fraction(2))[0] for _ in range(runs)]  # noqa: E731
     holds_and_would_fail(mechanism, *RARE, epsilon=2, runs=48_000, weaken=weak)
 
 
@@ -344,18 +390,23 @@ def loses_exactly(score: Any, schema: Schema, candidates: list[Any], table: list
     parts = PartSet([Block(Part())])
     choose = choosing(schema, parts, score, candidates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pinq.candidates.selection.choose", lambda *given: handed.append(given) or 0)
+        patch.setattr("pinq.curator.candidates.selection.choose", lambda *given: handed.append(given) or 0)
         for tables in (table, neighbour):
             choose([np.array([one]) for one in tables], epsilon)
     for weaker, fails in ((Fraction(1), False), (WEAK, True)):
-        laws = [np.log(flip_law([int(one) for one in scores], float(given / span / weaker))) for scores, span, given in handed]
+        laws = [
+            np.log(flip_law([int(one) for one in scores], float(given / span / weaker)))
+            for scores, span, given in handed
+        ]
         assert [given for _, _, given in handed] == [epsilon] * 2
         loss = np.abs(laws[0] - laws[1]).max()
         assert (loss > epsilon * (1 + 1e-9)) == fails
         assert loss >= 0.95 * epsilon
 
 
-@pytest.mark.parametrize("score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y")], ids=lambda score: score.kind)
+@pytest.mark.parametrize(
+    "score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y")], ids=lambda score: score.kind
+)
 def test_choosing_between_columns_loses_its_epsilon(score: Any) -> None:
     """Equal columns a and b of one class; then a row of the other class comes, spoiling a's cell and alone in its cell of b: no row moves the score more."""
     table = [[[0, 59], [0, 0]], [[0, 59], [0, 0], [0, 0]]]
@@ -383,7 +434,9 @@ def test_a_choice_by_squared_error_loses_its_epsilon() -> None:
 
 def test_any_grouping_loses_its_epsilon() -> None:
     """The family of three bipartitions, by permute-and-flip: of the two best, a row of class n in w helps the one that puts v and w together."""
-    loses_exactly(MaxClass("y"), schema_of(), [AnyGrouping("b")], [[[0, 5], [5, 0], [5, 5]]], [[[0, 5], [5, 0], [6, 5]]])
+    loses_exactly(
+        MaxClass("y"), schema_of(), [AnyGrouping("b")], [[[0, 5], [5, 0], [5, 5]]], [[[0, 5], [5, 0], [6, 5]]]
+    )
 
 
 def test_groupings_are_of_the_values_that_a_part_has_left() -> None:
@@ -407,7 +460,10 @@ def test_a_member_of_each_family_is_chosen_at_its_part_of_epsilon(weak: Callable
     selection = Selection(schema, parts, MaxClass("y"), [families], (0,), each=True)
     table = np.array([[0, 5], [4, 1], [3, 4]])
     members = [families[0].member(("u", "v", "w"), side) for side in families[0].sides(3)]
-    scores = [int(sum(table[["uvw".index(str(value)) for value in group]].sum(axis=0).max() for group in one.groups)) for one in members]
+    scores = [
+        int(sum(table[["uvw".index(str(value)) for value in group]].sum(axis=0).max() for group in one.groups))
+        for one in members
+    ]
     law = flip_law(scores, 1.5)
 
     def drawn(runs: int) -> np.ndarray:
@@ -433,7 +489,9 @@ def test_a_choice_by_absolute_error_loses_its_epsilon(weak: Callable[[], None]) 
     table[:, 0, 0] = 30
     neighbour = table.copy()
     neighbour[0, 0, -1], neighbour[1, 1, -1] = 1, 1
-    holds_and_would_fail(mechanism, [table[0, :2], table[1]], [neighbour[0, :2], neighbour[1]], epsilon=1.5, runs=9000, weaken=weak)
+    holds_and_would_fail(
+        mechanism, [table[0, :2], table[1]], [neighbour[0, :2], neighbour[1]], epsilon=1.5, runs=9000, weaken=weak
+    )
 
 
 @pytest.mark.parametrize("score", [MaxClass("y"), InfoGain("y"), Gini("y"), Balance()], ids=lambda score: score.kind)
@@ -442,7 +500,10 @@ def test_the_textbook_form_has_the_factor_two(score: Any, weak: Callable[[], Non
     schema, epsilon = schema_of(40), Fraction(3)
     random = np.random.default_rng(5)
     labels = random.integers(2, size=30)
-    counted = [cut_tables(2, list(zip(random.integers(2, size=30), labels, strict=True))), cut_tables(8, list(zip(random.integers(8, size=30), labels, strict=True)))]
+    counted = [
+        cut_tables(2, list(zip(random.integers(2, size=30), labels, strict=True))),
+        cut_tables(8, list(zip(random.integers(8, size=30), labels, strict=True))),
+    ]
     if isinstance(score, Balance):
         counted = [table.sum(axis=1) for table in counted]
     rows = [table[..., None] if isinstance(score, Balance) else table for table in counted]
@@ -478,7 +539,9 @@ def test_any_cut_follows_its_exact_law(score: Any, other: tuple[Any, ...]) -> No
     table = cut_tables(8, [(x, y) for x, _, y in rows])
     columns = cut_tables(2, [(a, y) for _, a, y in rows])
     epsilon = Fraction(3)
-    scores = [int(score.of(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]), schema)) for cut in range(1, 8)]
+    scores = [
+        int(score.of(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]), schema)) for cut in range(1, 8)
+    ]
     names = [repr(Cuts("x", (float(cut),))) for cut in range(1, 8)]
     eta = float(epsilon / score.span(schema))
     if other:
@@ -508,10 +571,12 @@ def test_sparse_and_dense_cuts_have_one_law(in_memory: Any, monkeypatch: pytest.
     schema = policy.schema_
     table = cut_tables(40, [(int(code), "np".index(label)) for code, label in zip(x, y, strict=True)])
     score, epsilon = MaxClass("y"), Fraction(1)
-    scores = [int(score.of(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]), schema)) for cut in range(1, 40)]
+    scores = [
+        int(score.of(np.stack([table[:cut].sum(axis=0), table[cut:].sum(axis=0)]), schema)) for cut in range(1, 40)
+    ]
     alone = int(table.sum(axis=0).max())
     weight = np.append(np.exp(np.array(scores) - float(max(scores))) / 39, math.exp(alone - max(scores)))
-    monkeypatch.setattr("pinq.candidates.scorer.DENSE_CODES", 4)
+    monkeypatch.setattr("pinq.curator.candidates.scorer.DENSE_CODES", 4)
     parts = in_memory(10**6, policy=policy, data=frame).partition(Values("part"))
     drawn = [one for _ in range(6) for one in parts.exp_mech([AnyCut("x"), Values("g")], score=score, epsilon=epsilon)]
     candidates = [Cuts("x", (float(cut),)) for cut in range(1, 40)] + [Values("g")]
@@ -568,7 +633,11 @@ def handle_on(in_memory: Any, extra: int, **policy: Any) -> Any:
         "b": {"type": "categorical", "values": ["u", "v"]},
         "c": {"type": "categorical", "values": ["u", "v"]},
     }
-    return in_memory(10**6, policy=Policy(**{"dataset": "law", "cap": 10**6, "max_rows": 11, "columns": columns} | policy), data=frame)
+    return in_memory(
+        10**6,
+        policy=Policy(**{"dataset": "law", "cap": 10**6, "max_rows": 11, "columns": columns} | policy),
+        data=frame,
+    )
 
 
 QUERIES: dict[str, Any] = {
@@ -578,8 +647,12 @@ QUERIES: dict[str, Any] = {
     "majority": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MaxClass("y"), epsilon=1.5),
     "info_gain": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=InfoGain("y"), epsilon=1.5),
     # DILCA's context selection: of the pairs ac, ab and bc only ac keeps the extra row among the others.
-    "max_relevance": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MutualInformation(Cuts("x", (50.0,))), epsilon=1.5),
-    "max_dependency": lambda parts: parts.exp_mech([AnyCross((Values("a"), Values("b"), Values("c")), 2)], score=MutualInformation("y"), epsilon=1.5),
+    "max_relevance": lambda parts: parts.exp_mech(
+        [Values("a"), Values("b")], score=MutualInformation(Cuts("x", (50.0,))), epsilon=1.5
+    ),
+    "max_dependency": lambda parts: parts.exp_mech(
+        [AnyCross((Values("a"), Values("b"), Values("c")), 2)], score=MutualInformation("y"), epsilon=1.5
+    ),
 }
 
 
@@ -597,7 +670,9 @@ def drawing(query: Any) -> Callable[[Any, int], list[Any]]:
 @pytest.mark.parametrize("verb", QUERIES)
 def test_answers_of_a_handle_lose_their_epsilon(verb: str, in_memory: Any, weak: Callable[[], None]) -> None:
     """End to end on neighbouring tables: the loss is the epsilon that was charged, and not more."""
-    holds_and_would_fail(drawing(QUERIES[verb]), handle_on(in_memory, 0), handle_on(in_memory, 1), epsilon=1.5, runs=9000, weaken=weak)
+    holds_and_would_fail(
+        drawing(QUERIES[verb]), handle_on(in_memory, 0), handle_on(in_memory, 1), epsilon=1.5, runs=9000, weaken=weak
+    )
 
 
 @pytest.mark.parametrize("verb", ["noisy_count", "noisy_sum", "noisy_avg"])
@@ -609,12 +684,16 @@ def test_replacing_a_row_loses_epsilon(verb: str, in_memory: Any) -> None:
     assert all(handle.budget.spent == Fraction(3, 2) * (9000 // PARTS) for handle in handles)
 
 
-@pytest.mark.parametrize(("policy", "distance"), [
-    ({}, 1),
-    ({"adjacency": "substitute"}, 2),
-    ({"privacy_unit": {"column": "unit", "max_rows": 3}}, 3),
-    ({"privacy_unit": {"column": "unit", "max_rows": 3}, "adjacency": "substitute"}, 6),
-], ids=["row", "substitute", "unit of 3", "both"])
+@pytest.mark.parametrize(
+    ("policy", "distance"),
+    [
+        ({}, 1),
+        ({"adjacency": "substitute"}, 2),
+        ({"privacy_unit": {"column": "unit", "max_rows": 3}}, 3),
+        ({"privacy_unit": {"column": "unit", "max_rows": 3}, "adjacency": "substitute"}, 6),
+    ],
+    ids=["row", "substitute", "unit of 3", "both"],
+)
 def test_noise_grows_with_the_distance_of_neighbours(policy: dict[str, Any], distance: int, in_memory: Any) -> None:
     """Noise has scale distance / epsilon, by chi-square; the charge is epsilon whatever the distance."""
     handle = handle_on(in_memory, 0, **policy)
@@ -630,7 +709,12 @@ def test_noise_grows_with_the_distance_of_neighbours(policy: dict[str, Any], dis
 def test_one_whole_count_loses_its_epsilon(in_memory: Any, tiny_policy: Policy, frame: pd.DataFrame) -> None:
     """No vectorising: one request and one charge for each draw, on two whole tables that differ by one row."""
     handles = [in_memory(10**6, data=frame.iloc[:rows]) for rows in (39, 40)]
-    bound = epsilon_lower_bound(lambda handle, runs: [handle.noisy_count(epsilon=2) for _ in range(runs)], *handles, runs=1200, error=ALMOST_NEVER)
+    bound = epsilon_lower_bound(
+        lambda handle, runs: [handle.noisy_count(epsilon=2) for _ in range(runs)],
+        *handles,
+        runs=1200,
+        error=ALMOST_NEVER,
+    )
     assert 0.7 < bound <= 2
     assert handles[0].budget.spent == 2400
 
@@ -653,7 +737,12 @@ def spread(values: list[float]) -> Iterator[float]:
 def test_averages_are_as_exact_as_they_say(in_memory: Any) -> None:
     """An average over n rows has a standard error of about W / (n epsilon), at most sqrt(2) times that (privacy.md 2.3)."""
     frame = pd.DataFrame({"x": np.tile(np.arange(101), 20)})
-    policy = Policy(dataset="avg", cap=1, max_rows=3000, columns={"x": {"type": "numeric", "lower": 0, "upper": 100, "integer": True}})
+    policy = Policy(
+        dataset="avg",
+        cap=1,
+        max_rows=3000,
+        columns={"x": {"type": "numeric", "lower": 0, "upper": 100, "integer": True}},
+    )
     handle = in_memory(10**6, policy=policy, data=frame)
     low, middle, high = spread([handle.noisy_avg("x", epsilon=Fraction(1, 10)) for _ in range(400)])
     deviation = 100 / (2020 * 0.1)

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from miners.noise import count_variance
+from miners.budget.noise import count_variance
 from miners.secure import SecureFederation, noise
 from miners.secure.arithmetic import Arithmetic
 from miners.secure.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
@@ -28,8 +28,8 @@ from miners.secure.noise import own_share
 from miners.secure.rules import Budget, Noisy
 from miners.secure.task import Task
 from pinq.errors import QueryError
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.specs import Cuts
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts
 
 LEVEL = 1e-6
 DRAWS = 6_000
@@ -49,7 +49,9 @@ def misfit(draws: list[int], epsilon: float) -> float:
     return float(stats.chisquare([seen[k] for k in range(-reach, reach + 1)], [n * one for one in law]).pvalue)
 
 
-@pytest.mark.parametrize(("parties", "epsilon"), [(1, Fraction(1)), (2, Fraction(1, 3)), (3, Fraction(3, 2)), (7, Fraction(4, 5))])
+@pytest.mark.parametrize(
+    ("parties", "epsilon"), [(1, Fraction(1)), (2, Fraction(1, 3)), (3, Fraction(3, 2)), (7, Fraction(4, 5))]
+)
 def test_shares_sum_to_one_discrete_laplace_variable(parties: int, epsilon: Fraction) -> None:
     """Exactly that law, whatever the number of parties; noise 30 % too small fails."""
     below = seeded(parties)
@@ -78,19 +80,28 @@ def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatc
 def test_each_sum_of_a_round_has_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two losses in one addition, each cell by the law of its own; swapped they fit neither."""
     monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(6)))
-    wide, narrow = simulate_noisy_sums([np.full(2000, 5)] * 2, [Fraction(1, 2), Fraction(1)], rows=100, parties=3, colluding=0)
+    wide, narrow = simulate_noisy_sums(
+        [np.full(2000, 5)] * 2, [Fraction(1, 2), Fraction(1)], rows=100, parties=3, colluding=0
+    )
     assert misfit((wide - 5).tolist(), 0.5) > LEVEL
     assert misfit((narrow - 5).tolist(), 1.0) > LEVEL
     assert max(misfit((wide - 5).tolist(), 1.0), misfit((narrow - 5).tolist(), 0.5)) < LEVEL
 
 
-@pytest.mark.parametrize(("adjacency", "colluding", "wider"), [("add-remove", 0, 1.0), ("substitute", 0, 1.0), ("add-remove", None, 1.5)])
-def test_a_federation_that_adds_up_has_the_noise_of_one_holder(adjacency: Any, colluding: int | None, wider: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("adjacency", "colluding", "wider"), [("add-remove", 0, 1.0), ("substitute", 0, 1.0), ("add-remove", None, 1.5)]
+)
+def test_a_federation_that_adds_up_has_the_noise_of_one_holder(
+    adjacency: Any, colluding: int | None, wider: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The law of one curator where nobody colludes, at the schema's distance; noise 30 % too small fails. Its variance is the one that growth counts with."""
     monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(7)))
     schema = Schema(columns={"x": Numeric(lower=0, upper=2999, integer=True)}, max_rows=100, adjacency=adjacency)
     together = SecureFederation.simulated([pd.DataFrame({"x": [3, 5]})] * 3, schema=schema, colluding=colluding)
-    errors = together.parts().partition(Cuts("x", range(10, 3000))).noisy_count(epsilon=1)["all parties"].reshape(-1) - 6 * np.eye(1, 2991, dtype=int)[0]
+    errors = (
+        together.parts().partition(Cuts("x", range(10, 3000))).noisy_count(epsilon=1)["all parties"].reshape(-1)
+        - 6 * np.eye(1, 2991, dtype=int)[0]
+    )
     distance = together.schema.distance
     assert errors.var() == pytest.approx(together.variance("all parties", Fraction(1)), rel=0.2)
     assert together.variance("all parties", Fraction(1)) == pytest.approx(wider * count_variance(distance))
@@ -125,16 +136,24 @@ def test_sums_need_histograms_that_fit() -> None:
         simulate_noisy_sum([np.full(1, 6), np.full(1, 6)], Fraction(1), rows=10)
 
 
-@pytest.mark.parametrize(("ask", "wins"), [
-    ("stop", lambda a: 1 - a ** (1 + 3) / (1 + a)),  # a node of 7 rows, 10 allowed: DLap <= 3
-    ("vote", lambda a: second_wins(-math.log(a), 2)),  # 5 votes against 7
-], ids=["stop", "vote"])
-def test_stops_and_votes_have_the_noise_that_is_charged(ask: str, wins: Callable[[float], float], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("ask", "wins"),
+    [
+        ("stop", lambda a: 1 - a ** (1 + 3) / (1 + a)),  # a node of 7 rows, 10 allowed: DLap <= 3
+        ("vote", lambda a: second_wins(-math.log(a), 2)),  # 5 votes against 7
+    ],
+    ids=["stop", "vote"],
+)
+def test_stops_and_votes_have_the_noise_that_is_charged(
+    ask: str, wins: Callable[[float], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many nodes at once: how many stop, or vote for the smaller class, follows the law at the loss that the budget has for it, and not that of noise 30 % smaller."""
     nodes, epsilon = 4000, Fraction(1, 2)
     values = Categorical(values=(0, 1))
     task = Task.of(Schema(columns={"a": values, "y": values}, max_rows=100), "y", (20, 20, 20))
-    budget = Budget(epsilon, Fraction(1), Fraction(1), 1) if ask == "stop" else Budget(Fraction(1), Fraction(1), epsilon, 1)
+    budget = (
+        Budget(epsilon, Fraction(1), Fraction(1), 1) if ask == "stop" else Budget(Fraction(1), Fraction(1), epsilon, 1)
+    )
     rule = Noisy(task, Fraction(1, 2), budget, 0)
     monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(17)))
 

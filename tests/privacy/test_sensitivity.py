@@ -8,9 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinq.schema import Schema
-from pinq.scores import GINI_UNIT, AbsoluteError, Balance, ClassCount, Gini, InfoGain, MaxClass, MutualInformation, SquaredError, monotone_step_table
-from pinq.testing import epsilon_lower_bound, search_sensitivity, small_tables
+from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
+from pinq.public.schema import Schema
+from pinq.public.scores import (
+    GINI_UNIT,
+    AbsoluteError,
+    Balance,
+    ClassCount,
+    Gini,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    SquaredError,
+    monotone_step_table,
+)
 
 ROWS = 8
 SHAPES = [(2, 2), (3, 2), (2, 3)]
@@ -31,7 +42,9 @@ def of_classes() -> list[Any]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("score", [*of_classes(), Balance(), SquaredError("x"), AbsoluteError("x")], ids=lambda score: score.kind)
+@pytest.mark.parametrize(
+    "score", [*of_classes(), Balance(), SquaredError("x"), AbsoluteError("x")], ids=lambda score: score.kind
+)
 def test_no_small_table_moves_a_score_further_than_it_declares(score: Any, shape: tuple[int, int]) -> None:
     """Over all tables of at most 8 rows: change <= sensitivity, span <= declared span, and the direction is as declared."""
     schema = schema_of(classes=shape[1])
@@ -55,7 +68,16 @@ def test_no_small_table_moves_a_score_further_than_it_declares(score: Any, shape
         (SquaredError("x"), lambda s: (s.columns["x"].cells - 1) ** 2 * (ROWS - 1) // ROWS),
         (AbsoluteError("x"), lambda s: s.columns["x"].cells - 1),
     ],
-    ids=["info_gain", "mutual_information", "gini", "max_class", "class_count", "balance", "squared_error", "absolute_error"],
+    ids=[
+        "info_gain",
+        "mutual_information",
+        "gini",
+        "max_class",
+        "class_count",
+        "balance",
+        "squared_error",
+        "absolute_error",
+    ],
 )
 def test_the_declared_spans_are_attained(score: Any, attained: Any, shape: tuple[int, int]) -> None:
     """No declared span could be smaller than the supremum that the proof gives for tables of 8 rows."""
@@ -91,7 +113,12 @@ def test_large_random_tables_move_info_gain_within_its_span(max_rows: int) -> No
     score = InfoGain("y")
     random = np.random.default_rng(5)
     tables = random.integers(0, max_rows // 4, size=(4000, 2, 2))
-    tables[:4] = [[[0, max_rows - 1], [0, 0]], [[max_rows - 1, 0], [0, 0]], [[0, 0], [0, 0]], [[1, max_rows - 2], [0, 0]]]
+    tables[:4] = [
+        [[0, max_rows - 1], [0, 0]],
+        [[max_rows - 1, 0], [0, 0]],
+        [[0, 0], [0, 0]],
+        [[1, max_rows - 2], [0, 0]],
+    ]
     before = score.of(tables, schema)
     moved = []
     for cell in range(2):
@@ -122,9 +149,15 @@ def test_the_scores_are_what_their_names_say() -> None:
     moments = np.stack([n_j, tables @ levels, tables @ levels**2], axis=-1)
     error = (moments[..., 2] - moments[..., 1] ** 2 / np.maximum(n_j, 1)).sum(axis=1)
     assert np.abs(-SquaredError("x").of(moments, schema) - error).max() <= 3
-    apart = np.array([min(table @ np.abs(levels - centre) for centre in levels) for table in tables.reshape(-1, 3)]).reshape(200, 3).sum(axis=1)
+    apart = (
+        np.array([min(table @ np.abs(levels - centre) for centre in levels) for table in tables.reshape(-1, 3)])
+        .reshape(200, 3)
+        .sum(axis=1)
+    )
     assert (-AbsoluteError("x").of(tables, schema) == apart).all()
-    assert (AbsoluteError("x").of(np.concatenate([tables, tables[..., :1]], axis=-1), schema) == -apart).all()  # missing values do not count
+    assert (
+        AbsoluteError("x").of(np.concatenate([tables, tables[..., :1]], axis=-1), schema) == -apart
+    ).all()  # missing values do not count
 
 
 @pytest.mark.parametrize("score", [Gini("y"), SquaredError("x")], ids=lambda score: score.kind)
@@ -132,11 +165,17 @@ def test_scores_do_not_overflow(score: Any) -> None:
     """At the largest tables that a policy admits the score is still the exact integer that Python's own integers give."""
     schema = Schema(
         max_rows=2**33,
-        columns={"y": {"type": "categorical", "values": ["a", "b"]}, "x": {"type": "numeric", "lower": 0, "upper": 1023, "integer": True}},
+        columns={
+            "y": {"type": "categorical", "values": ["a", "b"]},
+            "x": {"type": "numeric", "lower": 0, "upper": 1023, "integer": True},
+        },
     )
     big = 2**33 - 5
     if isinstance(score, Gini):
-        table, want = np.array([[[big, 3], [1, 2**32]]]), -sum(-(-GINI_UNIT * 2 * a * b // (a + b)) for a, b in ((big, 3), (1, 2**32)))
+        table, want = (
+            np.array([[[big, 3], [1, 2**32]]]),
+            -sum(-(-GINI_UNIT * 2 * a * b // (a + b)) for a, b in ((big, 3), (1, 2**32))),
+        )
     else:
         table, want = np.array([[[big, big * 1000, big * 1000**2], [0, 0, 0]]]), 0
     assert int(score.of(table, schema)[0]) == want
@@ -173,5 +212,7 @@ def test_the_lower_bound_finds_the_loss_of_randomised_response() -> None:
     """Coins of bias 3 : 1 lose ln 3; the bound comes close from below, whichever table is called the neighbour."""
     for one, other in ((0, 1), (1, 0)):
         random = np.random.default_rng(1)
-        bound = epsilon_lower_bound(lambda table, runs, random=random: (random.random(runs) < 0.75) ^ (table == 1), one, other, runs=40_000)
+        bound = epsilon_lower_bound(
+            lambda table, runs, random=random: (random.random(runs) < 0.75) ^ (table == 1), one, other, runs=40_000
+        )
         assert 0.9 < bound <= np.log(3)

@@ -9,14 +9,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pinq.parts import Block, Part, PartSet
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.scores import WAY, EnoughRows
-from pinq.specs import Cuts, Values, bind
-from pinq.verbs.stop import penalty, splits_kept
+from pinq.curator.verbs.stop import penalty, splits_kept
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.scores import WAY, EnoughRows
+from pinq.public.specs import Cuts, Values, bind
 
 COPIES, DEPTH = 2000, 4
-SCHEMA = Schema(columns={"copy": Categorical(values=tuple(range(COPIES))), "x": Numeric(lower=0, upper=15, integer=True)}, max_rows=10**6)
+SCHEMA = Schema(
+    columns={"copy": Categorical(values=tuple(range(COPIES))), "x": Numeric(lower=0, upper=15, integer=True)},
+    max_rows=10**6,
+)
 
 
 def log_chance(worth: int, eta: float) -> float:
@@ -33,7 +36,9 @@ def log_law(counts: list[int], least: int, step: int, eta: float) -> np.ndarray:
 
 def loss(counts: list[int], least: int, step: int, eta: float) -> float:
     """The largest log-ratio of any answer when one row joins all of these parts."""
-    return float(np.abs(log_law([count + 1 for count in counts], least, step, eta) - log_law(counts, least, step, eta)).max())
+    return float(
+        np.abs(log_law([count + 1 for count in counts], least, step, eta) - log_law(counts, least, step, eta)).max()
+    )
 
 
 def dearest(depth: int, least: int, step: int) -> list[int]:
@@ -83,7 +88,9 @@ def test_draws_follow_the_law() -> None:
     rows = [16, 10, 9, 5, 14]  # at the leaves, from the top; so the split parts have 54, 38, 28, 19
     kept = splits_kept(ways(), rows * COPIES, EnoughRows(least, above=1), epsilon)
     lengths = np.array(kept).reshape(COPIES, DEPTH + 1)
-    assert (lengths == np.minimum(lengths[:, -1:], np.arange(1, DEPTH + 2).clip(max=DEPTH))).all()  # leaves of one tree tell one story
+    assert (
+        lengths == np.minimum(lengths[:, -1:], np.arange(1, DEPTH + 2).clip(max=DEPTH))
+    ).all()  # leaves of one tree tell one story
     seen = np.bincount(lengths[:, -1], minlength=DEPTH + 1)
 
     def distance(smaller: float) -> float:

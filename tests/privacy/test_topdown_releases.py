@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import pinq.mechanisms
+import pinq.curator.mechanisms
 from miners import DPTopDown, Federation
 from miners.federated.federation import Question
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import simulate
-from pinq.testing import epsilon_lower_bound
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Categorical, Numeric, Schema
 
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
 WEAK = Fraction(7, 10)
@@ -37,7 +37,9 @@ class Overheard(Federation):
     def ask(self, questions: Any) -> Any:
         answers = super().ask(questions)
         for question, answer in zip(questions, answers, strict=True):
-            self.heard += [self._sizes(question, name, counts) for name, counts in answer.items() if question.verb == "noisy_count"]
+            self.heard += [
+                self._sizes(question, name, counts) for name, counts in answer.items() if question.verb == "noisy_count"
+            ]
         return answers
 
     def _sizes(self, question: Question, name: str, counts: np.ndarray) -> np.ndarray:
@@ -51,7 +53,12 @@ def deviation(strategy: Any) -> float:
     columns = {"x": Numeric(lower=0, upper=9, integer=True), "y": Categorical(values=tuple(map(str, range(100))))}
     heard: list[np.ndarray] = []
     for _ in range(FITS):
-        with Overheard([simulate(Schema(columns=columns, max_rows=5, adjacency=one), rows=0, epsilon=1) for one in ("add-remove", "substitute")]) as empty:
+        with Overheard(
+            [
+                simulate(Schema(columns=columns, max_rows=5, adjacency=one), rows=0, epsilon=1)
+                for one in ("add-remove", "substitute")
+            ]
+        ) as empty:
             DPTopDown(epsilon=1, strategy=strategy, max_depth=2).fit(empty, "y")
             assert set(empty.spent().values()) == {1}
             heard += empty.heard
@@ -64,15 +71,22 @@ def deviation(strategy: Any) -> float:
 def test_every_count_has_the_noise_that_its_loss_asks_for(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each holder was charged for, in its own policy's terms, is what its counts hide behind."""
     assert abs(deviation(strategy)) < 6
-    right = pinq.mechanisms.scale_of
-    monkeypatch.setattr(pinq.mechanisms, "scale_of", lambda sensitivity, eps: right(sensitivity, eps / WEAK))
+    right = pinq.curator.mechanisms.scale_of
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, eps: right(sensitivity, eps / WEAK))
     assert deviation(strategy) < -6
 
 
 @pytest.mark.parametrize("strategy", ["turns", "local_rnm"])
 def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
     """Gross leaks only: each question's law has its own test. Neighbours differ by a row at one of two holders, where both columns set it apart."""
-    schema = Schema(columns={"a": Categorical(values=("u", "v")), "x": Numeric(lower=0, upper=3, integer=True), "y": Categorical(values=("n", "p"))}, max_rows=20)
+    schema = Schema(
+        columns={
+            "a": Categorical(values=("u", "v")),
+            "x": Numeric(lower=0, upper=3, integer=True),
+            "y": Categorical(values=("n", "p")),
+        },
+        max_rows=20,
+    )
     runs, epsilon = 60, Fraction(1)
     common = {"a": ["u"] * 12, "x": [0] * 12, "y": ["p"] * 12}
     other = simulate(schema, data=pd.DataFrame(common), epsilon=1000)
@@ -80,11 +94,25 @@ def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
     def fits(handle: Any, count: int) -> list[Any]:
         seen = []
         for _ in range(count):
-            tree = DPTopDown(epsilon=epsilon, strategy=strategy, max_depth=1).fit(Federation([handle, other]), "y").tree_
+            tree = (
+                DPTopDown(epsilon=epsilon, strategy=strategy, max_depth=1).fit(Federation([handle, other]), "y").tree_
+            )
             split = tree.nodes[0].split
             seen.append((split and split.column, *(round(node.counts[0]) > 0 for node in tree.nodes)))
         return seen
 
-    handles = [simulate(schema, data=pd.DataFrame({key: values + [more] * extra for (key, values), more in zip(common.items(), ("v", 3, "n"), strict=True)}), epsilon=epsilon * runs) for extra in (0, 1)]
+    handles = [
+        simulate(
+            schema,
+            data=pd.DataFrame(
+                {
+                    key: values + [more] * extra
+                    for (key, values), more in zip(common.items(), ("v", 3, "n"), strict=True)
+                }
+            ),
+            epsilon=epsilon * runs,
+        )
+        for extra in (0, 1)
+    ]
     assert epsilon_lower_bound(fits, *handles, runs=runs, error=1e-6) <= epsilon
     assert all(handle.budget.spent <= epsilon * runs for handle in handles)

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from miners import DiffPC45, DiffPID3, SuLQID3
-from pinq.schema import Categorical, Numeric, Schema
-from pinq.simulation import simulate
-from pinq.testing import epsilon_lower_bound
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Categorical, Numeric, Schema
 
 SCHEMA = Schema(
     columns={
@@ -32,12 +32,21 @@ def table(extra):
 @pytest.mark.parametrize("miner", [SuLQID3, DiffPID3, DiffPC45])
 def test_a_whole_fit_loses_no_more_than_its_epsilon(miner, variant):
     """Few runs, so gross leaks only: each question's law has its own test, and their sum is the ledger's. What is compared is the split and every noisy count, coarsely, as an attacker would."""
+
     def fits(handle, runs):
         seen = []
         for _ in range(runs):
-            tree = miner(epsilon=EPSILON, max_depth=1, variant=variant, **({"certainty": None} if miner is DiffPC45 else {})).fit(handle, "y").tree_
+            tree = (
+                miner(
+                    epsilon=EPSILON, max_depth=1, variant=variant, **({"certainty": None} if miner is DiffPC45 else {})
+                )
+                .fit(handle, "y")
+                .tree_
+            )
             split = tree.nodes[0].split
-            seen.append((split and split.column, *(round(count) > 0 for node in tree.nodes for count in node.counts[:1])))
+            seen.append(
+                (split and split.column, *(round(count) > 0 for node in tree.nodes for count in node.counts[:1]))
+            )
         return seen
 
     handles = [simulate(SCHEMA, data=table(extra), epsilon=EPSILON * RUNS) for extra in (0, 1)]

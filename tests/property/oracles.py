@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pinq.parts import Part, PartSet
-from pinq.schema import Schema
-from pinq.specs import Axis
+from pinq.public.parts import Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis
 
 Path = tuple[tuple[bytes, int], ...]
 """A way down from the whole table: partition and index at each step. Names a part without the package's own keys."""
@@ -71,7 +71,9 @@ def members(part: Part, codes: dict[str, np.ndarray]) -> np.ndarray:
     return inside
 
 
-def tabulate(parts: PartSet, axes: Sequence[Axis], codes: dict[str, np.ndarray], moments: Any = None, null: int | None = None) -> np.ndarray:
+def tabulate(
+    parts: PartSet, axes: Sequence[Axis], codes: dict[str, np.ndarray], moments: Any = None, null: int | None = None
+) -> np.ndarray:
     """The engine's table, row by row: counts, or counts, sums and squares of a column's codes, in Python's own integers."""
     width = 0 if moments is None else 3 if moments.squares else 2
     shape = (len(parts), *(axis.size for axis in axes), *([width] if width else []))

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import cost, disjoint
 
-from pinq.composition import Costs, Demand
-from pinq.epsilon import NANO, exact, show, to_nano
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.grants import dump_demand as dump
-from pinq.grants import load_demand
-from pinq.ledger import Ledger
-from pinq.parts import Block, Part, PartSet
-from pinq.queries import WireParts
-from pinq.schema import Schema
-from pinq.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.grants import dump_demand as dump
+from pinq.ledger.grants import load_demand
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import NANO, exact, show, to_nano
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.queries import WireParts
+from pinq.public.schema import Schema
+from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 SCHEMA = Schema(
     max_rows=1000,
@@ -35,7 +35,16 @@ SCHEMA = Schema(
         "x": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
     },
 )
-SPECS = [Values("s"), Values("j"), Cuts("x", (5,)), Cuts("x", (2, 7)), Groups("j", (("a",), ("b", None))), Shards(3), Shards(3, 1), Cross((Values("s"), Cuts("x", (5,))))]
+SPECS = [
+    Values("s"),
+    Values("j"),
+    Cuts("x", (5,)),
+    Cuts("x", (2, 7)),
+    Groups("j", (("a",), ("b", None))),
+    Shards(3),
+    Shards(3, 1),
+    Cross((Values("s"), Cuts("x", (5,)))),
+]
 PARTITIONS = [bind(spec, SCHEMA) for spec in SPECS]
 WHOLE = PartSet([Block(Part())])
 
@@ -107,7 +116,10 @@ def test_the_ledger_never_passes_grant_or_cap(requests: list[tuple[PartSet, int]
         ledger.grant(name, limit)
     for number, (parts, epsilon) in enumerate(requests):
         name = "ab"[number % 2]
-        mine, everyone = cost([*answered[name], (parts, epsilon)]), cost([*answered["a"], *answered["b"], (parts, epsilon)])
+        mine, everyone = (
+            cost([*answered[name], (parts, epsilon)]),
+            cost([*answered["a"], *answered["b"], (parts, epsilon)]),
+        )
         try:
             ledger.charge(name, f"r{number}", Demand.of(parts), epsilon, {})
             answered[name].append((parts, epsilon))
@@ -174,7 +186,11 @@ def test_only_disjoint_parts_can_be_joined(sets: list[PartSet]) -> None:
             PartSet.union(sets)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, len(PARTITIONS) - 1), st.integers(0, 3), st.booleans()), max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, len(PARTITIONS) - 1), st.integers(0, 3), st.booleans()), max_size=5
+    )
+)
 @settings(max_examples=300)
 def test_forged_collections_are_checked_too(steps: list[tuple[int, int, int, bool]]) -> None:
     """Any tree of parts and blocks on the wire, however odd, passes exactly when its parts are disjoint."""
@@ -211,13 +227,47 @@ def test_rounding_never_charges_less(epsilon: Decimal) -> None:
 @given(st.floats(min_value=1e-300, max_value=10**6))
 def test_floats_are_read_as_they_are_written(epsilon: float) -> None:
     """A float means its shortest decimal form, rounded up: 0.1 is a tenth and not the binary number above it."""
-    assert to_nano(epsilon) == to_nano(np.float64(epsilon)) == to_nano(repr(epsilon)) == math.ceil(Fraction(Decimal(repr(epsilon))) * NANO)
+    assert (
+        to_nano(epsilon)
+        == to_nano(np.float64(epsilon))
+        == to_nano(repr(epsilon))
+        == math.ceil(Fraction(Decimal(repr(epsilon))) * NANO)
+    )
 
 
-@given(st.one_of(st.floats(max_value=0), st.floats(min_value=1.1e6), st.sampled_from([math.nan, math.inf, -math.inf, True, None, "", "x", "nan", "inf", "-1", "1e999999999", b"1", [1], 1j, Decimal("sNaN"), np.bool_(True), np.nan])))
+@given(
+    st.one_of(
+        st.floats(max_value=0),
+        st.floats(min_value=1.1e6),
+        st.sampled_from(
+            [
+                math.nan,
+                math.inf,
+                -math.inf,
+                True,
+                None,
+                "",
+                "x",
+                "nan",
+                "inf",
+                "-1",
+                "1e999999999",
+                b"1",
+                [1],
+                1j,
+                Decimal("sNaN"),
+                np.bool_(True),
+                np.nan,
+            ]
+        ),
+    )
+)
 def test_what_is_not_a_loss_is_refused(epsilon: object) -> None:
     """NaN, infinities, zero, negative numbers, truth values and things that are no numbers never become a charge."""
-    with pytest.raises(QueryError, match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\. Nothing was spent\.$"):
+    with pytest.raises(
+        QueryError,
+        match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\. Nothing was spent\.$",
+    ):
         to_nano(epsilon)  # type: ignore[arg-type]
 
 

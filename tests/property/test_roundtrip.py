@@ -12,15 +12,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinq.policy import Policy, load_policy
-from pinq.queries import Answer, Request, WireParts
-from pinq.schema import Numeric
-from pinq.scores import AbsoluteError, Balance, ClassCount, EnoughRows, Gini, InfoGain, MaxClass, MutualInformation, SquaredError
-from pinq.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
+from pinq.public.policy import Policy, load_policy
+from pinq.public.queries import Answer, Request, WireParts
+from pinq.public.schema import Numeric
+from pinq.public.scores import (
+    AbsoluteError,
+    Balance,
+    ClassCount,
+    EnoughRows,
+    Gini,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    SquaredError,
+)
+from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 NAMES = TEXT.filter(bool)
-VALUES = st.one_of(TEXT, st.integers(-(10**18), 10**18), st.booleans(), st.sampled_from(["yes", "null", "~", "1", "1.0", "true", "2020-01-01", "0x1", "- a", "a: b", "#", "é\n", "\x85", "﻿"]))
+VALUES = st.one_of(
+    TEXT,
+    st.integers(-(10**18), 10**18),
+    st.booleans(),
+    st.sampled_from(
+        ["yes", "null", "~", "1", "1.0", "true", "2020-01-01", "0x1", "- a", "a: b", "#", "é\n", "\x85", "﻿"]
+    ),
+)
 DECIMALS = st.decimals(min_value=-(10**9), max_value=10**9, places=4)
 
 
@@ -29,8 +46,15 @@ def text(value: Any) -> str:
 
 
 CATEGORICAL = st.builds(
-    lambda values, nullable, unreviewed: {"type": "categorical", "values": values, "nullable": nullable, "unreviewed": unreviewed},
-    st.lists(VALUES, min_size=1, max_size=6, unique_by=text), st.booleans(), st.sampled_from([(), ("values",)]),
+    lambda values, nullable, unreviewed: {
+        "type": "categorical",
+        "values": values,
+        "nullable": nullable,
+        "unreviewed": unreviewed,
+    },
+    st.lists(VALUES, min_size=1, max_size=6, unique_by=text),
+    st.booleans(),
+    st.sampled_from([(), ("values",)]),
 )
 
 
@@ -39,19 +63,41 @@ def numerics(draw: Any) -> dict[str, Any]:
     lower, upper = sorted([draw(DECIMALS), draw(DECIMALS)])
     if draw(st.booleans()):
         lower, upper = Decimal(int(lower)), Decimal(int(upper))
-        return {"type": "numeric", "lower": lower, "upper": upper, "integer": True, "step": max(Decimal(1), (upper - lower) // 1000), "nullable": draw(st.booleans())}
+        return {
+            "type": "numeric",
+            "lower": lower,
+            "upper": upper,
+            "integer": True,
+            "step": max(Decimal(1), (upper - lower) // 1000),
+            "nullable": draw(st.booleans()),
+        }
     upper = upper if upper > lower else lower + 1
     cuts = sorted(draw(st.sets(st.integers(1, 99), max_size=4)))
-    return {"type": "numeric", "lower": lower, "upper": upper, "cuts": [lower + (upper - lower) * cut / 100 for cut in cuts], "step": draw(st.sampled_from([None, upper - lower]))}
+    return {
+        "type": "numeric",
+        "lower": lower,
+        "upper": upper,
+        "cuts": [lower + (upper - lower) * cut / 100 for cut in cuts],
+        "step": draw(st.sampled_from([None, upper - lower])),
+    }
 
 
 @st.composite
 def policies(draw: Any) -> Policy:
-    columns = draw(st.dictionaries(NAMES | st.sampled_from(["cuts", "lower", "cap", "columns", "null", "yes", "1"]), st.one_of(CATEGORICAL, numerics()), min_size=1, max_size=4))
+    columns = draw(
+        st.dictionaries(
+            NAMES | st.sampled_from(["cuts", "lower", "cap", "columns", "null", "yes", "1"]),
+            st.one_of(CATEGORICAL, numerics()),
+            min_size=1,
+            max_size=4,
+        )
+    )
     folded = {name.casefold(): name for name in columns}
     fields: dict[str, Any] = {
         "dataset": draw(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,20}\Z")),
-        "cap": draw(st.one_of(st.integers(1, 10**6), st.decimals(Decimal("0.000001"), 1000, places=6).filter(lambda d: d > 0))),
+        "cap": draw(
+            st.one_of(st.integers(1, 10**6), st.decimals(Decimal("0.000001"), 1000, places=6).filter(lambda d: d > 0))
+        ),
         "max_rows": draw(st.integers(1, 2**33)),
         "columns": {name: columns[name] for name in folded.values()},
     }
@@ -59,7 +105,12 @@ def policies(draw: Any) -> Policy:
         "source": st.one_of(NAMES, st.fixed_dictionaries({"database": NAMES, "table": NAMES, "schema": NAMES})),
         "ledger": NAMES,
         "adjacency": st.sampled_from(["add-remove", "substitute"]),
-        "privacy_unit": st.one_of(st.just("row"), st.fixed_dictionaries({"column": NAMES.filter(lambda n: n not in columns), "max_rows": st.integers(1, 100)})),
+        "privacy_unit": st.one_of(
+            st.just("row"),
+            st.fixed_dictionaries(
+                {"column": NAMES.filter(lambda n: n not in columns), "max_rows": st.integers(1, 100)}
+            ),
+        ),
         "memory_limit": st.sampled_from(["512MB", "1.5 GB"]),
         "unreviewed": st.sampled_from([("max_rows",), ()]),
     }.items():
@@ -94,9 +145,12 @@ PLAIN = st.one_of(
     st.builds(Shards, st.integers(1, 65535), st.integers(0, 2**63 - 1)),
 )
 SPECS = st.one_of(PLAIN, st.builds(Cross, st.lists(PLAIN, min_size=1, max_size=3).map(tuple)))
-CROSSES = st.lists(st.one_of(st.builds(Values, NAMES), st.builds(Cuts, NAMES, st.just((1.5, 2.0)))), min_size=1, max_size=5, unique_by=lambda spec: spec.column).flatmap(
-    lambda specs: st.builds(AnyCross, st.just(tuple(specs)), st.integers(1, len(specs)))
-)
+CROSSES = st.lists(
+    st.one_of(st.builds(Values, NAMES), st.builds(Cuts, NAMES, st.just((1.5, 2.0)))),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda spec: spec.column,
+).flatmap(lambda specs: st.builds(AnyCross, st.just(tuple(specs)), st.integers(1, len(specs))))
 CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)), CROSSES)
 SCORES = st.one_of(st.just(Balance()), st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))), *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, SquaredError, AbsoluteError)))
 ASKED = st.one_of(
@@ -125,11 +179,21 @@ def test_requests_survive_the_wire(request: Request) -> None:
     assert again.to_json() == request.to_json()
 
 
-@given(st.builds(
-    Answer, id=st.just("i"), verb=st.just("noisy_sum"), epsilon=st.just("0.1"),
-    values=st.one_of(st.lists(st.integers(-(2**62), 2**62)).map(tuple), st.lists(st.floats(allow_nan=False, allow_infinity=False)).map(tuple)),
-    chosen=st.lists(SPECS, max_size=3).map(tuple), scale=st.none() | st.floats(0, 1e300), grid=st.none() | st.floats(0, 1e300),
-))
+@given(
+    st.builds(
+        Answer,
+        id=st.just("i"),
+        verb=st.just("noisy_sum"),
+        epsilon=st.just("0.1"),
+        values=st.one_of(
+            st.lists(st.integers(-(2**62), 2**62)).map(tuple),
+            st.lists(st.floats(allow_nan=False, allow_infinity=False)).map(tuple),
+        ),
+        chosen=st.lists(SPECS, max_size=3).map(tuple),
+        scale=st.none() | st.floats(0, 1e300),
+        grid=st.none() | st.floats(0, 1e300),
+    )
+)
 def test_answers_survive_the_ledger(answer: Answer) -> None:
     """An answer reads back with every digit: 64-bit counts, floats, and the chosen specs."""
     again = Answer.from_json(answer.to_json())
@@ -137,7 +201,12 @@ def test_answers_survive_the_ledger(answer: Answer) -> None:
     assert again.values == answer.values
 
 
-@given(st.integers(-(10**6), 10**6), st.integers(1, 1000), st.sampled_from(["1", "0.1", "0.25", "0.001", "7"]), st.integers(0, 999))
+@given(
+    st.integers(-(10**6), 10**6),
+    st.integers(1, 1000),
+    st.sampled_from(["1", "0.1", "0.25", "0.001", "7"]),
+    st.integers(0, 999),
+)
 def test_grid_edges_are_thresholds(lower: int, cells: int, step: str, cell: int) -> None:
     """A cut at a grid edge is that edge: the number at it falls to the right, the threshold is the cell, and the spec of a chosen cut reads back."""
     width = Decimal(step)

@@ -16,15 +16,38 @@ from oracles import encode, members, tabulate
 
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, Sparse, TableRequest
-from pinq.parts import Block, Part, PartSet
-from pinq.policy import Policy
-from pinq.schema import Categorical, Numeric
-from pinq.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.schema import Categorical, Numeric
+from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 WHOLE = PartSet([Block(Part())])
-HOSTILE = ["select", 'a"b', "c0", "c1", "row_coin", "unit", "codes", "source", "価格", "x; DROP TABLE codes --", "p", "m", "%s", " x", "k0", "'", "\u00e9", "e\u0301"]
+HOSTILE = [
+    "select",
+    'a"b',
+    "c0",
+    "c1",
+    "row_coin",
+    "unit",
+    "codes",
+    "source",
+    "価格",
+    "x; DROP TABLE codes --",
+    "p",
+    "m",
+    "%s",
+    " x",
+    "k0",
+    "'",
+    "\u00e9",
+    "e\u0301",
+]
 TEXTS = ["a", "b'", 'c"', "", " a", "NULL", "select", "\u00e9", "e\u0301", "nan", "1", "true", "\\", "ß"]
-NUMBERS = st.one_of(st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, 0.3, 10.0, 9.999999999]), st.floats(-20, 30), st.integers(-3, 14).map(float))
+NUMBERS = st.one_of(
+    st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, 0.3, 10.0, 9.999999999]),
+    st.floats(-20, 30),
+    st.integers(-3, 14).map(float),
+)
 
 
 @st.composite
@@ -39,12 +62,27 @@ def worlds(draw: Any) -> tuple[Policy, pd.DataFrame]:
         if place == 0 or draw(st.booleans()):
             values = draw(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6, unique=True))
             columns[name] = {"type": "categorical", "values": values, "nullable": nullable}
-            data[name] = draw(st.lists(st.sampled_from([*values, *values, "undeclared", None]), min_size=rows, max_size=rows))
+            data[name] = draw(
+                st.lists(st.sampled_from([*values, *values, "undeclared", None]), min_size=rows, max_size=rows)
+            )
         else:
-            grid = draw(st.sampled_from([{"lower": 0, "upper": 10}, {"lower": -3, "upper": 9, "integer": True}, {"lower": 0, "upper": 1, "step": "0.1"}]))
+            grid = draw(
+                st.sampled_from(
+                    [
+                        {"lower": 0, "upper": 10},
+                        {"lower": -3, "upper": 9, "integer": True},
+                        {"lower": 0, "upper": 1, "step": "0.1"},
+                    ]
+                )
+            )
             columns[name] = {"type": "numeric", "nullable": nullable, **grid}
             data[name] = draw(st.lists(NUMBERS, min_size=rows, max_size=rows))
-    frame = pd.DataFrame({name: pd.Series(values, dtype=object if columns[name]["type"] == "categorical" else float) for name, values in data.items()})
+    frame = pd.DataFrame(
+        {
+            name: pd.Series(values, dtype=object if columns[name]["type"] == "categorical" else float)
+            for name, values in data.items()
+        }
+    )
     return Policy(dataset="world", cap=1, max_rows=1000, columns=columns), frame
 
 
@@ -76,7 +114,11 @@ def test_tables_are_those_of_the_rows(data: st.DataObject) -> None:
 
     parts, aside = WHOLE, []
     for _ in range(data.draw(st.integers(0, 3))):
-        parts = parts.split(partition()) if data.draw(st.booleans()) else parts.split([partition() for _ in range(len(parts))])
+        parts = (
+            parts.split(partition())
+            if data.draw(st.booleans())
+            else parts.split([partition() for _ in range(len(parts))])
+        )
         if len(parts) > 12:
             keep = sorted(data.draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=6)))
             rest = sorted(set(range(len(parts))) - set(keep))
@@ -85,11 +127,25 @@ def test_tables_are_those_of_the_rows(data: st.DataObject) -> None:
     parts = PartSet.union([parts, *aside])
     requests, axes = [], []
     for _ in range(data.draw(st.integers(1, 3))):
-        own = [bind(spec_of(data.draw, name, schema.columns[name]), schema).axes[0] for name in data.draw(st.lists(st.sampled_from(names), max_size=2, unique=True))]
+        own = [
+            bind(spec_of(data.draw, name, schema.columns[name]), schema).axes[0]
+            for name in data.draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
+        ]
         axes.append(own)
         requests.append(TableRequest(tuple(own), sparse=bool(own) and data.draw(st.booleans())))
     numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric)]
-    moments = data.draw(st.sampled_from([None, *(Moments(name, shift, squares) for name in numeric for shift, squares in ((0, True), (2, True), (0, False)))]))
+    moments = data.draw(
+        st.sampled_from(
+            [
+                None,
+                *(
+                    Moments(name, shift, squares)
+                    for name in numeric
+                    for shift, squares in ((0, True), (2, True), (0, False))
+                ),
+            ]
+        )
+    )
     codes = encode(frame, schema)
     engine, report = open_engine(policy, data=frame, salt=b"salt", report=True)
     try:
@@ -122,7 +178,9 @@ def test_what_is_left_out_is_counted(world: tuple[Policy, pd.DataFrame]) -> None
     for name, column in policy.columns.items():
         assert report.left_out[name] == int((column.encode(frame[name]) < 0).sum())
         if isinstance(column, Numeric):
-            assert report.clamped[name] == int(((frame[name] < float(column.lower)) | (frame[name] > float(column.upper))).sum())
+            assert report.clamped[name] == int(
+                ((frame[name] < float(column.lower)) | (frame[name] > float(column.upper))).sum()
+            )
 
 
 def test_every_hostile_name_and_value_at_once() -> None:
@@ -130,7 +188,9 @@ def test_every_hostile_name_and_value_at_once() -> None:
     random = np.random.default_rng(0)
     names = HOSTILE
     frame = pd.DataFrame({name: random.choice(TEXTS, 200) for name in names})
-    policy = Policy(dataset="h", cap=1, max_rows=1000, columns={name: {"type": "categorical", "values": TEXTS} for name in names})
+    policy = Policy(
+        dataset="h", cap=1, max_rows=1000, columns={name: {"type": "categorical", "values": TEXTS} for name in names}
+    )
     schema = policy.schema_
     engine, _ = open_engine(policy, data=frame, salt=b"x")
     for name in names:
@@ -144,8 +204,14 @@ def test_ten_thousand_values(count: int) -> None:
     """Histograms, groups, single parts and their mixtures over domains at and beyond the width of one byte."""
     random = np.random.default_rng(count)
     values = [f"värde '{i}\"" for i in range(count)]
-    frame = pd.DataFrame({"v": random.choice(values, 3000), "s": random.choice(["f", "m"], 3000), "x": random.integers(0, 5000, 3000)})
-    columns = {"v": {"type": "categorical", "values": values}, "s": {"type": "categorical", "values": ["f", "m"]}, "x": {"type": "numeric", "lower": 0, "upper": 4999, "integer": True}}
+    frame = pd.DataFrame(
+        {"v": random.choice(values, 3000), "s": random.choice(["f", "m"], 3000), "x": random.integers(0, 5000, 3000)}
+    )
+    columns = {
+        "v": {"type": "categorical", "values": values},
+        "s": {"type": "categorical", "values": ["f", "m"]},
+        "x": {"type": "numeric", "lower": 0, "upper": 4999, "integer": True},
+    }
     policy = Policy(dataset="wide", cap=1, max_rows=5000, columns=columns)
     schema = policy.schema_
     codes = encode(frame, schema)
@@ -165,7 +231,13 @@ def test_ten_thousand_values(count: int) -> None:
     for parts in mixed:
         found = engine.tabulate(parts)[0]
         if len(parts) > 2000:  # the loop over rows is too slow: count by codes
-            flat = codes["v"] if len(parts) == count else codes["s"] * count + codes["v"] if len(parts) == 2 * count else None
+            flat = (
+                codes["v"]
+                if len(parts) == count
+                else codes["s"] * count + codes["v"]
+                if len(parts) == 2 * count
+                else None
+            )
             if flat is not None:
                 assert (found == np.bincount(flat, minlength=len(parts))).all()
                 continue
@@ -177,7 +249,12 @@ def test_ten_thousand_values(count: int) -> None:
 def test_a_tree_sixty_levels_deep() -> None:
     """As deep as a request may go: the last level still counts its rows."""
     frame = pd.DataFrame({"x": np.arange(100)})
-    policy = Policy(dataset="deep", cap=1, max_rows=1000, columns={"x": {"type": "numeric", "lower": 0, "upper": 99, "integer": True}})
+    policy = Policy(
+        dataset="deep",
+        cap=1,
+        max_rows=1000,
+        columns={"x": {"type": "numeric", "lower": 0, "upper": 99, "integer": True}},
+    )
     schema = policy.schema_
     engine, _ = open_engine(policy, data=frame, salt=b"")
     part, leaves = Part(), []
@@ -201,8 +278,13 @@ def shards(policy: Policy, frame: pd.DataFrame, spec: Shards, salt: bytes, by: s
 
 
 POPULATION = Policy(
-    dataset="shards", cap=1, max_rows=10_000,
-    columns={"id": {"type": "categorical", "values": [str(i) for i in range(300)]}, "s": {"type": "categorical", "values": ["f", "m"]}},
+    dataset="shards",
+    cap=1,
+    max_rows=10_000,
+    columns={
+        "id": {"type": "categorical", "values": [str(i) for i in range(300)]},
+        "s": {"type": "categorical", "values": ["f", "m"]},
+    },
 )
 
 
@@ -232,7 +314,10 @@ def test_shards_are_steady_and_keyed() -> None:
 def test_the_order_of_rows_does_not_move_them() -> None:
     """Shards go by what a row is, not by where it stands."""
     frame = population()
-    assert (shards(POPULATION, frame.sample(frac=1, random_state=1), Shards(5), b"salt", "id") == shards(POPULATION, frame, Shards(5), b"salt", "id")).all()
+    assert (
+        shards(POPULATION, frame.sample(frac=1, random_state=1), Shards(5), b"salt", "id")
+        == shards(POPULATION, frame, Shards(5), b"salt", "id")
+    ).all()
 
 
 @given(st.integers(0, 299), st.sampled_from("fm"), st.integers(1, 9))
@@ -241,14 +326,19 @@ def test_a_new_row_moves_no_other_row(person: int, sex: str, count: int) -> None
     """With one more row exactly one shard of its own value gains exactly one row, equal rows or not: shards have stability one."""
     frame = population(400)
     more = pd.concat([pd.DataFrame({"id": [str(person)], "s": [sex]}), frame])
-    changed = shards(POPULATION, more, Shards(count), b"salt", "id") - shards(POPULATION, frame, Shards(count), b"salt", "id")
+    changed = shards(POPULATION, more, Shards(count), b"salt", "id") - shards(
+        POPULATION, frame, Shards(count), b"salt", "id"
+    )
     assert changed.sum() == np.abs(changed).sum() == 1
     assert changed[person].sum() == 1
 
 
 def test_another_encoding_makes_other_shards() -> None:
     """Coins follow all columns, so under a changed schema ``Shards`` is another partition and its charges add."""
-    narrow, wide = POPULATION.schema_, Policy(**POPULATION.model_dump() | {"columns": {"s": {"type": "categorical", "values": ["f", "m"]}}}).schema_
+    narrow, wide = (
+        POPULATION.schema_,
+        Policy(**POPULATION.model_dump() | {"columns": {"s": {"type": "categorical", "values": ["f", "m"]}}}).schema_,
+    )
     assert bind(Shards(3), narrow).key != bind(Shards(3), wide).key
     assert bind(Values("s"), narrow).key == bind(Values("s"), wide).key
 
@@ -256,15 +346,21 @@ def test_another_encoding_makes_other_shards() -> None:
 # Privacy units
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), st.integers(1, 3), st.integers(0, 2**32 - 1))
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), st.integers(1, 3), st.integers(0, 2**32 - 1)
+)
 @settings(max_examples=40)
 def test_a_unit_keeps_its_bound_and_no_other_unit_notices(rows: list[tuple[int, int]], bound: int, seed: int) -> None:
     """At most ``max_rows`` rows of each unit are kept, the same ones whatever the order and whoever else is in the table."""
     columns = {"v": {"type": "categorical", "values": [str(i) for i in range(5)]}}
-    policy = Policy(dataset="u", cap=1, max_rows=100, columns=columns, privacy_unit={"column": "who", "max_rows": bound})
+    policy = Policy(
+        dataset="u", cap=1, max_rows=100, columns=columns, privacy_unit={"column": "who", "max_rows": bound}
+    )
 
     def kept(chosen: list[tuple[int, int]]) -> np.ndarray:
-        frame = pd.DataFrame({"who": [f"p{who}" for who, _ in chosen], "v": [str(value) for _, value in chosen]}, dtype=object)
+        frame = pd.DataFrame(
+            {"who": [f"p{who}" for who, _ in chosen], "v": [str(value) for _, value in chosen]}, dtype=object
+        )
         engine, _ = open_engine(policy, data=frame, salt=b"salt")
         found = engine.tabulate(WHOLE.split(bind(Values("v"), policy.schema_)))[0]
         engine.close()
@@ -279,7 +375,13 @@ def test_a_unit_keeps_its_bound_and_no_other_unit_notices(rows: list[tuple[int, 
 
 def test_rows_without_a_unit_are_left_out() -> None:
     """Nobody knows whose they are, so nobody could bound them."""
-    policy = Policy(dataset="u", cap=1, max_rows=9, columns={"v": {"type": "categorical", "values": ["a"]}}, privacy_unit={"column": "who", "max_rows": 2})
+    policy = Policy(
+        dataset="u",
+        cap=1,
+        max_rows=9,
+        columns={"v": {"type": "categorical", "values": ["a"]}},
+        privacy_unit={"column": "who", "max_rows": 2},
+    )
     frame = pd.DataFrame({"who": ["x", None, "x", "x", None], "v": ["a"] * 5})
     engine, report = open_engine(policy, data=frame, salt=b"", report=True)
     assert report is not None
@@ -293,7 +395,9 @@ def test_all_forms_of_a_table_encode_alike(tmp_path: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    frame = pd.DataFrame({"s": ["f", "m", None, "x", "f"], "x": [1.0, math.nan, 3.0, 1e9, -5.0], "b": [True, False, True, True, False]})
+    frame = pd.DataFrame(
+        {"s": ["f", "m", None, "x", "f"], "x": [1.0, math.nan, 3.0, 1e9, -5.0], "b": [True, False, True, True, False]}
+    )
     columns: dict[str, Any] = {
         "s": {"type": "categorical", "values": ["f", "m"], "nullable": True},
         "x": {"type": "numeric", "lower": 0, "upper": 10, "integer": True, "nullable": True},
@@ -308,13 +412,26 @@ def test_all_forms_of_a_table_encode_alike(tmp_path: Any) -> None:
         connection.register("frame", table)
         connection.execute('CREATE TABLE "Ta ble" AS SELECT * FROM frame')
     sources: list[Any] = ["t.parquet", "part-*.parquet", "t.csv", {"database": "d.duckdb", "table": "Ta ble"}]
-    policies = [(Policy(dataset="f", cap=1, max_rows=9, columns=columns, source=source, folder=tmp_path), None) for source in sources]
-    policies += [(Policy(dataset="f", cap=1, max_rows=9, columns=columns), data) for data in (frame, table, table.combine_chunks().filter(pa.array([True] * 5)))]
+    policies = [
+        (Policy(dataset="f", cap=1, max_rows=9, columns=columns, source=source, folder=tmp_path), None)
+        for source in sources
+    ]
+    policies += [
+        (Policy(dataset="f", cap=1, max_rows=9, columns=columns), data)
+        for data in (frame, table, table.combine_chunks().filter(pa.array([True] * 5)))
+    ]
     found = []
     for policy, data in policies:
         schema = policy.schema_
         engine, report = open_engine(policy, data=data, salt=b"s", report=True)
-        found.append((engine.tabulate(WHOLE.split(bind(Cross((Values("s"), Values("b"), Values("x"), Shards(3))), schema)))[0].tolist(), report))
+        found.append(
+            (
+                engine.tabulate(WHOLE.split(bind(Cross((Values("s"), Values("b"), Values("x"), Shards(3))), schema)))[
+                    0
+                ].tolist(),
+                report,
+            )
+        )
         engine.close()
     assert all(one == found[0] for one in found)
     assert found[0][1].encoded_rows == 4

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The noise in a count, which is public."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from pinq.public.accuracy import standard_deviation
+from pinq.public.schema import Schema
+
+__all__ = ["count_scale", "count_variance"]
+
+
+def count_scale(schema: Schema, epsilon: Fraction | float) -> float:
+    """Scale of the noise in one count, in rows. ``epsilon`` is in the policy's terms, hence the distance."""
+    return float(schema.distance / Fraction(epsilon))
+
+
+def count_variance(scale: float) -> float:
+    """Variance of the noise in one count, in rows squared; a trifle where there is hardly any, for one divides by it."""
+    return max(standard_deviation(scale) ** 2, 1e-12)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all miners that grow trees share: checks of what callers pass, and everything that follows ``fit``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from miners.fitted.forest import Forest
+from miners.fitted.json_form import read_json
+from miners.fitted.route import encode, encode_values
+from miners.fitted.tree import Tree, as_array
+from pinq.errors import BudgetExceeded, QueryError
+from pinq.public.epsilon import NANO, exact, show, to_nano
+from pinq.public.schema import Schema, Value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = [
+    "Classifier",
+    "Fitted",
+    "ForestFaces",
+    "Regressor",
+    "TreeClassifier",
+    "TreeFaces",
+    "plain",
+    "public_schema",
+    "read_stored",
+    "require_budget",
+    "whole_number",
+]
+
+VERSION = 1
+
+
+class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A miner whose fitted state is a ``Tree`` or a ``Forest``.
+
+    Attributes:
+        schema_: The public schema under which it was grown.
+        cost_: What ``fit`` really spent, exact.
+    """
+
+    schema_: Schema
+    cost_: Fraction
+    _state: type[Tree] | type[Forest]
+
+    @property
+    def _model(self) -> Any:
+        """The fitted ``tree_`` or ``forest_``."""
+        check_is_fitted(self, f"{self._state.kept_as}_")
+        return getattr(self, f"{self._state.kept_as}_")
+
+    @property
+    def unspent_(self) -> Fraction:
+        """What of ``epsilon`` the fit did not spend: a "paper" tree whose leaves all came early, or questions that had been paid for before."""
+        check_is_fitted(self, "cost_")
+        return exact(to_nano(self.epsilon)) - self.cost_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class or the mean for each row of a pandas or Arrow table, shape (rows,)."""
+        predicted: np.ndarray = self._model.predict(X)
+        return predicted
+
+    def to_json(self) -> str:
+        """The fitted miner as text: its parameters, what it cost, its tree or forest."""
+        model = self._model.to_dict()
+        params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
+        return json.dumps(
+            {
+                "format": f"pinq-{type(self).__name__}",
+                "version": VERSION,
+                "params": params,
+                "cost": show(int(self.cost_ * NANO)),
+                self._state.kept_as: model,
+            },
+            allow_nan=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
+        found, params, cost = read_stored(cls, text, VERSION)
+        miner: Self = cls(**params)
+        return miner._fitted(cls._state.from_dict(found.get(cls._state.kept_as)), cost)
+
+    def _fitted(self, model: Any, cost: Fraction) -> Self:
+        setattr(self, f"{self._state.kept_as}_", model)
+        self.cost_, self.schema_ = cost, model.schema
+        return self
+
+
+class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
+    """A fitted miner that predicts the values of a categorical column.
+
+    Attributes:
+        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn takes
+            for granted. The fitted model's ``classes`` has them as declared.
+    """
+
+    classes_: np.ndarray
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""
+        shares: np.ndarray = self._model.predict_proba(X)[:, _sorted(self._model.classes)]
+        return shares
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of rows whose class is predicted.
+
+        Args:
+            X: A pandas or Arrow table.
+            y: The true classes; by default the target's column of ``X``. A missing or undeclared
+                class counts as not predicted.
+            sample_weight: A weight for each row.
+        """
+        model = self._model
+        truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
+        predicted = model.predict_proba(X).argmax(axis=1)
+        if len(truth) != len(predicted):
+            raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
+        if not len(truth):
+            raise QueryError("there is no row to score.")
+        return float(np.average(truth == predicted, weights=sample_weight))
+
+    def _fitted(self, model: Any, cost: Fraction) -> Self:
+        self.classes_ = as_array(model.classes)[_sorted(model.classes)]
+        return super()._fitted(model, cost)
+
+
+class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
+    """A fitted miner that predicts the mean of a numeric column."""
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Coefficient of determination: 1 for predictions without error, 0 for those no better than one mean for all.
+
+        Args:
+            X: A pandas or Arrow table.
+            y: The true values; by default the target's column of ``X``. Rows whose value is missing
+                do not count.
+            sample_weight: A weight for each row.
+        """
+        truth = np.asarray(X[self._model.target] if y is None else y, dtype=np.float64)
+        predicted = self.predict(X)
+        if len(truth) != len(predicted):
+            raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
+        known = ~np.isnan(truth)
+        if known.sum() < 2:
+            raise QueryError("there are fewer than two rows with a value to score.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(r2_score(truth[known], predicted[known], sample_weight=weight))
+
+
+class TreeFaces(Fitted):
+    """Pictures of a fitted miner whose state is a ``Tree``.
+
+    Attributes:
+        tree_: The fitted ``Tree``.
+    """
+
+    tree_: Tree
+    _state = Tree
+
+    def export_text(self, *, max_depth: int | None = None) -> str:
+        """The tree as indented text."""
+        text: str = self._model.export_text(max_depth=max_depth)
+        return text
+
+    def export_graphviz(self, *, max_depth: int | None = None) -> str:
+        """The tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
+        text: str = self._model.export_graphviz(max_depth=max_depth)
+        return text
+
+    def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
+        """Draws the tree with matplotlib; see ``Tree.plot``."""
+        return self._model.plot(ax, max_depth=max_depth)
+
+
+class ForestFaces(Fitted):
+    """Pictures of a fitted miner whose state is a ``Forest``, one tree at a time.
+
+    Attributes:
+        forest_: The fitted ``Forest``.
+    """
+
+    forest_: Forest
+    _state = Forest
+
+    def export_text(self, *, max_depth: int | None = None) -> str:
+        """All trees as indented text."""
+        text: str = self._model.export_text(max_depth=max_depth)
+        return text
+
+    def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
+        """One tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
+        text: str = self._model.tree(tree).export_graphviz(max_depth=max_depth)
+        return text
+
+    def plot(self, ax: Axes | None = None, *, tree: int = 0, max_depth: int | None = None) -> Axes:
+        """Draws one tree with matplotlib; see ``Tree.plot``."""
+        return self._model.tree(tree).plot(ax, max_depth=max_depth)
+
+
+class TreeClassifier(Classifier, TreeFaces):
+    """A classifier whose fitted state is a ``Tree``."""
+
+
+def public_schema(handle: Any) -> Schema:
+    """The schema of a handle; ``QueryError`` where something else, a table for instance, was passed."""
+    schema = getattr(handle, "schema", None)
+    if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
+        raise QueryError(
+            f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
+            "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody may see. Nothing was spent."
+        )
+    return schema
+
+
+def require_budget(handle: PrivateQueryable, needed: Fraction, *, name: str) -> None:
+    """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
+    # Every part of a tree's last level costs what its root costs in one question of the whole
+    # epsilon, shared partitions included.
+    remaining = handle.preview("noisy_count", epsilon=needed).remaining + needed if needed else Fraction(0)
+    if needed > remaining:
+        raise BudgetExceeded(
+            f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. Ask for less. Nothing was spent.",
+            asked=needed,
+            remaining=Fraction(remaining),
+            scope="analyst",
+        )
+
+
+def read_stored(kind: Any, text: str | bytes, version: int) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
+    """What every stored miner has: the whole object, its parameters, what it cost. ``QueryError`` where the text is something else."""
+    found, name, known = read_json(text), kind.__name__, kind._get_param_names()
+    if not isinstance(found, dict) or found.get("format") != f"pinq-{name}" or found.get("version") != version:
+        raise QueryError(
+            f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."
+        )
+    params = found.get("params")
+    if not isinstance(params, dict) or not set(params) <= set(known):
+        raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
+    cost: Any = found.get("cost")
+    # A fit whose questions were all paid for before costs nothing.
+    return found, params, Fraction(0) if cost == "0" else exact(to_nano(cost, name="cost"))
+
+
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """A parameter that must be a whole number in a range, else ``QueryError``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise QueryError(f"`{name}` is {value!r}; it must be a whole number from {low} to {high}. Nothing was spent.")
+    return int(value)
+
+
+def _sorted(classes: Sequence[Value]) -> np.ndarray:
+    """The places of the classes in sorted order; as declared where they do not compare."""
+    try:
+        return np.argsort(as_array(classes), kind="stable")
+    except TypeError:
+        return np.arange(len(classes))
+
+
+def plain(value: Any) -> Any:
+    """A parameter as JSON has it; an exact loss becomes decimal text, which means the same."""
+    if isinstance(value, (Fraction, Decimal)):
+        return show(to_nano(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(item) for item in value]
+    return value

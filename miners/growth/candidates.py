@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which splits a tree may choose from: one multiway split for each attribute, or one at random. From the public schema and the caller alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from miners.fitted.node import Split
+from pinq.errors import QueryError
+from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.parts import Part
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Values
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import Parts
+
+__all__ = [
+    "BINS",
+    "MOST_LEVELS",
+    "Ways",
+    "attribute_names",
+    "choose_in_pieces",
+    "equal_width",
+    "families",
+    "levels_carried",
+    "multiway_splits",
+    "parts_at_once",
+    "random_split",
+]
+
+BINS = 10
+MAX_BINS = 4096
+MOST_LEVELS = 12  # unless the caller asks for more
+MOST_CELLS = 2**25  # of the tables behind one request
+DENSE_CODES = 1024  # finer columns come as lists of what is there
+GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
+Ways = Literal["values", "groups"]
+
+
+def equal_width(schema: Schema, name: str, bins: int) -> tuple[float, ...]:
+    """Inner edges of ``bins`` intervals of equal width over a numeric column's declared range.
+
+    Edges that fall into the same cell of the column's grid count once, so a coarse column gets
+    fewer. Those of a column of whole numbers are rounded up to whole numbers, which changes no
+    split.
+    """
+    column = schema.numeric(name)
+    lower, upper = Fraction(column.lower), Fraction(column.upper)
+    points: dict[int, float] = {}
+    for number in range(1, bins if column.cells > 1 else 1):
+        edge = lower + (upper - lower) * number / bins
+        point = float(math.ceil(edge) if column.integer else edge)
+        if lower < point <= upper:
+            points.setdefault(column.threshold(point, name), point)
+    return tuple(points[threshold] for threshold in sorted(points))
+
+
+def multiway_splits(
+    schema: Schema,
+    target: str | None,
+    *,
+    attributes: Sequence[str] | None,
+    cuts: Mapping[str, Any] | None,
+) -> tuple[Values | Cuts, ...]:
+    """The candidate splits, one for each attribute.
+
+    Args:
+        schema: The public schema.
+        target: The column to predict, which is no attribute; None while it is not known.
+        attributes: Names of columns; None for all but the target.
+        cuts: For numeric attributes a list of cut points, or a number of intervals of equal width.
+            Without: the cuts that the policy declares for the column, else ``BINS`` intervals.
+
+    Raises:
+        QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
+    """
+    if cuts is not None and not isinstance(cuts, Mapping):
+        raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points. Nothing was spent.")
+    wanted = dict(cuts or {})
+    for name in wanted:
+        schema.numeric(name)
+    names = attribute_names(schema, target, attributes)
+    if unused := [name for name in wanted if name not in names]:
+        raise QueryError(
+            f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}. Nothing was spent."
+        )
+    return tuple(_split(schema, name, wanted) for name in names)
+
+
+def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> list[str]:
+    """The columns to split by: those that were named, else all but the target that have more than one value.
+
+    Raises:
+        QueryError: An unknown, repeated or unusable column.
+    """
+    if attributes is not None and (isinstance(attributes, (str, bytes)) or not isinstance(attributes, Iterable)):
+        raise QueryError(
+            f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all. Nothing was spent."
+        )
+    names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
+    for name in names:
+        schema.column(name)
+    if target in names:
+        raise QueryError(f"the target `{target}` is among `attributes`. Nothing was spent.")
+    if len(set(names)) != len(names):
+        raise QueryError(
+            f"`attributes` names {next(n for n in names if names.count(n) > 1)!r} twice. Nothing was spent."
+        )
+    usable = [name for name in names if schema.columns[name].codes > 1]
+    if attributes is not None and len(usable) < len(names):
+        left_out = next(name for name in names if name not in usable)
+        raise QueryError(
+            f"the attribute `{left_out}` has a single value, so nothing can be split by it. Nothing was spent."
+        )
+    if not usable:
+        raise QueryError("there is no attribute to split by. Nothing was spent.")
+    return usable
+
+
+def families(schema: Schema, names: Sequence[str]) -> tuple[Family, ...]:
+    """All splits in two of each attribute, for the mechanism to choose from: cuts of a numeric one, groups of values of a categorical one."""
+    return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else AnyGrouping(name) for name in names)
+
+
+def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss, *, fewer: float = 0.0) -> int:
+    """How many levels of two-way splits a budget carries, each node's split being one choice from all ``families``.
+
+    A rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4
+    levels less for each doubling of the logarithm of the number of candidates, over which a noisy
+    selection blurs scores; and so many ``fewer``.
+    """
+    loss = float(exact(to_nano(epsilon)) / Fraction(schema.distance))
+    candidates = sum(_candidates(schema, name) for name in names)
+    levels = math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4 - fewer
+    return min(max(0, round(levels)), MOST_LEVELS)
+
+
+def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | Groups], measure: int) -> int:
+    """How many parts may be asked to choose among these in one request: as many as keep the tables behind it at a size that the layer bears.
+
+    Args:
+        schema: The public schema.
+        candidates: Splits and families of splits.
+        measure: Numbers in each cell of a table: classes, say.
+    """
+    listed = list(candidates)
+    columns = [schema.columns[name] for name in dict.fromkeys(str(one.column) for one in listed)]
+    dense = sum(
+        column.codes + 1 for column in columns if isinstance(column, Categorical) or column.codes <= DENSE_CODES
+    )
+    dense += sum(
+        len(one.points) + 3 if isinstance(one, Cuts) else len(one.groups) + 1
+        for one in listed
+        if isinstance(one, (Cuts, Groups))
+    )
+    grouped = [schema.columns[one.column] for one in listed if isinstance(one, AnyGrouping)]
+    groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in grouped), default=0)
+    return max(1, MOST_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
+
+
+def choose_in_pieces(parts: Parts, candidates: Sequence[Any], schema: Schema, *, measure: int, **how: Any) -> list[Any]:
+    """``parts.exp_mech``, nearly always in one request: in as few as keep the tables behind each at a size that the layer bears.
+
+    The pieces are disjoint, so together they cost what one request costs.
+
+    Args:
+        parts: Who is asked.
+        candidates: For all parts, or a list of them for each.
+        schema: The public schema.
+        measure: Numbers in each cell of a table: classes, say.
+        how: What else ``exp_mech`` takes.
+    """
+    each = isinstance(candidates[0], Sequence)
+    step = parts_at_once(
+        schema, dict.fromkeys(one for own in candidates for one in own) if each else candidates, measure
+    )
+    found: list[Any] = []
+    for start in range(0, len(parts), step):
+        some = slice(start, start + step)
+        found += parts[some].exp_mech(candidates[some] if each else candidates, **how)
+    return found
+
+
+def _candidates(schema: Schema, name: str) -> int:
+    """Roughly how many different splits a family of candidates has."""
+    column = schema.columns[name]
+    return (
+        min(GOOD_CUTS, column.cells - 1)
+        if isinstance(column, Numeric)
+        else min(2 ** (column.codes - 1) - 1, MAX_GROUPINGS)
+    )
+
+
+def random_split(
+    schema: Schema, names: Sequence[str], part: Part, categorical: Ways, random: np.random.Generator
+) -> Split | None:
+    """A split by a random attribute of those that can still split this part, at random; None where none can. It costs nothing: no row is looked at.
+
+    A numeric attribute is cut in two at a random point of what the splits above have left of its
+    grid; a categorical one, not again on the same way, is split into its values or into two random
+    groups of them.
+    """
+    used: set[str | None] = {axis.column for partition, _ in part.steps() for axis in partition.axes}
+    for name in random.permutation(np.array(names, dtype=object)):
+        column = schema.columns[name]
+        if isinstance(column, Numeric):
+            low, high = part.interval(name, column)
+            if high - low > 1:
+                return Cuts(name, (column.edge(int(random.integers(low + 1, high))),))
+        elif name not in used:
+            return Values(name) if categorical == "values" else _random_groups(name, column, random)
+    return None
+
+
+def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cuts:
+    column = schema.columns[name]
+    if not isinstance(column, Numeric):
+        return Values(name)
+    given: Any = wanted.get(name)
+    if given is None:
+        given = tuple(float(cut) for cut in column.cuts) or BINS
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        if not 2 <= given <= MAX_BINS:
+            raise QueryError(
+                f"`cuts` asks for {given} intervals of `{name}`; it must be 2 to {MAX_BINS:,}. Nothing was spent."
+            )
+        points = equal_width(schema, name, int(given))
+        # A nullable column of a single cell has no cut, but missing and present are two parts.
+        return Cuts(name, points) if points else Values(name)
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise QueryError(
+            f"`cuts` of `{name}` is {given!r}; it must be a list of cut points or a number of intervals. Nothing was spent."
+        )
+    return Cuts(name, tuple(given))
+
+
+def _random_groups(name: str, column: Categorical, random: np.random.Generator) -> Groups:
+    """A random bipartition of all values, each about as likely as any other."""
+    order = random.permutation(column.codes)
+    first = random.random(column.codes) < 0.5
+    first[order[0]], first[order[1]] = True, False  # none is empty
+    labels = list(zip(column.labels, first.tolist(), strict=True))
+    return Groups(
+        name, (tuple(label for label, one in labels if one), tuple(label for label, one in labels if not one))
+    )

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DP-ERT: trees whose splits are drawn without a look at the rows, so that the whole budget goes into their leaves (Bojarski et al. 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from miners.budget.plan import PlanLine
+from miners.budget.schedule import Schedule
+from miners.estimator import Classifier, ForestFaces, Regressor, whole_number
+from miners.fitted.tree import Split
+from miners.growth.candidates import random_split
+from miners.growth.frontier import Level
+from miners.trees.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, require_word, schedules
+from miners.trees.tree_miner import MAX_DEPTH
+from pinq.public.epsilon import Loss
+
+__all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]
+
+
+class RandomSplits(ForestMiner):
+    """What classifier and regressor share."""
+
+    def __init__(
+        self,
+        *,
+        epsilon: Loss = 1.0,
+        n_estimators: int = 10,
+        max_depth: int = 5,
+        rows: Rows = "shards",
+        stopping: float | None = None,
+        attributes: Sequence[str] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.rows = rows
+        self.stopping = stopping
+        self.attributes = attributes
+        self.random_state = random_state
+
+    def _recipe(self, facts: Recipe) -> Recipe:
+        require_word("rows", self.rows, ("shards", "all"))
+        trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
+        depth = whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
+        return replace(
+            facts, trees=trees, schedules=schedules(self.epsilon, trees, self.rows, depth, {}, 1, self.stopping)
+        )
+
+    def _choose(
+        self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
+    ) -> Sequence[Split | None]:
+        return [random_split(recipe.schema, recipe.names, sprout.part, "groups", random) for sprout in level.sprouts]
+
+    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
+        return []
+
+
+class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
+    """A forest of random splits with noisy class counts in its leaves: a baseline.
+
+    Args:
+        epsilon: What ``fit`` costs in all.
+        n_estimators: Trees, 1 to 1,000.
+        max_depth: Levels of splits, 0 to 60.
+        rows: ``"shards"``: each row is in one tree, by an independent coin. ``"all"``: all rows are
+            in every tree, and the trees share epsilon.
+        stopping: Share, from 0.001 to 0.999, of the leaves' epsilon that goes into one question of
+            all grown trees: which nodes have too few rows to stay split. It costs the same at any
+            depth. None to keep all splits.
+        attributes: Columns to split by; None for all but the target.
+        random_state: Steers the splits, which are public; never the noise.
+
+    Attributes:
+        forest_: The fitted ``Forest``.
+        classes_: The declared values of the target, shape (classes,).
+        schema_: The public schema under which it was grown.
+        cost_: What ``fit`` really spent, exact.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: splits are drawn from the public schema alone. The leaves of all trees are disjoint
+        parts ("shards"), one histogram each at epsilon; or each tree's leaves are, at epsilon over
+        the number of trees ("all"), which adds up. ``stopping`` has its share of that (privacy.md
+        3.4). Exact: nano-epsilons. Held by: tests/unit/trees/test_forests.py.
+
+    Notes:
+        A random cut of a declared range that is wide beside the data leaves most leaves empty;
+        ``DiPriMeForestClassifier`` looks where rows are.
+
+    References:
+        Bojarski, Choromanska, Choromanski & LeCun 2014, "Differentially- and
+        non-differentially-private random decision trees"; Geurts, Ernst & Wehenkel 2006, "Extremely
+        randomized trees".
+
+    Examples:
+        >>> DPExtraTrees(epsilon=0.5)
+        DPExtraTrees(epsilon=0.5)
+    """
+
+
+class DPExtraTreesRegressor(Regressor, ForestFaces, RandomSplits):
+    """A forest of random splits with noisy averages in its leaves: a baseline. See ``DPExtraTrees``, whose arguments it has.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: as for ``DPExtraTrees``, with one two-bin average in the place of each histogram. Held
+        by: tests/unit/trees/test_forests.py.
+    """
+
+    _numeric_target = True

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A miner that learns from rows that anybody may see, so that scikit-learn's cross-validation and searches can compare settings on them."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+import pinq
+from miners.estimator import Fitted
+from pinq.errors import QueryError
+from pinq.public.schema import Schema
+
+__all__ = ["PublicRows"]
+
+
+class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier or regressor whose ``fit`` takes a pandas frame of *public* rows, behind a simulated handle.
+
+    scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and
+    fit on each. A private handle has no rows to cut, so they compare settings on public rows:
+    made-up ones, last year's published ones, another country's. Each fit opens ``pinq.simulate`` on
+    its rows with a budget of the miner's ``epsilon``; the noise is that of a real handle, drawn
+    afresh in each fit.
+
+    Never for sensitive rows. Whoever has those in a frame needs no handle, and nothing guards them
+    here: there is no ledger that lasts, the folds are cut by exact classes, and each score is an
+    exact number about the rows. Settings chosen so are a function of the rows.
+
+    Args:
+        estimator: The miner, not fitted. Its parameters are searched as ``estimator__epsilon`` and
+            so on.
+        schema: The schema that the rows are encoded by, as ``handle.schema`` has it; rows that do
+            not fit are left out.
+        target: Which of its columns ``y`` is.
+
+    Attributes:
+        estimator_: The fitted miner.
+        classes_: Of a classifier: the declared values of the target, sorted, shape (classes,).
+
+    Examples:
+        >>> import numpy as np, pandas as pd, pinq
+        >>> from miners import DiffPC45, PublicRows
+        >>> from sklearn.model_selection import cross_val_score
+        >>> schema = pinq.Schema(columns={"x": pinq.Numeric(lower=0, upper=9, integer=True), "y": pinq.Categorical(values=("a", "b"))}, max_rows=1000)
+        >>> rows = pd.DataFrame({"x": np.arange(1000) % 10, "y": np.where(np.arange(1000) % 10 < 5, "a", "b")})
+        >>> scores = cross_val_score(PublicRows(DiffPC45(epsilon=2), schema, "y"), rows[["x"]], rows["y"])
+        >>> bool(scores.mean() > 0.8)
+        True
+    """
+
+    def __init__(self, estimator: Fitted, schema: Schema, target: str) -> None:
+        self.estimator = estimator
+        self.schema = schema
+        self.target = target
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fits a clone of the miner on public rows.
+
+        Args:
+            X: A pandas frame with the schema's columns; the target need not be among them.
+            y: The class or value of each row.
+
+        Raises:
+            QueryError: Something else than a frame was passed, or a parameter of the miner is
+                wrong.
+        """
+        if not hasattr(X, "assign"):
+            raise QueryError(f"a pandas frame with the schema's columns is needed, not {type(X).__name__}.")
+        if len(X) != len(y):
+            raise QueryError(f"`y` has {len(y):,} values for {len(X):,} rows.")
+        rows = X.assign(**{self.target: np.asarray(y)})
+        with pinq.simulate(self.schema, data=rows, epsilon=self.estimator.epsilon) as handle:
+            self.estimator_ = clone(self.estimator).fit(handle, self.target)
+        if hasattr(self.estimator_, "classes_"):
+            self.classes_ = self.estimator_.classes_
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class or the mean for each row, shape (rows,)."""
+        check_is_fitted(self)
+        return self.estimator_.predict(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """What the miner's own ``score`` says: share of classes that are right, or R^2."""
+        check_is_fitted(self)
+        score: float = self.estimator_.score(X, y, sample_weight)
+        return score
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = get_tags(self.estimator).estimator_type
+        return tags
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(X)

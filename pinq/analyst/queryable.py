@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyst's face: five verbs on one part (``PrivateQueryable``) or on many (``Parts``). It holds no data and no secrets.
+
+Every call of a verb is one request, one pass and one charge, over however many parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+
+import numpy as np
+
+from pinq.analyst.answers import noisy
+from pinq.errors import QueryError
+from pinq.public.epsilon import Loss, show, to_nano
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
+from pinq.public.questions import ChoiceQuestion
+from pinq.public.schema import Categorical, Schema
+from pinq.public.scores import require_score
+from pinq.public.specs import Cross, Shards, Spec, Splitting, bind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Budget", "Parts", "PrivateQueryable", "Session"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An analyst's budget, exact.
+
+    Attributes:
+        epsilon: The limit that was granted.
+        spent: The cost of everything answered so far.
+        remaining: What can still be asked; also 0 when the cap over all analysts is reached, or the
+            grant has ended.
+    """
+
+    epsilon: Fraction
+    spent: Fraction
+    remaining: Fraction
+
+    def __repr__(self) -> str:
+        return (
+            "Budget("
+            + ", ".join(
+                f"{name}={show(int(getattr(self, name) * 10**9))}" for name in ("epsilon", "spent", "remaining")
+            )
+            + ")"
+        )
+
+    def _repr_html_(self) -> str:
+        share = float(self.spent / self.epsilon) if self.epsilon else 1.0
+        bar = f"<div style='width:20em;border:1px solid #888'><div style='width:{100 * share:.1f}%;background:#4878a8;height:.9em'></div></div>"
+        return f"<p>{escape(repr(self))}</p>{bar}"
+
+
+class Session(Protocol):
+    """What stands behind a handle: a curator in this process, or one at the other end of a wire."""
+
+    name: str
+    schema: Schema
+
+    def ask(self, request: Request) -> Answer: ...
+    def preview(self, request: Request) -> Preview: ...
+    def budget(self) -> Budget: ...
+    def history(self) -> list[Asked]: ...
+    def terms(self) -> str: ...
+    def close(self) -> None: ...
+
+
+class _Verbs:
+    """The five verbs; ``_shape`` says whether answers are arrays or single values."""
+
+    def __init__(self, session: Session, parts: PartSet) -> None:
+        self._session, self._parts = session, parts
+
+    @property
+    def schema(self) -> Schema:
+        """The public columns."""
+        return self._session.schema
+
+    @property
+    def depth(self) -> int:
+        """Splits above these parts; of parts at different depths the least."""
+        return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
+
+    def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Any:
+        """Number of rows of each part, plus discrete Laplace noise of scale 1/epsilon; can be negative.
+
+        Args:
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
+        Returns:
+            An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and
+            ``interval(0.95)``.
+
+        Raises:
+            QueryError: Nothing was spent.
+            BudgetExceeded: Nothing was spent.
+            EngineError: The charge stands.
+        """
+        return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
+
+    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Any:
+        """Sum of a numeric column over each part, values clamped to the declared bounds, missing ones left out.
+
+        Returns:
+            A float, or a float64 array of the parts' shape, in the column's units. Errors as in
+            ``noisy_count``.
+        """
+        return self._numbers(self._request("noisy_sum", epsilon, column=column, reuse=reuse), np.float64)
+
+    def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Any:
+        """Average of a numeric column over each part, within its declared bounds; about their middle where a part is empty.
+
+        Returns:
+            A float, or a float64 array of the parts' shape, in the column's units. Errors as in
+            ``noisy_count``.
+        """
+        request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
+        numeric = self.schema.numeric(column)
+        return self._numbers(request, np.float64, (numeric.number(0), numeric.number(numeric.cells - 1)))
+
+    def exp_mech(
+        self,
+        candidates: Any = (),
+        *,
+        score: Any,
+        epsilon: Loss,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
+    ) -> Any:
+        """Chooses a candidate for each part, better ones more likely.
+
+        Args:
+            candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and
+                families (``AnyCut``, ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of
+                such lists, one for each part. None with ``ClassCount`` and ``EnoughRows``.
+            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``,
+                ``SquaredError``, ``AbsoluteError``, ``MutualInformation`` or ``EnoughRows``.
+            epsilon: Loss of all choices together.
+            textbook: Select by the exponential mechanism with its general factor 2, as papers do;
+                for reproducing them. Costs the same and is never better.
+            each: Choose a member of every candidate (the median of each of several columns, say)
+                instead of one candidate. All these choices of a part share epsilon evenly.
+            reuse: As in ``noisy_count``.
+
+        Returns:
+            The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts'
+            flat order; None for a part that its own splits leave nothing to choose from. With
+            ``each`` a list of choices where there would be one: in the order of the candidates, and
+            as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of
+            trees, and the answer is how many splits of its way are left above each. Errors as in
+            ``noisy_count``.
+        """
+        request = self._request(
+            "exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse
+        )
+        if not len(self._parts):
+            return []
+        question = cast(ChoiceQuestion, request.question)
+        answer = self._session.ask(request)
+        chosen = question.read(answer.values, answer.chosen, self.schema)
+        if each:
+            choices = len(chosen) // len(self._parts)
+            chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
+        return chosen[0] if self._parts.shape == () else chosen
+
+    def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
+        """What a call would cost and how exact it would be: ``h.preview("noisy_sum", "age", epsilon=0.1)``. Costs nothing."""
+        build = {
+            "noisy_count": ("epsilon",),
+            "noisy_sum": ("column", "epsilon"),
+            "noisy_avg": ("column", "epsilon"),
+            "exp_mech": ("candidates", "epsilon", "score", "textbook", "each"),
+        }
+        if verb not in build:
+            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}. Nothing was spent.")
+        if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
+            raise TypeError(f"preview({verb!r}) takes {build[verb][0]} and keywords")
+        named = dict(zip(build[verb][:1], args, strict=False)) | kwargs
+        wrong = set(named) - set(build[verb])
+        if wrong or "epsilon" not in named:
+            raise TypeError(f"preview({verb!r}) takes {', '.join(build[verb])}")
+        return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
+
+    def _request(
+        self,
+        verb: str,
+        epsilon: Loss,
+        *,
+        column: Any = None,
+        candidates: Any = (),
+        score: Any = None,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
+    ) -> Request:
+        nano = to_nano(epsilon)
+        if column is not None or verb in ("noisy_sum", "noisy_avg"):
+            self.schema.numeric(column)
+        lists, which = candidate_lists(candidates, len(self._parts))
+        if verb == "exp_mech":
+            require_score(score, self.schema)
+        request = Request.model_construct(
+            id=new_id(),
+            verb=verb,
+            epsilon=show(nano),
+            parts=WireParts.of(self._parts),
+            column=column,
+            score=score,
+            candidates=lists,
+            which=which,
+            textbook=bool(textbook),
+            each=True if each else None,
+            reuse=True if reuse else None,
+        )
+        _ = request.question  # refused here, where it is written, rather than after a way over the wire
+        return request
+
+    def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:
+        if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
+            return np.zeros(self._parts.shape, dtype=kind)
+        return noisy(self._session.ask(request), self._parts.shape, kind, bounds)
+
+
+class PrivateQueryable(_Verbs):
+    """One part of a sensitive table: the whole of it, as ``pinq.open`` returns it, or a part of a partition."""
+
+    def __init__(self, session: Session, part: Part | None = None) -> None:
+        super().__init__(session, PartSet([Block(part or Part())], shape=()))
+
+    @property
+    def budget(self) -> Budget:
+        """What was granted, spent, and remains. Follows the ledger."""
+        return self._session.budget()
+
+    @property
+    def terms(self) -> str:
+        """What the grant allows beside the budget, in words."""
+        return self._session.terms()
+
+    def parts(self) -> Parts:
+        """This part as a collection of one: where a frontier starts."""
+        return Parts(self._session, PartSet(self._parts.blocks))
+
+    def partition(self, *specs: Spec | tuple[Spec, ...]) -> Parts:
+        """Cuts this part by one spec, or by every combination of several; answers get one axis for each."""
+        return Parts(self._session, self._parts.split(bind(_joined(specs), self.schema)))
+
+    def shards(self, count: int, key: int = 0) -> Parts:
+        """``count`` random disjoint parts; short for ``partition(Shards(count, key))``."""
+        return self.partition(Shards(count, key))
+
+    def history(self) -> pd.DataFrame:
+        """What was asked, what it cost, what came back: one row for each charge and refusal, oldest first."""
+        import pandas as pd
+
+        rows = [
+            (one.at, one.about, one.epsilon, one.spent, one.outcome, self._answered(one))
+            for one in self._session.history()
+        ]
+        return pd.DataFrame(rows, columns=["at", "asked", "epsilon", "spent", "outcome", "answer"])
+
+    def _answered(self, asked: Asked) -> Any:
+        if asked.answer is None:
+            return None
+        values: list[Any] = list(asked.answer.values)
+        if isinstance(self.schema.columns.get(asked.classes or ""), Categorical):
+            labels = self.schema.categorical(asked.classes).labels
+            values = [labels[place] if place < len(labels) else place for place in values]
+        elif asked.answer.verb == "exp_mech" and asked.classes is None:
+            chosen = asked.answer.chosen
+            values = [
+                None if place < 0 else chosen[place] if chosen else place for place in values
+            ]  # EnoughRows chooses numbers
+        return values[0] if len(values) == 1 else values
+
+    def close(self) -> None:
+        """Lets go of what stands behind the handle; also at the end of a ``with`` block."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        part = self._parts.at(0)
+        where = "" if part.depth == 0 else f", {part}"
+        return f"PrivateQueryable({self._session.name}{where}; {len(self.schema.columns)} columns, {self.budget!r})"
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(self._session.name)}</b>, {escape(str(self._parts.at(0)))}</p>{self.budget._repr_html_()}{self.schema._repr_html_()}"
+
+
+class Parts(_Verbs):
+    """An ordered collection of pairwise disjoint parts of one table; answers are arrays of its shape."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How answers are arranged: an axis for each spec, or flat."""
+        return self._parts.shape
+
+    @property
+    def part_set(self) -> PartSet:
+        """The parts themselves: where they are in the tree of partitions, public."""
+        return self._parts
+
+    @property
+    def labels(self) -> list[str]:
+        """What each part is, in flat order."""
+        return [str(part) for part in self._parts]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __iter__(self) -> Iterator[PrivateQueryable]:
+        return (PrivateQueryable(self._session, part) for part in self._parts)
+
+    def __getitem__(self, item: Any) -> Any:
+        """One part by its label (a value; a tuple for several specs), or by position where no label is a number; or a collection by a mask, list or slice."""
+        single = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
+        if isinstance(item, (list, slice)) or (hasattr(item, "__array__") and np.ndim(item)):
+            return Parts(self._session, self._parts.take(self._positions(item)))
+        if single is not None and single.partition is not None:
+            return PrivateQueryable(self._session, single.at(single.partition.find(item)))
+        if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+            return PrivateQueryable(self._session, self._parts.at(int(self._positions([item])[0])))
+        raise QueryError(
+            f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to {len(self) - 1}."
+        )
+
+    def partition(self, *specs: Any) -> Parts:
+        """Cuts each part: all by the same spec(s), or, given one list, each by its own (None leaves a part as it is)."""
+        if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
+            own = list(specs[0])
+            if len(own) != len(self):
+                raise QueryError(f"{len(own)} specs were given for {len(self)} parts. Nothing was spent.")
+            blocks = [
+                Block(part, None if spec is None else bind(_joined((spec,)), self.schema))
+                for part, spec in zip(self._parts, own, strict=True)
+            ]
+            return Parts(self._session, PartSet(blocks))
+        return Parts(self._session, self._parts.split(bind(_joined(specs), self.schema)))
+
+    @staticmethod
+    def union(*collections: Parts) -> Parts:
+        """All parts of several collections, in order, flat. ``QueryError`` where a row could be in two of them."""
+        if not collections:
+            raise QueryError("union needs at least one collection.")
+        session = collections[0]._session
+        if any(one._session is not session for one in collections):
+            raise QueryError("parts of different handles cannot be joined.")
+        return Parts(session, PartSet.union([one._parts for one in collections]))
+
+    def frame(self, values: Any) -> pd.DataFrame:
+        """An answer as a labelled table: a row for each part, a column for each spec and ``value``."""
+        import pandas as pd
+
+        block = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
+        flat = (
+            np.asarray(values, dtype=object).reshape(-1) if not isinstance(values, np.ndarray) else values.reshape(-1)
+        )
+        if block is None or block.partition is None:
+            return pd.DataFrame({"part": self.labels, "value": flat})
+        names = [axis.column or "shard" for axis in block.partition.axes]
+        rows = [block.partition.label(i) for i in range(len(block))]
+        table = pd.DataFrame(rows if len(names) > 1 else [[row] for row in rows], columns=names)
+        return table.assign(value=flat)
+
+    def _positions(self, item: Any) -> np.ndarray:
+        if isinstance(item, slice):
+            return np.arange(len(self))[item]
+        wanted = np.asarray(item)
+        if wanted.dtype == bool:
+            if wanted.size != len(self):
+                raise QueryError(f"a mask of {wanted.size} was given for {len(self)} parts.")
+            return np.flatnonzero(wanted.reshape(-1))
+        wanted = wanted.reshape(-1)
+        if wanted.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        if wanted.dtype.kind not in "iu" or wanted.min() < -len(self) or wanted.max() >= len(self):
+            raise QueryError(f"positions must be whole numbers from 0 to {len(self) - 1}.")
+        return np.where(wanted < 0, wanted + len(self), wanted)
+
+    def __repr__(self) -> str:
+        shown = [str(part) for part, _ in zip(self._parts, range(4), strict=False)]
+        return f"Parts({len(self)} of {self._session.name}, shape {self.shape}: {'; '.join(shown)}{'; ...' if len(self) > 4 else ''})"
+
+    def _repr_html_(self) -> str:
+        shown = [str(part) for part, _ in zip(self._parts, range(20), strict=False)]
+        more = f"<li>... and {len(self) - 20} more</li>" if len(self) > 20 else ""
+        return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{''.join(f'<li>{escape(text)}</li>' for text in shown)}{more}</ol>"
+
+
+def _joined(specs: Sequence[Any]) -> Spec:
+    """One spec of several; a tuple counts as its members."""
+    flat = [one for spec in specs for one in (spec if isinstance(spec, tuple) else (spec,))]
+    if not flat:
+        raise QueryError("partition needs at least one spec. Nothing was spent.")
+    if len(flat) == 1:
+        if isinstance(flat[0], str):
+            raise QueryError(
+                f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])? Nothing was spent."
+            )
+        if isinstance(flat[0], list):
+            raise QueryError(
+                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part. Nothing was spent."
+            )
+        found = candidate(flat[0])
+        if not isinstance(found, Splitting):
+            raise QueryError(
+                f"{found!r} is a family of candidates; let exp_mech choose a member first. Nothing was spent."
+            )
+        return found
+    factors: list[Any] = [
+        factor for spec in flat for factor in (spec.factors if isinstance(spec, Splitting) else (spec,))
+    ]
+    return Cross(tuple(factors))

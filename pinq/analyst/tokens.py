@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bearer tokens: made and digested on the provider's side, found on the analyst's.
+
+A token is 256 random bits, so its plain SHA-256 is all that the ledger needs to keep: there is
+nothing to guess from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import IO
+
+from pinq.errors import QueryError
+
+__all__ = ["PREFIX", "digest", "find_token", "new_token", "require_private", "same"]
+
+PREFIX = "pinq_"
+MAX_TOKEN = 256
+
+
+def new_token() -> str:
+    """A fresh token: ``pinq_`` and 256 bits from the operating system, in 43 url-safe characters."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest(token: str) -> str:
+    """What the ledger keeps of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def same(one: str, other: str) -> bool:
+    """Compares two digests in a time that says nothing of where they differ."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
+    """The analyst's token for a dataset's URL.
+
+    Args:
+        url: The dataset's, as it is passed to ``pinq.connect``.
+        token: The token; or a file (a ``Path``) that holds it; or None for ``PINQ_TOKEN``, else the
+            file that ``PINQ_TOKEN_FILE`` names, else ``~/.config/pinq/tokens``. A file has either a
+            token alone, or lines of ``URL TOKEN``.
+
+    Raises:
+        QueryError: There is none, it is not one, or others may read its file.
+    """
+    if token is None:
+        named = os.environ.get("PINQ_TOKEN_FILE")
+        found = os.environ.get("PINQ_TOKEN") or _from_file(Path(named) if named else _home(), url, required=bool(named))
+    else:
+        found = token if isinstance(token, str) else _from_file(Path(token), url, required=True)
+    found = (found or "").strip()
+    if not found:
+        raise QueryError(
+            f"no token for {url}: pass `token=`, set PINQ_TOKEN, or write a line `{url} TOKEN` into {_home()} (mode 0600)."
+        )
+    if not found.isascii() or not found.isprintable() or " " in found or len(found) > MAX_TOKEN:
+        raise QueryError(f"`token` is not a token; one looks like {PREFIX}... and is what `pinq grant` printed.")
+    return found
+
+
+def require_private(opened: IO[str], file: Path, what: str) -> None:
+    """``QueryError`` where others than its owner may read a file of secrets."""
+    if os.name == "posix" and os.fstat(opened.fileno()).st_mode & 0o077:
+        raise QueryError(f"{what} {file} is readable by others, so what it holds is not secret; run: chmod 600 {file}")
+
+
+def _home() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pinq" / "tokens"
+
+
+def _from_file(file: Path, url: str, *, required: bool) -> str:
+    try:
+        with open(file, encoding="utf-8") as opened:
+            require_private(opened, file, "the token file")
+            lines = [
+                line.split()
+                for line in opened.read(2**20).splitlines()
+                if line.strip() and not line.lstrip().startswith("#")
+            ]
+    except FileNotFoundError:
+        if required:
+            raise QueryError(f"there is no token file {file}.") from None
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise QueryError(f"the token file {file} cannot be read: {error}.") from None
+    if len(lines) == 1 and len(lines[0]) == 1:
+        return lines[0][0]
+    return next((words[1] for words in lines if len(words) == 2 and words[0].rstrip("/") == url.rstrip("/")), "")

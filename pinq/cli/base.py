@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command of ``pinq`` shares: its words, its errors, how an account is printed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pinq.errors import PinqError
+from pinq.provider.report.html import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pinq.provider.grants import Account
+
+__all__ = [
+    "OPTIONS",
+    "Analyst",
+    "AsJson",
+    "Expires",
+    "PolicyFile",
+    "argument",
+    "console",
+    "fail",
+    "guarded",
+    "option",
+    "print_account",
+    "print_json",
+]
+
+
+# What errors say of Python's arguments, and what the command line calls the same.
+OPTIONS = {
+    "pass `token=`, set PINQ_TOKEN": "set PINQ_TOKEN",
+    "with `insecure_http=True`": "with --insecure-http",
+    "pass `verify=FILE`": "pass --verify FILE",
+    "`verify` is": "--verify is",
+    "`url` is": "the URL is",
+    "`token` is": "the token is",
+    "asking the same again with `reuse=True` returns it": "from Python, asking the same again with `reuse=True` returns it",
+    "pass `data=`, or set": "set",
+}
+
+
+def argument(metavar: str, help: str) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+def option(*names: str, metavar: str, help: str) -> Any:
+    """An option with a value."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False)
+
+
+PolicyFile = Annotated[Path, argument("POLICY", "The policy file.")]
+Analyst = Annotated[str, argument("ANALYST", "Whose grant it is.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Expires = Annotated[
+    str | None,
+    option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z."),
+]
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors as one line and an exit status. What is not ours is named by its type alone: its text could quote a row."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except PinqError as error:
+            fail(
+                " ".join(part.strip() + (";" if i else "") for i, part in enumerate(str(error).splitlines())).rstrip(
+                    ";"
+                )
+            )
+        except BrokenPipeError:  # the reader had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            fail(f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}.")
+        except Exception as error:
+            if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):
+                raise
+            if isinstance(error, ModuleNotFoundError) and error.name in ("duckdb", "opendp", "sqlalchemy", "yaml"):
+                fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
+            if isinstance(error, ModuleNotFoundError) and error.name in (
+                "fastapi",
+                "fastapi_offline",
+                "uvicorn",
+                "prometheus_client",
+                "starlette",
+                "jinja2",
+            ):
+                fail("This needs the server: pip install 'pinq-miners[server]'")
+            if isinstance(error, ModuleNotFoundError) and error.name in ("mpyc", "gmpy2"):
+                fail("Computing among several parties needs MPyC: pip install 'pinq-miners[secure]'")
+            if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":
+                fail("A ledger in PostgreSQL needs its driver: pip install 'pinq-miners[postgresql]'")
+            logging.getLogger("pinq.cli.main").exception("the command failed")
+            fail(
+                f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details, which may quote data."
+            )
+
+    return run
+
+
+def fail(message: str) -> None:
+    """Ends the command with one line, in the command line's words."""
+    for python, option in OPTIONS.items():
+        message = message.replace(python, option)
+    typer.echo(f"Error: {printable(message)}", err=True)
+    raise typer.Exit(1) from None
+
+
+def console(file: Any = None) -> Console:
+    """Where tables go."""
+    from rich.console import Console
+
+    out = file or sys.stdout
+    # A pipe has no width; tables cut to 80 columns would lose names.
+    return Console(file=out, width=None if out.isatty() else 140, highlight=False, markup=False, emoji=False)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """For scripts."""
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def until(one: Account) -> str:
+    """When a grant ends."""
+    from pinq.provider.report.audit import when
+
+    return when(one.expires.isoformat()) if one.expires else "never"
+
+
+def print_account(one: Account, done: str, as_json: bool) -> None:
+    """An account after a change; a new token alone on the last line, so that a script can take it."""
+    from pinq.ledger.grants import FREE
+    from pinq.public.epsilon import show as decimal
+
+    if as_json:
+        print_json(one.to_dict() | {"warnings": list(one.warnings)})
+    else:
+        ends = "" if one.expires is None or done == "revoked" else f", until {until(one)} (UTC)"
+        terms = "" if one.terms == FREE else f"; {one.terms}"
+        numbers = f"limit {decimal(one.limit)}, spent {decimal(one.spent)}, remaining {decimal(one.remaining)}"
+        typer.echo(printable(f"{one.analyst}: {done}. {numbers}{ends}{terms}"))
+        if one.token:
+            typer.echo(one.token)
+            typer.echo(
+                "The token is kept nowhere and shown only now: pass it on over a safe channel. `pinq token` issues another.",
+                err=True,
+            )
+    for warning in one.warnings:
+        typer.echo(f"Warning: {printable(warning)}", err=True)

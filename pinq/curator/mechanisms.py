@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact integer noise and noisy selection. Pure: the only inputs are numbers, the only randomness is the operating system's.
+
+Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each
+draw asks the operating system (OpenDP for noise and noisy max, ``secrets`` for the weighted
+choice), so a forked process does not repeat its parent.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import secrets
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import opendp.domains as dp_domains
+import opendp.measurements as dp_measurements
+import opendp.measures as dp_measures
+import opendp.metrics as dp_metrics
+from opendp.mod import enable_features
+
+from pinq.errors import InternalError
+
+__all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
+
+enable_features("contrib")
+
+
+def laplace(exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
+    """Adds independent discrete Laplace noise to integers.
+
+    Args:
+        exact: Integers below 2^62 in size, any shape.
+        sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can
+            change.
+        epsilon: Loss of the release for one row. Greater than 0.
+
+    Returns:
+        ``exact + k``, with P[k] = (1 - a) / (1 + a) * a**|k|, a = exp(-epsilon / sensitivity);
+        int64, same shape.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP.
+        Why: neighbours' arrays differ by at most ``sensitivity`` in L1, so any outcome's
+        likelihoods differ by at most a**(-sensitivity) = exp(epsilon). The scale is rounded up, so
+        floats can only add noise.
+        Exact: sampled in integers and fractions by OpenDP. Held by:
+        tests/privacy/test_mechanisms.py.
+
+    References:
+        Ghosh, Roughgarden & Sundararajan 2009; Canonne, Kamath & Steinke 2020, sec. 5 (exact
+        sampler).
+    """
+    values = np.asarray(exact, dtype=np.int64)
+    if sensitivity == 0 or values.size == 0:
+        return values.copy()
+    noisy = _laplace(scale_of(sensitivity, epsilon))(values.ravel().tolist())
+    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+
+
+def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:
+    """Chooses a candidate by permute-and-flip.
+
+    Args:
+        scores: Integers below 2^62 in size, shape (candidates,); higher is better.
+        span: Largest change of the difference of two scores when one row comes or goes.
+        epsilon: Loss of the release for one row.
+
+    Returns:
+        The position of the choice.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP.
+        Why: permute-and-flip is noisy max with exponential noise of rate eta = epsilon / span and
+        ignores a common shift, so let every score fall by 0 .. span; with the other noises fixed
+        the bar for the winner moves by at most span, and P[noise > t + span] = exp(-epsilon)
+        P[noise > t] (privacy.md 3.1). Never worse than the exponential mechanism in expectation.
+        Exact: in fractions by OpenDP; the scale is rounded up. Held by:
+        tests/privacy/test_mechanisms.py.
+
+    References:
+        McKenna & Sheldon 2020, "Permute-and-Flip"; Ding et al. 2021 (equivalence).
+    """
+    values = np.asarray(scores, dtype=np.int64)
+    if values.size == 1:
+        return 0
+    # monotonic=True: `span` already is the width of the changes, so OpenDP's own factor 2 must not
+    # come on top.
+    return int(_noisy_max(scale_of(span, epsilon))(values.tolist()))
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Candidates in runs of equal score.
+
+    Attributes:
+        scores: The score of each run, integers, shape (runs,).
+        members: How many candidates each run holds, integers, shape (runs,); 0 is allowed.
+        mass: The prior mass of one candidate of each run is 1 / mass; integers, shape (runs,).
+    """
+
+    scores: np.ndarray
+    members: np.ndarray
+    mass: np.ndarray
+
+
+def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple[int, int]:
+    """Chooses one of many weighted candidates by the exponential mechanism, exactly.
+
+    Args:
+        candidates: At least one member in all.
+        span: As in ``choose``.
+        epsilon: As in ``choose``.
+
+    Returns:
+        The run, and the member within the run (uniform).
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP.
+        Why: P[r] is proportional to mu(r) exp(eta q(r)), eta = epsilon / span, with a public mu; if
+        changes of q span at most ``span``, the log-ratio is at most eta * span (range lemma,
+        privacy.md 2.4). How candidates are gathered into runs follows the rows but not the law.
+        Exact: a uniform real is revealed bit by bit until rigorous bounds on the cumulative weights
+        say on which side of each it lies: first in doubles with a proven error, if that cannot tell
+        in decimals of growing precision (privacy.md 3.2).
+        Held by: tests/privacy/test_mechanisms.py.
+
+    References:
+        McSherry & Talwar 2007; privacy.md 2.7 (cuts interval by interval).
+    """
+    eta = epsilon / span
+    best = int(candidates.scores[candidates.members > 0].max())
+    bits, drawn = 64, secrets.randbits(64)
+    run = _by_doubles(candidates, best, eta, drawn)
+    digits = 50
+    while run is None:
+        run = _by_decimals(candidates, best, eta, drawn, bits, digits)
+        bits, drawn, digits = bits + 64, drawn << 64 | secrets.randbits(64), digits * 2
+        if digits > 10**5:  # a draw within 10^-50000 of a boundary does not happen
+            raise InternalError("a weighted choice could not be decided; please report this")
+    return run, secrets.randbelow(int(candidates.members[run]))
+
+
+def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> int | None:
+    """The run that the uniform number in [drawn, drawn + 1) / 2^64 falls into, or None where doubles cannot tell.
+
+    Each weight's relative error is below (4 + |exponent|) * 2^-52, and exponents below -745 are
+    zero to within 2^-1000; a cumulative sum of K terms adds K * 2^-53 of the total. Together below
+    ``slack`` of the total, with a factor 4 to spare.
+    """
+    # A run without members may score above the best; its weight is zero whatever its exponent.
+    exponents = np.minimum(-float(eta) * (best - candidates.scores).astype(np.float64), 0.0)
+    weights = candidates.members / candidates.mass * np.exp(exponents)
+    sums = np.cumsum(weights)
+    slack = 2.0**-39 + len(sums) * 2.0**-50
+    place = drawn / 2.0**64
+    run = int(np.searchsorted(sums, place * sums[-1], side="right"))
+    if run >= len(sums) or candidates.members[run] == 0:
+        return None
+    below = sums[run - 1] / sums[-1] if run else -1.0
+    above = sums[run] / sums[-1] if run < len(sums) - 1 else 2.0
+    # Runs after this one that hold weight make `above` a real boundary; so do earlier ones for
+    # `below`.
+    return run if below + slack < place and place + slack < above else None
+
+
+def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bits: int, digits: int) -> int | None:
+    """The same with enclosures from correctly rounded decimals, or None where ``digits`` or ``bits`` do not suffice."""
+    with decimal.localcontext() as context:
+        context.prec, context.Emin, context.Emax = digits, decimal.MIN_EMIN, decimal.MAX_EMAX
+        slack = Decimal(10) ** (8 - digits)
+        low, high = [], []
+        known: dict[int, tuple[Decimal, Decimal]] = {}
+        for score, members, mass in zip(
+            candidates.scores.tolist(), candidates.members.tolist(), candidates.mass.tolist(), strict=True
+        ):
+            exponent = eta * (best - score)
+            if score not in known:
+                if exponent > 10**6:
+                    known[score] = Decimal(0), Decimal(-(10**6)).exp()
+                else:  # |exponent| <= 10^6 < 10^7: its rounding changes the power by less than 10^(7 - digits)
+                    power = (-Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
+                    known[score] = power * (1 - slack), power * (1 + slack)
+            low.append(known[score][0] * members / mass)
+            high.append(known[score][1] * members / mass)
+        total_low, total_high = sum(low), sum(high)
+        place_low, place_high = Decimal(drawn) / Decimal(2**bits), Decimal(drawn + 1) / Decimal(2**bits)
+        inner = len(low) * slack
+        below = Decimal(-1)  # the upper bound on where the run begins
+        sum_low = sum_high = Decimal(0)
+        last = max(i for i, members in enumerate(candidates.members.tolist()) if members)
+        for run, (at_least, at_most) in enumerate(zip(low, high, strict=True)):
+            if candidates.members[run] == 0:
+                continue
+            sum_low, sum_high = sum_low + at_least, sum_high + at_most
+            above = Decimal(2) if run == last else sum_low / total_high - inner
+            if below < place_low and place_high < above:
+                return run
+            below = sum_high / total_low + inner
+    return None
+
+
+def scale_of(sensitivity: int, epsilon: Fraction) -> float:
+    """Gives sensitivity / epsilon as a float, rounded up."""
+    wanted = Fraction(sensitivity) / epsilon
+    scale = float(wanted)
+    return scale if Fraction(scale) >= wanted else math.nextafter(scale, math.inf)
+
+
+@lru_cache(maxsize=1024)
+def _laplace(scale: float) -> Any:
+    domain = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
+    return dp_measurements.make_laplace(domain, dp_metrics.l1_distance(T="i64"), scale=scale)
+
+
+@lru_cache(maxsize=1024)
+def _noisy_max(scale: float) -> Any:
+    domain = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
+    metric = dp_metrics.linf_distance(T="i64", monotonic=True)
+    return dp_measurements.make_noisy_max(domain, metric, dp_measures.max_divergence(), scale=scale)

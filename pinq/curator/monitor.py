@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference monitor: one request from end to end. Read this file first.
+
+::
+
+    validate ── charge ── tabulate ── noise ── persist ── answer
+    (public)   (ledger)   (engine)  (mechanisms)  (ledger)
+
+Only here do exact numbers and noise meet. Everything before the charge looks at the schema, the request and the ledger; after
+the charge nothing can be refused, and whatever goes wrong gives one error of one text (``EngineError``).
+
+Privacy:
+    Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent <= limit; all answers to all
+    analysts together are joint-DP, joint <= cap, for any adaptive and colluding analysts.
+    Why: each answer is epsilon-DP for one row of each part (pinq/mechanisms.py), composed by pinq/composition.py, charged before it is
+    drawn. Neighbours differ by ``schema.distance`` rows, so noise is calibrated to epsilon / distance (group privacy, privacy.md 1.1).
+    Held by: tests/privacy, tests/property/test_composition.py, tests/e2e/test_crash.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from pinq.curator.key_locks import KeyLocks
+from pinq.curator.verbs import prepare
+from pinq.curator.verbs.prepared import Noise, PreparedQuery
+from pinq.engine.tables import Engine
+from pinq.errors import EngineError, QueryError
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import exact, show, to_nano
+from pinq.public.queries import Answer, Preview, Request
+from pinq.public.schema import Schema
+
+__all__ = ["Curator"]
+
+_log = logging.getLogger("pinq.curator.monitor")
+
+
+class _Work(NamedTuple):
+    """A validated request.
+
+    Attributes:
+        query: What to read, and what to release of it.
+        nano: The loss that it asks, nano-epsilons.
+        noise: How exact the answer will be.
+    """
+
+    query: PreparedQuery
+    nano: int
+    noise: Noise
+
+
+class Curator:
+    """Answers requests on one dataset.
+
+    Args:
+        schema: What requests are checked against.
+        ledger: Where they are charged.
+        engine: What they are computed from.
+    """
+
+    def __init__(self, schema: Schema, ledger: Ledger, engine: Engine) -> None:
+        self.schema, self.ledger, self._engine = schema, ledger, engine
+        self._working = KeyLocks()
+
+    def ask(self, analyst: str, request: Request) -> Answer:
+        """Answers a request, once: the same id gets the same answer and is charged once.
+
+        A request that arrives again while it is worked on waits for that answer. (Between processes both may compute one; the ledger keeps the first.)
+
+        Raises:
+            QueryError: Malformed; nothing was spent.
+            NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged; nothing was spent.
+            EngineError: The charge stands.
+        """
+        work = self._validate(request)
+        body = {
+            "verb": request.verb,
+            "about": work.query.about,
+            "question": request.identity(self.schema),
+        } | request.question.facts()
+        with self._working.take((analyst, request.id)):
+            return self._once(analyst, request, work, body)
+
+    def _once(self, analyst: str, request: Request, work: _Work, body: dict[str, Any]) -> Answer:
+        """Charges and answers, or finds the answer that was given."""
+        charge, given = self.ledger.charge(
+            analyst,
+            request.id,
+            work.query.demand,
+            work.nano,
+            body,
+            columns=request.columns(),
+            reuse=bool(request.reuse),
+        )
+        if charge is not None and charge.body.get("question") != body["question"]:
+            raise QueryError(f"the request id {request.id!r} was used for another question. Nothing was spent.")
+        if given is None:
+            if charge is not None:  # paid for, perhaps under an earlier id, and never answered
+                request = request.model_copy(update={"id": charge.request})
+            answer = self._answer(request, work)
+            payload = answer.to_json()
+            given = self.ledger.answer(analyst, request.id, payload)
+            if given == payload:
+                return answer
+        return Answer.from_json(given)  # another asker of the same request was first: there is one answer
+
+    def preview(self, analyst: str, request: Request) -> Preview:
+        """What ``ask`` would cost and how exact it would be."""
+        work = self._validate(request)
+        cost, left = self.ledger.price(
+            analyst, work.query.demand, work.nano, verb=request.verb, columns=request.columns()
+        )
+        return Preview(exact(cost), exact(left), work.noise.error, work.noise.scale if work.noise.uniform else None)
+
+    def close(self) -> None:
+        """Closes engine and ledger."""
+        self._engine.close()
+        self.ledger.close()
+
+    def _answer(self, request: Request, work: _Work) -> Answer:
+        query = work.query
+        try:
+            tables = self._engine.tabulate(query.parts, query.tables, query.moments)
+            released = query.release(tables, self._epsilon(work.nano))
+        except Exception:
+            # One text whatever happened; the provider's own log has the cause.
+            _log.exception("request %s (%s) failed after its charge", request.id, query.about)
+            raise EngineError() from None
+        return Answer(
+            id=request.id,
+            verb=request.verb,
+            epsilon=show(work.nano),
+            values=tuple(released.values),
+            chosen=released.chosen,
+            scale=work.noise.scale,
+            grid=work.noise.grid,
+            rows=released.rows,
+        )
+
+    def _epsilon(self, nano: int) -> Fraction:
+        """Loss that each single row may cause."""
+        return exact(nano) / self.schema.distance
+
+    def _validate(self, request: Request) -> _Work:
+        nano = to_nano(request.epsilon)
+        question = request.question
+        parts = request.parts.bind(self.schema)
+        if len(parts) == 0:
+            raise QueryError("there are no parts to ask. Nothing was spent.")
+        query = prepare(question, parts, self.schema)
+        return _Work(query, nano, query.noise(self._epsilon(nano)))

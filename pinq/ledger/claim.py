@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One table, one ledger: finds the ledger of a source under whatever name, spelling or policy it is reached.
+
+Each data file has a *claim* beside its real path, which names the ledger that guards it. Two
+policies over one file, two spellings of its path, symbolic links to it and patterns that match it
+meet in that ledger; a policy that names another one is refused rather than given a fresh budget
+unnoticed. The ledger itself lies beside the source unless the policy says otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from pinq.errors import PolicyError
+from pinq.public.policy import DatabaseTable, Policy
+
+__all__ = ["ledger_url"]
+
+
+def ledger_url(policy: Policy, *, create: bool = False) -> str:
+    """The file or URL of the policy's ledger.
+
+    Args:
+        policy: Whose.
+        create: Claim the source for it where nobody did; otherwise nothing is written for an
+            unclaimed source.
+
+    Raises:
+        PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot
+            be followed (hard links).
+    """
+    wanted = _wanted(policy)
+    path = policy.source_path()
+    if path is None:  # data passed by the caller: there is no file to keep a claim beside
+        return wanted or str(policy.folder / f"{policy.dataset}.ledger")
+    home = path.parent if os.access(path.parent, os.W_OK) else _state()
+    stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
+    default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
+    claims = [_places(file, policy) for file in policy.source_files()]
+    held = {_read(place) for places in claims for place in places if place.exists()} | (
+        {str(default)} if default.exists() else set()
+    )
+    chosen = wanted or next(iter(held), str(default))
+    for other in sorted(held - {_masked(chosen)}):
+        raise PolicyError(
+            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy leads to {_masked(chosen)}. A second ledger would be "
+            f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file and delete the claims beside the data."
+        )
+    if create or held:
+        for places in claims:
+            _claim(places, _masked(chosen), policy)
+    return chosen
+
+
+def _claim(places: list[Path], held: str, policy: Policy) -> None:
+    """Writes a claim where there is none, whole or not at all, and looks again: another process may have been first."""
+    if not any(place.exists() for place in places):
+        place = next((place for place in places if os.access(place.parent, os.W_OK)), places[-1])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        fresh = place.with_name(f"{place.name}.{os.getpid()}")
+        with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(held + "\n")
+        try:
+            os.link(fresh, place)
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+    if any(_read(place) != held for place in places if place.exists()):
+        raise PolicyError(f"Another ledger claimed the source of {policy.dataset!r} at the same moment. Try again.")
+
+
+def _places(file: Path, policy: Policy) -> list[Path]:
+    """Where a file's claim can be: beside it, or in the user's state folder where its own cannot be written."""
+    if file.exists() and file.stat().st_nlink > 1:
+        raise PolicyError(
+            f"{file} has several hard links, and through each it would look like another source with a budget of its own. "
+            "Give the provider a file of its own (a copy), or use symbolic links."
+        )
+    name = f"{file.name}{_table(policy)}.claim"
+    return [file.parent / name, _state() / f"{_digest(str(file))}-{name}"]
+
+
+def _wanted(policy: Policy) -> str | None:
+    """The ledger that the policy names: an absolute path, or a URL of another kind."""
+    text = policy.ledger
+    if text is None or ("://" in text and not text.startswith("sqlite")):
+        return text
+    path = text.removeprefix("sqlite:///")
+    if "://" in path or "?" in path or not path:
+        raise PolicyError(f"`ledger` of {policy.dataset!r} is {text!r}; write an SQLite ledger as a plain path.")
+    return os.path.realpath(policy.folder / path)
+
+
+def _masked(url: str) -> str:
+    """A URL without its password: claims are no place for secrets."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", url)
+
+
+def _table(policy: Policy) -> str:
+    """Tells the tables of one database file apart."""
+    if not isinstance(policy.source, DatabaseTable):
+        return ""
+    return "." + _digest(f"{policy.source.schema_name}.{policy.source.table}".lower())
+
+
+def _state() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _read(claim: Path) -> str:
+    return claim.read_text(encoding="utf-8").strip()

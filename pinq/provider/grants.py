@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a data provider does: check a policy, grant budgets and watch them. Thin; the ``pinq`` command prints it.
+
+Everything here sees exact numbers and is for the provider's eyes only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from pinq.analyst.tokens import digest, new_token
+from pinq.engine import open_engine
+from pinq.errors import PolicyError, QueryError
+from pinq.ledger.claim import ledger_url
+from pinq.ledger.grants import FREE, VERBS, Grant, Terms, now
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import open_ledger
+from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.epsilon import show as decimal
+from pinq.public.policy import Policy, load_policy
+
+__all__ = [
+    "Account",
+    "CheckReport",
+    "Status",
+    "Where",
+    "cap_warning",
+    "check",
+    "extend",
+    "future",
+    "grant",
+    "make_terms",
+    "parse_expiry",
+    "promised",
+    "reissue",
+    "require_name",
+    "revoke",
+    "set_terms",
+    "show",
+]
+
+Where = str | os.PathLike[str] | Policy | Ledger
+"""Whose grants: a policy's, or those of a ledger that is open already, which stays open."""
+
+MAX_NAME = 128
+MAX_PER_MINUTE = 10**6
+LEFT_OUT_SHARE = 0.1  # from this share of rows on, ``check`` advises to look at the column
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How a policy fits its source. Exact numbers: for the provider's eyes only.
+
+    Attributes:
+        source_rows: Rows in the source.
+        encoded_rows: Rows that queries see.
+        max_rows: What the policy declares.
+        over_unit: Rows beyond their privacy unit's bound, or whose unit is missing.
+        left_out: For each column, rows whose value cannot be encoded.
+        clamped: For each numeric column, rows outside [lower, upper].
+        unreviewed: Values that were read off the data and that nobody confirmed.
+        problems: What must change before the policy opens; empty when it is ready.
+        advice: What is worth a look.
+    """
+
+    dataset: str
+    source_rows: int
+    encoded_rows: int
+    max_rows: int
+    over_unit: int
+    left_out: dict[str, int]
+    clamped: dict[str, int]
+    unreviewed: tuple[str, ...]
+    problems: tuple[str, ...]
+    advice: tuple[str, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether the policy can be granted on."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"ready": self.ready}
+
+
+@dataclass(frozen=True)
+class Account:
+    """One analyst's budget as the ledger has it; nano-epsilons.
+
+    Attributes:
+        remaining: What can still be asked: 0 once revoked or expired, and never more than the cap
+            leaves.
+        state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
+        terms: What the grant allows beside its budget.
+        warnings: After a change, what the provider should know about it.
+        token: A bearer token that was issued just now; it is stored nowhere.
+    """
+
+    analyst: str
+    limit: int
+    spent: int
+    remaining: int
+    expires: datetime | None
+    state: str
+    terms: Terms = FREE
+    warnings: tuple[str, ...] = ()
+    token: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; losses as decimal numbers."""
+        numbers = {name: float(exact(getattr(self, name))) for name in ("limit", "spent", "remaining")}
+        terms = self.terms.to_body()
+        if "max_epsilon_per_query" in terms:
+            terms["max_epsilon_per_query"] = float(exact(terms["max_epsilon_per_query"]))
+        said = {
+            "analyst": self.analyst,
+            **numbers,
+            "expires": self.expires.isoformat() if self.expires else None,
+            "state": self.state,
+            "terms": terms,
+        }
+        return said | ({"token": self.token} if self.token else {})
+
+
+@dataclass(frozen=True)
+class Status:
+    """All accounts of a dataset, and what all analysts together spent under the cap; nano-epsilons."""
+
+    dataset: str
+    cap: int
+    spent: int
+    accounts: tuple[Account, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; losses as decimal numbers."""
+        numbers = {"cap": self.cap, "spent": self.spent, "remaining": max(0, self.cap - self.spent)}
+        return {
+            "dataset": self.dataset,
+            **{k: float(exact(v)) for k, v in numbers.items()},
+            "analysts": [one.to_dict() for one in self.accounts],
+        }
+
+
+def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
+    """Encodes the source as the policy says and counts what happened. Works on unreviewed policies, which are not ready.
+
+    Raises:
+        PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
+    """
+    loaded = load_policy(policy)
+    # Any salt will do: which of a unit's rows are kept depends on it, how many does not.
+    engine, counted = open_engine(loaded, salt=b"check", report=True)
+    engine.close()
+    assert counted is not None
+    unreviewed = tuple(loaded.unreviewed_fields())
+    problems = (
+        [f"{_many(len(unreviewed), 'value')} read off the data and not reviewed: {_listed(unreviewed)}"]
+        if unreviewed
+        else []
+    )
+    if counted.source_rows > loaded.max_rows:
+        problems.append(
+            f"the source has {counted.source_rows:,} rows, more than max_rows ({loaded.max_rows:,}); declare a bound that holds"
+        )
+    if counted.encoded_rows == 0:
+        problems.append("no row can be encoded, so every answer would be noise alone")
+    rows = max(1, counted.source_rows)
+    advice = [
+        f"{name}: {missing:,} rows ({100 * missing / rows:.0f} %) have no declared value and are left out; declare it, or `nullable: true`"
+        for name, missing in counted.left_out.items()
+        if missing >= LEFT_OUT_SHARE * rows and missing
+    ]
+    advice += [
+        f"{name}: {outside:,} rows ({100 * outside / rows:.0f} %) lie outside [lower, upper] and count as the nearer bound"
+        for name, outside in counted.clamped.items()
+        if outside >= LEFT_OUT_SHARE * rows and outside
+    ]
+    return CheckReport(
+        loaded.dataset,
+        counted.source_rows,
+        counted.encoded_rows,
+        loaded.max_rows,
+        counted.over_unit,
+        counted.left_out,
+        counted.clamped,
+        unreviewed,
+        tuple(problems),
+        tuple(advice),
+    )
+
+
+def grant(
+    policy: Where, analyst: str, epsilon: Loss, expires: str | date | None = None, terms: Terms = FREE
+) -> Account:
+    """Grants a new analyst a budget and issues a token. Warns, and does not refuse, where all grants together pass the cap.
+
+    Args:
+        policy: A reviewed policy.
+        analyst: Printable text of at most 128 characters.
+        epsilon: The limit.
+        expires: See ``parse_expiry``.
+        terms: What it allows; see ``make_terms``.
+
+    Returns:
+        The account, with its token: the only time that it can be seen.
+
+    Raises:
+        PolicyError: Wrong or unreviewed policy, or its source does not exist.
+        QueryError: A malformed argument.
+        LedgerError: The analyst has a grant already, or the ledger cannot be trusted.
+    """
+    require_name(analyst)
+    limit, until = to_nano(epsilon), future(expires)
+    with _ledger(policy, create=True, declare=True) as ledger:
+        token = new_token()
+        ledger.grant(analyst, limit, until, terms=terms, token=digest(token))
+        return replace(_report(ledger, analyst), token=token)
+
+
+def extend(policy: Where, analyst: str, epsilon: Loss | None = None, expires: str | date | None = None) -> Account:
+    """Raises an analyst's limit by ``epsilon``, moves the expiry, or both.
+
+    Raises:
+        QueryError: Neither is given, or one is malformed.
+        LedgerError: There is no such grant, or the ledger cannot be trusted.
+        PolicyError: Wrong or unreviewed policy.
+    """
+    if epsilon is None and expires is None:
+        raise QueryError("extend needs `epsilon` (how much more), `expires`, or both.")
+    more, until = None if epsilon is None else to_nano(epsilon), future(expires)
+    with _ledger(policy, declare=True) as ledger:
+        ledger.extend(analyst, more, until)
+        return _report(ledger, analyst)
+
+
+def reissue(policy: Where, analyst: str) -> Account:
+    """Issues another token for a grant, in the account; the old one ends at once.
+
+    Raises:
+        LedgerError: There is no such grant, or the ledger cannot be trusted.
+        PolicyError: Wrong policy.
+    """
+    with _ledger(policy) as ledger:
+        token = new_token()
+        ledger.set_token(analyst, digest(token))
+        return replace(_report(ledger, analyst), token=token)
+
+
+def set_terms(policy: Where, analyst: str, terms: Terms) -> Account:
+    """Puts other terms in the place of a grant's; they count from the next request on.
+
+    Raises:
+        LedgerError: There is no such grant, or the ledger cannot be trusted.
+        PolicyError: Wrong policy.
+    """
+    with _ledger(policy) as ledger:
+        ledger.set_terms(analyst, terms)
+        return _report(ledger, analyst)
+
+
+def make_terms(
+    policy: str | os.PathLike[str] | Policy,
+    *,
+    max_epsilon_per_query: Loss | None = None,
+    columns: Sequence[str] | None = None,
+    verbs: Sequence[str] | None = None,
+    queries_per_minute: int | None = None,
+) -> Terms:
+    """Checked terms for a grant; None allows everything.
+
+    Args:
+        policy: Whose columns.
+        max_epsilon_per_query: The most that one request may ask.
+        columns: Columns that requests may name.
+        verbs: ``count``, ``sum``, ``avg``, ``choose``, or the verbs' own names.
+        queries_per_minute: Charges within any sixty seconds.
+
+    Raises:
+        QueryError: A column or verb that does not exist, or a number out of range.
+    """
+    schema = load_policy(policy).schema_
+    for name in columns or ():
+        schema.column(name)
+    known = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}
+    named = None if verbs is None else tuple(known.get(verb, verb) for verb in verbs)
+    if wrong := [verb for verb in named or () if verb not in VERBS]:
+        raise QueryError(f"there is no verb {wrong[0]!r}; the verbs are {', '.join(known)}.")
+    if queries_per_minute is not None and not 1 <= queries_per_minute <= MAX_PER_MINUTE:
+        raise QueryError(
+            f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}."
+        )
+    most = None if max_epsilon_per_query is None else to_nano(max_epsilon_per_query, name="max_epsilon_per_query")
+    return Terms(
+        most,
+        None if columns is None else tuple(dict.fromkeys(columns)),
+        None if named is None else tuple(dict.fromkeys(named)),
+        queries_per_minute,
+    )
+
+
+def revoke(policy: Where, analyst: str) -> Account:
+    """Ends a grant at once; what it spent stays spent.
+
+    Raises:
+        LedgerError: There is no such grant, or the ledger cannot be trusted.
+        PolicyError: Wrong policy.
+    """
+    # A policy under revision must never stand in the way of taking a grant back, so nothing is
+    # declared here.
+    with _ledger(policy) as ledger:
+        ledger.revoke(analyst)
+        return _report(ledger, analyst)
+
+
+def show(policy: Where) -> Status:
+    """What each analyst was granted, spent and has left. Reads the ledger only.
+
+    Raises:
+        LedgerError: There is no ledger, or it cannot be trusted.
+        PolicyError: Wrong policy.
+    """
+    with _ledger(policy) as ledger:
+        spent, cap = ledger.joint()
+        accounts = tuple(_account(one, max(0, cap - spent)) for one in ledger.grants().values())
+        return Status(ledger.dataset or "", cap, spent, accounts)
+
+
+def parse_expiry(expires: str | date | None) -> datetime | None:
+    """The moment from which a grant no longer counts.
+
+    Args:
+        expires: An ISO date, which means until the end of that day in UTC, or an ISO date and time,
+            in UTC unless it says otherwise; or a ``date`` or ``datetime``. None for never.
+
+    Raises:
+        QueryError: Neither of these.
+    """
+    if expires is None:
+        return None
+    found = expires if isinstance(expires, date) else None
+    for read in (date.fromisoformat, datetime.fromisoformat):
+        if isinstance(expires, str) and found is None:
+            with suppress(ValueError):
+                found = read(expires.strip())
+    if found is None:
+        raise QueryError(
+            f"`expires` is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z."
+        )
+    try:
+        moment = found if isinstance(found, datetime) else datetime.combine(found, time(23, 59, 59, 999_999))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise QueryError(f"`expires` is {str(expires)[:40]!r}, which no calendar in UTC has.") from None
+
+
+def future(expires: str | date | None) -> datetime | None:
+    """``parse_expiry``, of a moment to come. ``QueryError`` for one that is past."""
+    moment = parse_expiry(expires)
+    if moment is not None and moment <= now():
+        shown = moment.isoformat(sep=" ", timespec="seconds")
+        raise QueryError(
+            f"`expires` is {shown}, which is past; name a moment to come. To end a grant now, use `pinq revoke`."
+        )
+    return moment
+
+
+def require_name(analyst: object) -> None:
+    """``QueryError`` unless this can be an analyst's name: 1 to 128 printable characters without blanks around them."""
+    if (
+        not isinstance(analyst, str)
+        or not analyst.strip()
+        or analyst != analyst.strip()
+        or len(analyst) > MAX_NAME
+        or not analyst.isprintable()
+    ):
+        raise QueryError(
+            f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without blanks around them."
+        )
+
+
+def _require_source(policy: Policy) -> None:
+    """A misspelt source must not get a ledger: budgets would be kept beside nothing."""
+    path = policy.source_path()
+    if path is None:
+        return
+    pattern = any(sign in path.name for sign in "*?[")
+    if not (any(path.parent.glob(path.name)) if pattern else path.exists()):
+        raise PolicyError(
+            f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the policy file."
+        )
+
+
+@contextmanager
+def _ledger(of: Where, *, create: bool = False, declare: bool = False) -> Iterator[Ledger]:
+    """The ledger of a policy, closed at the end; or an open one, as it is.
+
+    Args:
+        of: Whose.
+        create: Make it where there is none, if the source exists.
+        declare: Also log a changed policy, which must be reviewed.
+    """
+    if isinstance(of, Ledger):
+        yield of
+        return
+    policy = load_policy(of)
+    if declare:
+        policy.require_reviewed()
+    if create:
+        _require_source(policy)
+    ledger = open_ledger(policy, create=create) if declare else Ledger(ledger_url(policy), policy.dataset, create=False)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def cap_warning(ledger: Ledger, analyst: str, limit: int) -> str:
+    """What to know before ``analyst`` has a limit of ``limit`` nano-epsilons: that all grants together pass the cap. Empty where they do not."""
+    (_, cap), total = ledger.joint(), limit + promised(ledger, besides=analyst)
+    if total <= cap:
+        return ""
+    return (
+        f"All grants together come to epsilon {decimal(total)}, above the cap of {decimal(cap)}: analysts who share little of what they ask "
+        "will be refused under the cap before they reach their own limits."
+    )
+
+
+def promised(ledger: Ledger, besides: str = "") -> int:
+    """What all grants come to, but for one analyst's; nano-epsilons. What was spent under an ended grant still counts against the cap."""
+    return sum(one.limit if one.valid else one.spent for one in ledger.grants().values() if one.analyst != besides)
+
+
+def _report(ledger: Ledger, analyst: str) -> Account:
+    one, (spent, cap) = ledger.grants()[analyst], ledger.joint()
+    warning = cap_warning(ledger, analyst, one.limit) if one.valid else ""
+    return replace(_account(one, max(0, cap - spent)), warnings=(warning,) if warning else ())
+
+
+def _account(one: Grant, cap_left: int) -> Account:
+    state = (
+        "revoked"
+        if one.revoked
+        else "expired"
+        if not one.valid
+        else "spent"
+        if one.remaining == 0
+        else "active"
+        if cap_left
+        else "cap reached"
+    )
+    return Account(one.analyst, one.limit, one.spent, min(one.remaining, cap_left), one.expires, state, one.terms)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+# Propose

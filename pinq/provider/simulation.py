@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A free handle on made-up rows of a public schema: the same face, the same noise, the same refusals; nothing is logged."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.curator.monitor import Curator
+from pinq.engine import open_engine
+from pinq.errors import QueryError
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import LocalSession
+from pinq.public.epsilon import Loss, to_nano
+from pinq.public.policy import Policy, load_policy
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
+
+__all__ = ["made_up", "simulate"]
+
+
+def simulate(
+    schema: Schema | Policy | str, *, rows: int = 10_000, epsilon: Loss = 1.0, data: Any = None, seed: int = 0
+) -> PrivateQueryable:
+    """Opens a handle for trying a script before it spends anything.
+
+    Args:
+        schema: A handle's ``schema``, a policy, or a policy file.
+        rows: How many rows to make up.
+        epsilon: The budget, enforced like a real one.
+        data: Rows of your own that fit the schema (public ones, say) instead of made-up ones.
+        seed: Steers the made-up rows, never the noise.
+
+    Returns:
+        A handle named ``simulated``. Its answers say nothing about any real table.
+    """
+    if not isinstance(schema, Schema):
+        schema = load_policy(schema).schema_
+    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or not 0 <= rows <= 10**8:
+        raise QueryError(f"`rows` is {rows!r}; it must be a whole number from 0 to {10**8:,}.")
+    nano = to_nano(epsilon)
+    ledger = Ledger("sqlite://", "simulated")
+    ledger.declare(schema.digest, nano, {})
+    ledger.grant("simulated", nano)
+    # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
+    # the schema says.
+    policy = Policy(
+        dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=schema.columns, folder=Path()
+    )
+    table = made_up(schema, int(rows), seed) if data is None else data
+    engine, _ = open_engine(policy, data=table, salt=ledger.salt)
+    return PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, ledger, engine)))
+
+
+def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
+    """Random rows: each column is skewed its own way and leans on one hidden number, so that there is something to find.
+
+    Returns:
+        An Arrow table of ``rows`` rows; with a privacy unit also its column, each unit having the
+        most rows it may.
+    """
+    random = np.random.default_rng(seed)
+    hidden = random.random(rows)
+    columns: dict[str, Any] = {}
+    for name, column in schema.columns.items():
+        leaning = np.clip(hidden + random.normal(0, random.uniform(0.1, 0.6), rows), 0, 1 - 1e-9)
+        place = (leaning ** random.uniform(0.7, 2.5) * column.cells).astype(np.int64)
+        missing = random.random(rows) < 0.05 if column.nullable else np.zeros(rows, dtype=bool)
+        if isinstance(column, Numeric):
+            values = np.clip(
+                float(column.lower) + (place + (0 if column.integer else random.random(rows))) * float(column.width),
+                float(column.lower),
+                float(column.upper),
+            )
+            columns[name] = pa.array(values, mask=missing)
+        elif isinstance(column, Categorical):
+            columns[name] = pa.array(
+                np.array([str(text) for text in column.texts], dtype=object)[place], pa.string(), mask=missing
+            )
+    if isinstance(schema.privacy_unit, PrivacyUnit):
+        columns[schema.privacy_unit.column] = pa.array(np.arange(rows) // schema.privacy_unit.max_rows)
+    return pa.table(columns)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two ways to find a privacy claim that is false: a search of small tables, and a statistical test of a mechanism.
+
+``search_sensitivity`` tries every small table and every row that can come, and reports how far a
+score really moves. A provider's own score should pass it before it is used. ``epsilon_lower_bound``
+draws from a mechanism on two neighbouring tables and reports a loss that the mechanism exceeds with
+near certainty. Neither can prove a claim; each can refute one.
+
+Example::
+
+    found = search_sensitivity(Gini("income"), schema, cells=3, classes=2)
+    assert found.span <= Gini("income").span(schema)
+
+    bound = epsilon_lower_bound(lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(1)), 10, 11, runs=50_000)
+    assert bound <= 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pinq.public.schema import Schema
+
+__all__ = ["Movement", "epsilon_lower_bound", "search_sensitivity", "small_tables"]
+
+MOST_BINS = 40
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How a score moved when one row came, over all tables that were tried.
+
+    Attributes:
+        change: The largest change of one candidate's score, in the score's units.
+        span: The largest change of the difference of two candidates' scores.
+        monotone: Whether no two candidates ever moved in opposite directions.
+        tables: How many pairs of neighbouring tables were tried.
+    """
+
+    change: int
+    span: int
+    monotone: bool
+    tables: int
+
+
+def search_sensitivity(
+    score: Any, schema: Schema, *, cells: int = 2, classes: int = 2, rows: int | None = None
+) -> Movement:
+    """Tries every table of counts of at most ``rows`` rows, and every row that can be added to get there.
+
+    Two candidates see the same rows, so their tables agree in the numbers of rows of each class,
+    and in nothing else: any two such tables belong to two columns of one dataset. Hence the span is
+    the widest range of changes among tables that agree in the classes, for a row of one class.
+
+    Args:
+        score: One of ``pinq.public.scores``, or an object with ``measure`` ("classes", "rows" or
+            "moments") and ``of(table, schema)``; tables are as in ``pinq.public.scores``. A score
+            without ``of`` is the counts themselves, one candidate for each class.
+        schema: Its ``max_rows`` bounds the larger of two neighbouring tables unless ``rows`` does.
+        cells: Parts that a candidate has.
+        classes: Classes of the target; for "moments" its levels 0, 1, ...
+        rows: Rows of the larger table. The number of tables grows as its power ``cells * classes``.
+    """
+    most = schema.max_rows if rows is None else rows
+    measure = getattr(score, "measure", "classes")
+    kinds = 1 if measure == "rows" else classes
+    counts = np.array(list(small_tables(cells * kinds, most - 1)), dtype=np.int64).reshape(-1, cells, kinds)
+    agree = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    before = _scores(score, counts, schema, measure)
+    change = span = 0
+    monotone, tried = True, 0
+    for kind in range(kinds):
+        low = np.full((agree.max() + 1, before.shape[1]), np.iinfo(np.int64).max)
+        high = np.full((agree.max() + 1, before.shape[1]), np.iinfo(np.int64).min)
+        for cell in range(cells):
+            after = counts.copy()
+            after[:, cell, kind] += 1
+            moved = _scores(score, after, schema, measure) - before
+            np.minimum.at(low, agree, moved)
+            np.maximum.at(high, agree, moved)
+            tried += len(moved)
+        change = max(change, int(np.abs(low).max()), int(np.abs(high).max()))
+        lowest, highest = low.min(axis=1), high.max(axis=1)
+        span = max(span, int((highest - lowest).max()))
+        monotone = monotone and not bool(((lowest < 0) & (highest > 0)).any())
+    return Movement(change, span, monotone, tried)
+
+
+def small_tables(cells: int, rows: int) -> Iterator[tuple[int, ...]]:
+    """Every table of ``cells`` counts with at most ``rows`` rows."""
+    if cells == 0:
+        yield ()
+        return
+    for first in range(rows + 1):
+        for rest in small_tables(cells - 1, rows - first):
+            yield (first, *rest)
+
+
+def epsilon_lower_bound(
+    mechanism: Callable[[Any, int], Sequence[Any] | np.ndarray],
+    table: Any,
+    neighbour: Any,
+    *,
+    runs: int,
+    error: float = 1e-7,
+) -> float:
+    """A loss that the mechanism has at least, unless an event of probability ``error`` happened.
+
+    Half of the draws choose the event whose likelihoods differ most, the other half measure it: so
+    the choice cannot flatter the measurement. The bound is ln(p / q) for the lower Clopper-Pearson
+    bound p of the event on one table and the upper one q on the other.
+
+    Args:
+        mechanism: ``mechanism(table, runs)`` gives that many independent outcomes: numbers or other
+            hashable things, shape (runs,).
+        table: Passed on as it is.
+        neighbour: The same, for a neighbouring table.
+        runs: Draws from each table, at least 4.
+        error: Probability that the bound is above the truth.
+
+    Returns:
+        The bound, at least 0. Above the claimed epsilon, it refutes the claim.
+
+    References:
+        Ding et al. 2018, "Detecting Violations of Differential Privacy"; Clopper & Pearson 1934.
+    """
+    drawn = [list(mechanism(one, runs)) for one in (table, neighbour)]
+    place = {outcome: number for number, outcome in enumerate(_ordered({*drawn[0], *drawn[1]}))}
+    halves = runs // 2
+    numbers = [np.array([place[outcome] for outcome in one]) for one in drawn]
+    choosing = [np.bincount(one[:halves], minlength=len(place)) for one in numbers]
+    measuring = [np.bincount(one[halves:], minlength=len(place)) for one in numbers]
+    # Neighbouring outcomes are taken together until a bin has draws enough to tell its likelihood
+    # ratio from chance.
+    both = choosing[0] + choosing[1]
+    bins = (np.cumsum(both) - both) * MOST_BINS // max(1, both.sum())
+    bins = np.unique(bins, return_inverse=True)[1]
+    best, event, direction = -np.inf, np.zeros(len(place), dtype=bool), 0
+    for towards in (0, 1):
+        here, there = choosing[towards], choosing[1 - towards]
+        ratio = (np.bincount(bins, here) + 1) / (np.bincount(bins, there) + 1)
+        # Half-lines, and unions of the bins of largest likelihood ratio: the best event is among
+        # the latter but for noise.
+        for order in (np.arange(len(place)), np.arange(len(place))[::-1], np.argsort(-ratio[bins], kind="stable")):
+            found = _log_ratio(np.cumsum(here[order]), np.cumsum(there[order]), halves, error)
+            if found.max() > best:
+                best, direction = float(found.max()), towards
+                event = np.isin(np.arange(len(place)), order[: int(found.argmax()) + 1])
+    measured = [measuring[number][event].sum(keepdims=True) for number in (direction, 1 - direction)]
+    return max(0.0, float(_log_ratio(measured[0], measured[1], runs - halves, error)[0]))
+
+
+def _log_ratio(here: np.ndarray, there: np.ndarray, draws: int, error: float) -> np.ndarray:
+    """Ln of the least likely p over the most likely q, each bound wrong with probability error / 2."""
+    from scipy.stats import beta
+
+    least = np.where(here > 0, beta.ppf(error / 2, np.maximum(here, 1), draws - here + 1), 0.0)
+    most = np.where(there < draws, beta.ppf(1 - error / 2, there + 1, np.maximum(draws - there, 1)), 1.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(least) - np.log(most))
+
+
+def _ordered(outcomes: set[Any]) -> list[Any]:
+    try:
+        return sorted(outcomes)
+    except TypeError:
+        return sorted(outcomes, key=repr)
+
+
+def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.ndarray:
+    """The scores of tables of counts, shape (tables, candidates): one candidate but for a score that is the counts themselves."""
+    if not hasattr(score, "of"):
+        return counts.sum(axis=1)
+    if measure == "moments":
+        levels = np.arange(counts.shape[2], dtype=np.int64)
+        counts = np.stack([counts.sum(axis=2), counts @ levels, counts @ levels**2], axis=-1)
+    return np.asarray(score.of(counts, schema)).astype(np.int64)[:, None]

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places in the tree of partitions below the whole table, and disjointness. No data, no noise, no I/O.
+
+A ``Part`` is the whole table or one part of a partition of another part; a ``PartSet`` is an
+ordered collection of pairwise disjoint ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinq.errors import QueryError
+from pinq.public.schema import Numeric, text_of
+from pinq.public.specs import MAX_AXES, MAX_PARTS, Partition
+
+__all__ = ["Block", "Part", "PartSet", "say"]
+
+
+class Part:
+    """A place in the tree of partitions: the whole table, or part ``index`` of a partition of its parent.
+
+    Attributes:
+        key: Identifies the place for the ledger, 16 bytes; equal keys mean the same rows of every
+            table.
+    """
+
+    __slots__ = ("depth", "index", "key", "parent", "partition")
+
+    def __init__(self, parent: Part | None = None, partition: Partition | None = None, index: int = 0) -> None:
+        self.parent, self.partition, self.index = parent, partition, index
+        if parent is None or partition is None:
+            self.key, self.depth = b"", 0
+        else:
+            self.key = hashlib.blake2b(parent.key + partition.key + index.to_bytes(4, "big"), digest_size=16).digest()
+            self.depth = parent.depth + 1
+
+    def steps(self) -> list[tuple[Partition, int]]:
+        """The way down from the whole table."""
+        way, part = [], self
+        while part.parent is not None and part.partition is not None:
+            way.append((part.partition, part.index))
+            part = part.parent
+        return way[::-1]
+
+    def interval(self, name: str, column: Numeric) -> tuple[int, int]:
+        """The cells [first, last + 1) of a numeric column that the splits above leave to this part. Public."""
+        low, high = 0, column.cells
+        for partition, index in self.steps():
+            places = np.unravel_index(index, partition.shape)
+            for axis, place in zip(partition.axes, places, strict=True):
+                if axis.column != name:
+                    continue
+                if axis.thresholds is None:
+                    low, high = (max(low, int(place)), min(high, int(place) + 1)) if place < column.cells else (0, 0)
+                else:
+                    edges = (0, *axis.thresholds, column.cells)
+                    low, high = max(low, edges[place]), min(high, edges[place + 1])
+        return low, max(low, high)
+
+    def values_left(self, name: str, codes: int) -> np.ndarray:
+        """Which codes of a column the splits above leave to this part, shape (codes,). Public."""
+        left, every = np.ones(codes, dtype=bool), np.arange(codes)
+        for partition, index in self.steps():
+            for axis, place in zip(partition.axes, np.unravel_index(index, partition.shape), strict=True):
+                if axis.column == name:
+                    left &= axis.parts_of(every) == place
+        return left
+
+    def __str__(self) -> str:
+        if not self.depth:
+            return "the whole table"
+        return ", ".join(say(partition, index) for partition, index in self.steps())
+
+
+def say(partition: Partition, index: int) -> str:
+    """What a part is, for people: ``sex = Female``, ``age < 30``."""
+    said = []
+    for axis, place in zip(partition.axes, np.unravel_index(index, partition.shape), strict=True):
+        label, name = axis.labels[int(place)], axis.column if axis.column is not None else "shard"
+        if label is None:
+            said.append(f"{name} missing")
+        elif axis.thresholds is not None:
+            said.append(f"{name} {label}")
+        elif axis.lookup is not None:
+            said.append(f"{name} in {{{', '.join('missing' if v is None else text_of(v) for v in label)}}}")
+        else:
+            said.append(f"{name} = {label}")
+    return ", ".join(said)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One part, or (``partition`` given) all parts of a partition of it, in order."""
+
+    part: Part
+    partition: Partition | None = None
+
+    def __len__(self) -> int:
+        return 1 if self.partition is None else self.partition.size
+
+    def at(self, index: int) -> Part:
+        """Part ``index`` of the block."""
+        return self.part if self.partition is None else Part(self.part, self.partition, index)
+
+
+class PartSet:
+    """An ordered collection of pairwise disjoint parts of one table, with a shape like an array's.
+
+    Args:
+        blocks: The parts, in order. Blocks keep a query about a million cells as small as its text.
+        shape: How answers are shaped; flat by default.
+    """
+
+    __slots__ = ("_starts", "blocks", "shape", "size")
+
+    def __init__(self, blocks: Sequence[Block], shape: tuple[int, ...] | None = None) -> None:
+        self.blocks = tuple(blocks)
+        lengths = [len(block) for block in self.blocks]
+        self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self.size = int(self._starts[-1])
+        self.shape = (self.size,) if shape is None else shape
+        if len(self.shape) > MAX_AXES:
+            raise QueryError(
+                f"this makes answers of {len(self.shape)} axes; at most {MAX_AXES} are possible. Nothing was spent."
+            )
+        if self.size > MAX_PARTS:
+            raise QueryError(f"this makes {self.size:,} parts; at most {MAX_PARTS:,} are possible. Nothing was spent.")
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Part]:
+        for block in self.blocks:
+            for index in range(len(block)):
+                yield block.at(index)
+
+    def at(self, index: int) -> Part:
+        """Part ``index`` in flat order."""
+        block = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self.blocks[block].at(index - int(self._starts[block]))
+
+    def ways(self) -> dict[bytes, Part]:
+        """Every part on a way down to a block, the whole table left out, parents first; by key."""
+        found: dict[bytes, Part] = {}
+        for block in self.blocks:
+            way, part = [], block.part
+            while part.parent is not None and part.key not in found:
+                way.append(part)
+                part = part.parent
+            found |= {part.key: part for part in reversed(way)}
+        return found
+
+    def take(self, chosen: np.ndarray) -> PartSet:
+        """The parts at the flat positions ``chosen``; a block that is taken whole and in order stays whole."""
+        chosen = np.asarray(chosen, dtype=np.int64)
+        if len(np.unique(chosen)) != len(chosen):
+            raise QueryError("the same part is chosen twice. Nothing was spent.")
+        owner = np.searchsorted(self._starts, chosen, side="right") - 1
+        blocks: list[Block] = []
+        cursor = 0
+        while cursor < len(chosen):
+            number = int(owner[cursor])
+            block, start = self.blocks[number], int(self._starts[number])
+            whole = chosen[cursor : cursor + len(block)]
+            if (
+                len(whole) == len(block)
+                and whole[0] == start
+                and np.array_equal(whole, np.arange(start, start + len(block)))
+            ):
+                blocks.append(block)
+                cursor += len(block)
+            else:
+                blocks.append(Block(block.at(int(chosen[cursor]) - start)))
+                cursor += 1
+        return PartSet(blocks)
+
+    def split(self, partitions: Partition | Sequence[Partition]) -> PartSet:
+        """Each part by one partition for all (shape grows by its shape), or each by its own (flat)."""
+        if isinstance(partitions, Partition):
+            return PartSet([Block(part, partitions) for part in self], self.shape + partitions.shape)
+        if len(partitions) != self.size:
+            raise QueryError(
+                f"{len(partitions)} specs were given for {self.size} parts; one for all or one for each is needed. Nothing was spent."
+            )
+        return PartSet([Block(part, partition) for part, partition in zip(self, partitions, strict=True)])
+
+    @staticmethod
+    def union(sets: Sequence[PartSet]) -> PartSet:
+        """All parts of several collections, in order, flat. ``QueryError`` unless provably disjoint."""
+        joined = PartSet([block for one in sets for block in one.blocks])
+        joined.check_disjoint()
+        return joined
+
+    def check_disjoint(self) -> None:
+        """``QueryError`` unless every two parts are different parts of one partition, somewhere on their ways down.
+
+        On the ways down to what is asked, a part is used in one of three manners: it is asked whole; it is split, and
+        all parts of the split are asked at once; or it is split and entered, by one or several parts of the split.
+        The parts asked are disjoint exactly where no part is used in two manners, split by two partitions, or asked
+        twice: then two ways that go apart do so in one split. Women, and nurses, are not: the whole table would be
+        split by two partitions. Women, and young women, are not: women would be asked whole and split.
+        """
+        whole: set[bytes] = set()
+        at_once: set[bytes] = set()
+        entered: set[bytes] = set()
+        split: dict[bytes, bytes] = {}
+
+        def use(part: Part, partition: Partition) -> None:
+            if split.setdefault(part.key, partition.key) != partition.key:
+                _overlap(part)
+
+        walked: set[bytes] = set()  # a key stands for a whole way down, which need not be walked again
+        for block in self.blocks:
+            part, asked = block.part, whole if block.partition is None else at_once
+            if part.key in asked:
+                _overlap(part)
+            asked.add(part.key)
+            if block.partition is not None:
+                use(part, block.partition)
+            while part.parent is not None and part.partition is not None and part.key not in walked:
+                walked.add(part.key)
+                use(part.parent, part.partition)
+                entered.add(part.parent.key)
+                part = part.parent
+        both = (whole & split.keys()) | (at_once & entered)
+        for block in self.blocks:
+            if block.part.key in both:
+                _overlap(block.part)
+
+
+def _overlap(part: Part) -> None:
+    raise QueryError(
+        f"the parts are not disjoint at {part}: a row could be in two of them. Parts must come from one partition "
+        "of each part that is split. Nothing was spent."
+    )

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and answers as they cross the wall: frozen, self-contained, JSON.
+
+A request names parts by the specs that make them, never by anything of the other side's memory; the
+curator binds every spec to its own schema again, so a forged request is an invalid one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from pinq.errors import QueryError
+from pinq.public.epsilon import NANO, show, to_nano
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.questions import UNSAID, Question, question_of
+from pinq.public.schema import Schema
+from pinq.public.scores import AnyScore
+from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
+
+__all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "new_id"]
+
+MAX_DEPTH = 64
+MAX_CANDIDATES = 100_000
+MAX_NODES = 2**17  # a tree with 2^16 leaves; a million parts are asked through blocks
+MAX_SPECS = 2**16
+
+Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
+
+WireSpec = Annotated[Spec, Field(discriminator="kind")]
+WireCandidate = Annotated[Candidate, Field(discriminator="kind")]
+WireScore = Annotated[AnyScore, Field(discriminator="kind")]
+
+
+class _Frozen(BaseModel):
+    # Strict: the number 1 is neither true nor 1.0 nor "1", so that a request means one thing to everybody who reads it.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class WireParts(_Frozen):
+    """A collection of parts: each spec once, each split part once.
+
+    Attributes:
+        specs: The distinct specs.
+        nodes: ``(parent, spec, index)``; parents first; parent 0 is the whole table, i is ``nodes[i
+            - 1]``.
+        asked: ``(node, spec)`` for each block; spec -1 for the node itself, else all parts of that
+            spec below it.
+        shape: How the answers are arranged.
+    """
+
+    specs: Annotated[tuple[WireSpec, ...], Field(max_length=MAX_SPECS)] = ()
+    nodes: Annotated[tuple[tuple[int, int, int], ...], Field(max_length=MAX_NODES)] = ()
+    asked: Annotated[tuple[tuple[int, int], ...], Field(max_length=MAX_NODES)] = ((0, -1),)
+    shape: Annotated[tuple[int, ...], Field(max_length=MAX_AXES)] = (1,)
+
+    @classmethod
+    def of(cls, parts: PartSet) -> WireParts:
+        """The wire form of a collection. ``QueryError`` where it names more single parts or specs than a request may."""
+        ways = parts.ways()
+        if max(len(ways), len(parts.blocks)) > MAX_NODES:
+            raise QueryError(
+                f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or ask fewer parts. Nothing was spent."
+            )
+        splits = [part.partition for part in ways.values()] + [block.partition for block in parts.blocks]
+        specs = {split.key: split.spec for split in splits if split is not None}
+        if len(specs) > MAX_SPECS:
+            raise QueryError(
+                f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request. Nothing was spent."
+            )
+        number = {key: place for place, key in enumerate(specs)}
+        place = {b"": 0} | {key: position for position, key in enumerate(ways, start=1)}
+        nodes = tuple((place[part.parent.key], number[part.partition.key], part.index) for part in ways.values())  # type: ignore[union-attr]
+        asked = tuple(
+            (place[block.part.key], -1 if block.partition is None else number[block.partition.key])
+            for block in parts.blocks
+        )
+        return cls.model_construct(specs=tuple(specs.values()), nodes=nodes, asked=asked, shape=parts.shape)
+
+    def bind(self, schema: Schema) -> PartSet:
+        """The collection on this side's schema; checks everything, disjointness included."""
+        partitions = [bind(spec, schema) for spec in self.specs]
+        parts = [Part()]
+        for parent, spec, index in self.nodes:
+            if not (0 <= parent < len(parts) and 0 <= spec < len(partitions) and 0 <= index < partitions[spec].size):
+                raise QueryError("the request's parts are malformed. Nothing was spent.")
+            part = Part(parts[parent], partitions[spec], index)
+            if part.depth > MAX_DEPTH:
+                raise QueryError(f"the parts are nested more than {MAX_DEPTH} deep. Nothing was spent.")
+            parts.append(part)
+        if any(not (0 <= node < len(parts) and -1 <= spec < len(partitions)) for node, spec in self.asked):
+            raise QueryError("the request's parts are malformed. Nothing was spent.")
+        collection = PartSet(
+            [Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape
+        )
+        if int(np.prod(self.shape, dtype=object)) != len(collection) or any(length < 0 for length in self.shape):
+            raise QueryError("the request's shape does not fit its parts. Nothing was spent.")
+        collection.check_disjoint()
+        return collection
+
+
+class Request(_Frozen):
+    """One question to all parts of a collection.
+
+    Attributes:
+        id: Chosen by the asker; the same id is the same question and gets the same answer.
+        epsilon: Loss, a decimal number as text, in the policy's terms.
+        column: For ``noisy_sum`` and ``noisy_avg``.
+        score: For ``exp_mech``.
+        candidates: For ``exp_mech``: the distinct lists of candidates.
+        which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
+        textbook: For ``exp_mech``: select as papers do, not as well as we can.
+        each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing
+            epsilon evenly.
+        reuse: Whether the stored answer to the identical question will do, at no cost.
+    """
+
+    id: str = Field(pattern=r"^[!-~]{1,64}$", examples=["5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e"])
+    verb: Verb
+    epsilon: str = Field(max_length=64, examples=["0.1"])
+    parts: WireParts = WireParts()
+    column: str | None = None
+    score: WireScore | None = None
+    candidates: Annotated[
+        tuple[Annotated[tuple[WireCandidate, ...], Field(max_length=MAX_CANDIDATES)], ...],
+        Field(max_length=MAX_CANDIDATES),
+    ] = ()
+    which: Annotated[tuple[int, ...], Field(max_length=MAX_PARTS)] = (0,)
+    textbook: bool = False
+    each: bool | None = None
+    reuse: bool | None = None
+
+    @property
+    def question(self) -> Question:
+        """What is asked. ``QueryError`` where a field is said that the question does not read, or that it needs is not."""
+        return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
+
+    def columns(self) -> set[str]:
+        """Every column that the request names: what a grant's terms are compared with."""
+        return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))
+
+    def identity(self, schema: Schema) -> str:
+        """What is the same exactly where the same was asked under the same schema, whatever id it came with.
+
+        A charge keeps it: a request that is asked again is compared by it. The schema belongs to the question, for a
+        charge for one meaning of "part 1" must not pay for another. The id and ``reuse`` do not belong to it, and one
+        loss has one text here, however it was written.
+        """
+        same = self.model_copy(update={"id": "-", "epsilon": show(to_nano(self.epsilon)), "reuse": None})
+        return hashlib.sha256((schema.digest + same.to_json()).encode()).hexdigest()[:32]
+
+    def to_json(self) -> str:
+        """Canonical text."""
+        return _request.dump_json(self, exclude_none=True).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Request:
+        """Reads a request; pydantic's ``ValidationError`` or ``QueryError`` where it is not one."""
+        request = _request.validate_json(text)
+        json.loads(text, object_pairs_hook=_require_single_keys)
+        _ = request.question
+        return request
+
+
+class Answer(_Frozen):
+    """What was released, and what it says of itself.
+
+    Attributes:
+        epsilon: What each part was charged, decimal text; the whole collection costs no more.
+        values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in
+            ``chosen``, -1 for none: with ``each`` as many for every part as the longest list of
+            candidates has; with ``EnoughRows`` numbers of splits.
+        chosen: For ``exp_mech``: the distinct specs that were chosen.
+        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
+        grid: Distance of neighbouring possible answers.
+        rows: For ``noisy_avg``: the noisy number of rows of each part, by which its scale and grid
+            are to be divided.
+    """
+
+    id: str
+    verb: Verb
+    epsilon: str
+    values: tuple[int, ...] | tuple[float, ...]
+    chosen: tuple[WireSpec, ...] = ()
+    scale: float | None = None
+    grid: float | None = None
+    rows: tuple[float, ...] | None = None
+
+    def to_json(self) -> str:
+        """Text as it is persisted and sent."""
+        return _answer.dump_json(self, exclude_none=True).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Answer:
+        """Reads an answer."""
+        return _answer.validate_json(text)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a request would cost now and how exact its answer would be. Free: it follows public facts and the ledger alone.
+
+    Attributes:
+        cost: By how much ``spent`` would grow.
+        remaining: What would be left; negative where the request would be refused.
+        error: The expected accuracy, for people.
+        scale: Scale of the noise in the answer's units, None where there is no single one.
+    """
+
+    cost: Fraction
+    remaining: Fraction
+    error: str
+    scale: float | None = None
+
+    def __repr__(self) -> str:
+        verdict = (
+            f"{show(int(self.remaining * NANO))} would remain"
+            if self.remaining >= 0
+            else f"refused: {show(int(-self.remaining * NANO))} more than remains"
+        )
+        return f"Preview: costs epsilon {show(int(self.cost * NANO))} ({verdict}); {self.error}"
+
+
+class Asked(_Frozen):
+    """One charge or refusal, as its analyst may see it.
+
+    Attributes:
+        at: When, UTC.
+        about: The question, by public facts.
+        epsilon: What each part was asked at; None for a refusal.
+        spent: The analyst's total afterwards.
+        outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.
+        answer: What came back.
+        classes: The column whose values the answer counts through, for ``ClassCount``.
+    """
+
+    at: str
+    about: str
+    epsilon: str | None = None
+    spent: str
+    outcome: str
+    answer: Answer | None = None
+    classes: str | None = None
+
+
+def new_id() -> str:
+    """A fresh request id."""
+    return uuid.uuid4().hex
+
+
+def candidate(item: Any) -> Candidate:
+    """A candidate as callers write it: a spec, a family, or a tuple of specs for their joint parts."""
+    if isinstance(item, tuple) and item:
+        return item[0] if len(item) == 1 else Cross(item)
+    if type(item) not in get_args(Candidate):
+        names = ", ".join(kind.__name__ for kind in get_args(Candidate))
+        raise QueryError(f"{item!r} is not a candidate; use {names} or a tuple of specs. Nothing was spent.")
+    found: Candidate = item
+    return found
+
+
+def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
+    """Reads ``candidates`` as one list for all parts or a list for each.
+
+    Returns:
+        The distinct lists, and which of them each part uses; none where nothing is listed.
+    """
+    if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
+        raise QueryError(
+            "`candidates` must be a list of specs and families, or one such list for each part. Nothing was spent."
+        )
+    items: Sequence[Any] = list(candidates)
+    own = bool(items) and all(isinstance(item, list) for item in items)
+    if own and len(items) != parts:
+        raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts. Nothing was spent.")
+    lists = [tuple(candidate(inner) for inner in listed) for listed in (items if own else [items])]
+    if not any(lists):
+        return (), (0,)
+    identities = [tuple(one.identity for one in listed) for listed in lists]
+    distinct = dict(zip(identities, lists, strict=True))
+    number = {identity: place for place, identity in enumerate(distinct)}
+    return tuple(distinct.values()), tuple(number[identity] for identity in identities)
+
+
+def _require_single_keys(pairs: list[tuple[str, Any]]) -> None:
+    """``QueryError`` where a key of a JSON object is said twice: readers differ in which of the two counts."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise QueryError(f"the request says {key[:40]!r} twice. Nothing was spent.")
+        seen.add(key)
+
+
+_request = TypeAdapter(Request)
+_answer = TypeAdapter(Answer)

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quality functions for ``exp_mech``: exact integer arithmetic on tables of counts, with their sensitivities.
+
+A candidate partition sends the rows of a part into *cells* j (its parts). A score sees a table of
+shape (..., cells, measure) and returns integers of shape (...,), in units of its own;
+``sensitivity`` is in the same units. Higher is better. Terms common to all candidates are left out:
+only differences between candidates matter (privacy.md 2.4).
+
+Privacy:
+    Adjacency: add or remove one row. The row falls into one cell of each candidate. ``sensitivity`` bounds the change of every
+    candidate's score. In a *monotone* score all candidates move the same way, so their changes span at most the
+    sensitivity; otherwise at most twice that. ``span`` is that width: selection with exp(epsilon * q / span) is
+    epsilon-DP (range lemma, privacy.md 2.4; proofs of each row, 2.5). Floors are taken cell by cell of a monotone
+    quantity with an integer bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
+
+A new score is a class here and an entry of ``AnyScore``; ``pinq/__init__`` exports it. Its sensitivity passes
+``pinq.provider.testing.search_sensitivity`` first.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import MISSING, dataclass, field, fields
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from pinq.errors import QueryError
+from pinq.public.expressions import Expression
+from pinq.public.partitions import Axis
+from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Values
+
+__all__ = [
+    "WAY",
+    "AbsoluteError",
+    "AnyScore",
+    "Balance",
+    "ClassCount",
+    "EnoughRows",
+    "Gini",
+    "InfoGain",
+    "MaxClass",
+    "MutualInformation",
+    "Score",
+    "SquaredError",
+    "monotone_step_table",
+    "require_score",
+]
+
+GINI_UNIT = 2**10
+ENTROPY_BITS = 20
+SQUARED_ERROR_LEVELS = 2**10
+ABSOLUTE_ERROR_LEVELS = 2**8
+# What the tests on a way down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1
+# of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
+WAY = Fraction(2607, 1000)
+MOST_ROWS = 2**40
+MAX_DEPTH = 64
+
+
+class Score(Expression):
+    """A quality function of candidates.
+
+    Attributes:
+        measure: What a table holds beside its cells: counts of ``classes``, ``rows``, or ``moments`` of the target.
+        monotone: Whether a row moves all candidates' scores in one direction.
+        unit: How many of the score's integer units make one of its natural ones.
+    """
+
+    measure: ClassVar[Literal["classes", "rows", "moments"]] = "classes"
+    monotone: ClassVar[bool] = True
+    unit: ClassVar[int] = 1
+
+    @abstractmethod
+    def sensitivity(self, schema: Schema) -> int:
+        """Largest change of a candidate's score when one row comes or goes."""
+
+    @abstractmethod
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, measure)."""
+
+    def span(self, schema: Schema) -> int:
+        """Largest change of the difference between two candidates' scores."""
+        return self.sensitivity(schema) * (1 if self.monotone else 2)
+
+    def classes(self, schema: Schema) -> Values | Cuts | None:
+        """The split whose parts are the classes; None for a score of another measure."""
+        return None
+
+    def shift(self, schema: Schema) -> int:
+        """Low bits of the target's codes that its moments leave out."""
+        return 0
+
+    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
+        """``QueryError`` where the score is not defined for the cells of a candidate."""
+
+
+@dataclass(frozen=True)
+class _OfCategories(Expression):
+    """What is computed from the counts of the target's values."""
+
+    target: str
+
+    def columns(self) -> set[str]:
+        """The target."""
+        return {self.target}
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the target is a declared categorical column."""
+        schema.categorical(self.target)
+
+    def classes(self, schema: Schema) -> Values | Cuts | None:
+        """The split whose parts are the classes."""
+        return Values(self.target)
+
+
+@dataclass(frozen=True)
+class MaxClass(_OfCategories, Score):
+    """Σ_j max_c n_jc: rows that a vote in each cell gets right. Sensitivity 1, monotone (F&S 2010, sec. 4.2)."""
+
+    kind: Literal["max_class"] = field(default="max_class", repr=False)
+
+    def sensitivity(self, schema: Schema) -> int:
+        return 1
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, classes)."""
+        return table.max(axis=-1).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class Gini(_OfCategories, Score):
+    """-Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored per cell. Sensitivity < 2 rows, monotone (privacy.md 2.5)."""
+
+    kind: Literal["gini"] = field(default="gini", repr=False)
+
+    unit = GINI_UNIT
+
+    def sensitivity(self, schema: Schema) -> int:
+        return 2 * GINI_UNIT
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, classes)."""
+        table = _roomy(table, GINI_UNIT)
+        rows = table.sum(axis=-1, keepdims=True)
+        impurity = (table * (rows - table)).sum(axis=-1)
+        return (-GINI_UNIT * impurity // np.maximum(rows[..., 0], 1)).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class InfoGain(_OfCategories, Score):
+    """-n H(class given cell) in 2^-20 bits: Σ_jc F(n_jc) - Σ_j F(n_j), F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
+
+    φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so
+    the score is an exact integer, one row changes it by φ(n_jc) - φ(n_j) in [-φ(N-1), 0] whatever
+    the table's size, and a wrong row cap can cost utility only (privacy.md 2.6).
+    """
+
+    kind: Literal["info_gain"] = field(default="info_gain", repr=False)
+
+    unit = 2**ENTROPY_BITS
+
+    def sensitivity(self, schema: Schema) -> int:
+        return max(1, int(monotone_step_table(schema.max_rows)[1][-1]))
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, classes)."""
+        starts, steps, sums = monotone_step_table(schema.max_rows)
+        return _f(table, starts, steps, sums).sum(axis=(-1, -2)) - _f(table.sum(axis=-1), starts, steps, sums).sum(
+            axis=-1
+        )
+
+
+@dataclass(frozen=True)
+class MutualInformation(InfoGain):
+    """n I(target; candidate) up to the common term n H(target): what ``InfoGain`` computes, under DILCA's name.
+
+    A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint
+    cells (Battaglia et al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts``
+    of a numeric one: its classes are the parts of a split either way.
+    """
+
+    target: str | Cuts  # type: ignore[assignment]
+    kind: Literal["mutual_information"] = field(default="mutual_information", repr=False)  # type: ignore[assignment]
+
+    @property
+    def _split(self) -> Values | Cuts:
+        return self.target if isinstance(self.target, Cuts) else Values(self.target)
+
+    def columns(self) -> set[str]:
+        """The column whose classes are counted."""
+        return self._split.columns()
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the target's classes exist."""
+        if self._split is self.target:
+            self._split.check(schema)
+        else:
+            super().check(schema)
+
+    def classes(self, schema: Schema) -> Values | Cuts | None:
+        """The split whose parts are the classes."""
+        return self._split
+
+
+@dataclass(frozen=True)
+class Balance(Score):
+    """-|rows in cell 0 - rows in cell 1|, for candidates with two cells: the median, the even bipartition. Sensitivity 1, not monotone."""
+
+    kind: Literal["balance"] = field(default="balance", repr=False)
+
+    measure = "rows"
+    monotone = False
+
+    def columns(self) -> set[str]:
+        """None: it counts rows."""
+        return set()
+
+    def check(self, schema: Schema) -> None:
+        """Needs nothing of the schema."""
+
+    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
+        """``QueryError`` unless there are two cells, a third for missing values aside."""
+        if len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2:
+            raise QueryError(f"Balance compares two parts, and {candidate!r} does not have two. Nothing was spent.")
+
+    def sensitivity(self, schema: Schema) -> int:
+        return 1
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, 1). A third cell (missing values) does not count."""
+        return -np.abs(table[..., 0, 0] - table[..., 1, 0])
+
+
+@dataclass(frozen=True)
+class _OfNumbers(Score):
+    """A score of the values of a numeric target."""
+
+    target: str
+
+    def columns(self) -> set[str]:
+        """The target."""
+        return {self.target}
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the target is a declared numeric column."""
+        schema.numeric(self.target)
+
+
+@dataclass(frozen=True)
+class SquaredError(_OfNumbers):
+    """-Σ_j Σ (y - mean_j)^2 of a numeric target on at most 1,024 public levels, floored per cell.
+
+    In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
+    2.4). Rows whose target is missing are left out.
+    """
+
+    kind: Literal["squared_error"] = field(default="squared_error", repr=False)
+
+    measure = "moments"
+
+    def shift(self, schema: Schema) -> int:
+        """Low bits of a cell that are dropped to reach at most 1,024 levels."""
+        return _dropped_bits(schema, self.target, SQUARED_ERROR_LEVELS)
+
+    def sensitivity(self, schema: Schema) -> int:
+        width = (schema.numeric(self.target).cells - 1) >> self.shift(schema)
+        return max(1, width * width)
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, 3) of rows, sums and sums of squares."""
+        table = _roomy(table, SQUARED_ERROR_LEVELS**2)
+        rows, sums, squares = table[..., 0], table[..., 1], table[..., 2]
+        return ((sums * sums - rows * squares) // np.maximum(rows, 1)).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class AbsoluteError(_OfNumbers):
+    """-Σ_j Σ |y - median_j| of a numeric target on at most 256 public levels: a few extreme values weigh less than in ``SquaredError``.
+
+    With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly.
+    One row raises each of these levels - 1 terms by 0 or 1; so the sensitivity, in units of one
+    level, is levels - 1, monotone (-SAE in privacy.md 2.4). Rows whose target is missing are left
+    out.
+    """
+
+    kind: Literal["absolute_error"] = field(default="absolute_error", repr=False)
+
+    def classes(self, schema: Schema) -> Values | Cuts | None:
+        """The split whose parts are the levels, missing values last."""
+        column, step = schema.numeric(self.target), 1 << _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)
+        return (
+            Values(self.target)
+            if step == 1
+            else Cuts(self.target, tuple(column.edge(first) for first in range(step, column.cells, step)))
+        )
+
+    def levels(self, schema: Schema) -> int:
+        """How many levels the target has."""
+        return (
+            (schema.numeric(self.target).cells - 1) >> _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)
+        ) + 1
+
+    def sensitivity(self, schema: Schema) -> int:
+        return max(1, self.levels(schema) - 1)
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, levels); one more place, of missing values, does not count."""
+        below = np.cumsum(table[..., : self.levels(schema)], axis=-1)
+        return -np.minimum(below, below[..., -1:] - below).sum(axis=(-1, -2))
+
+
+# What an analyst writes as a score, and what is a question of its own: nothing is chosen among candidates (pinq/public/questions.py).
+
+
+@dataclass(frozen=True)
+class ClassCount(_OfCategories):
+    """n_c, to choose among the *values* of the target itself: a noisy majority vote. Sensitivity 1, monotone."""
+
+    kind: Literal["class_count"] = field(default="class_count", repr=False)
+
+    monotone: ClassVar[bool] = True
+
+    def sensitivity(self, schema: Schema) -> int:
+        """A row is of one class."""
+        return 1
+
+    def span(self, schema: Schema) -> int:
+        """Monotone: the sensitivity."""
+        return 1
+
+
+@dataclass(frozen=True)
+class EnoughRows(Expression):
+    """For whole trees, asked of their leaves: does each part above them have rows enough to stay split? One charge, whatever the depth (pinq/curator/verbs/stop.py).
+
+    Attributes:
+        least: Rows from which a tree's first part is more likely to stay split than not; further down a public penalty for each split above is added.
+        above: How many splits of each way lie above its tree: the trees' first parts have ``depth`` ``above``.
+    """
+
+    least: int
+    above: int = 0
+    kind: Literal["enough_rows"] = field(default="enough_rows", repr=False)
+
+    def columns(self) -> set[str]:
+        """None: it counts rows."""
+        return set()
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless both are whole numbers in their ranges."""
+        for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+                raise QueryError(
+                    f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}. Nothing was spent."
+                )
+
+
+AnyScore = (
+    InfoGain | Gini | MaxClass | Balance | ClassCount | SquaredError | AbsoluteError | MutualInformation | EnoughRows
+)
+"""Whatever can stand for ``score`` of ``exp_mech``."""
+
+
+@lru_cache(maxsize=8)
+def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """φ as a nondecreasing step function on 0 .. max_rows - 1, and its running sum.
+
+    Exact to 2^-20 below 2^16, then 2^12 steps an octave (relative width 2^-12, error below 4e-4
+    bits).
+
+    Returns:
+        ``starts`` (first i of each step), ``steps`` (φ there, in 2^-20), ``sums`` (Σ of φ below
+        each start); shape (steps,) each.
+    """
+    fine = 2**16
+    starts = np.arange(min(max_rows, fine), dtype=np.int64)
+    octave = fine
+    while octave < max_rows:
+        starts = np.concatenate([starts, octave + np.arange(2**12, dtype=np.int64) * (octave >> 12)])
+        octave *= 2
+    starts = starts[starts < max_rows]
+    i = starts.astype(np.float64)
+    # φ(i) = lg(i+1) + i lg(1 + 1/i), stable for large i.
+    phi = np.log2(i + 1) + np.where(i > 0, i * np.log1p(1 / np.maximum(i, 1)) / math.log(2), 0)
+    steps = np.maximum.accumulate(np.floor(phi * 2**ENTROPY_BITS).astype(np.int64))
+    sums = np.concatenate([[0], np.cumsum(steps[:-1] * np.diff(starts))]).astype(np.int64)
+    return starts, steps, sums
+
+
+def _f(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """F(x) = Σ_{i<x} φ(i); beyond the cap φ stays at its last step."""
+    if starts[-1] < 2**16:  # every step is one wide: the place is the number itself
+        place = np.minimum(counts, len(starts) - 1)
+    else:
+        place = np.searchsorted(starts, counts, side="right") - 1
+    return sums[place] + (counts - starts[place]) * steps[place]
+
+
+def _dropped_bits(schema: Schema, target: str, levels: int) -> int:
+    """Low bits of a numeric column's cells to drop, so that at most so many levels are left; ``levels`` is a power of 2."""
+    return max(0, (schema.numeric(target).cells - 1).bit_length() - levels.bit_length() + 1)
+
+
+def _roomy(table: np.ndarray, unit: int) -> np.ndarray:
+    """The table in integers that cannot overflow under ``unit`` * rows^2."""
+    largest = int(table.max(initial=0))
+    wide = table.shape[-1] * unit * (largest + 1) ** 2 >= 2**61
+    return table.astype(object) if wide else table.astype(np.int64, copy=False)
+
+
+def require_score(score: Any, schema: Schema) -> AnyScore:
+    """``QueryError`` unless this is one of the scores and its target exists."""
+    kinds = get_args(AnyScore)
+    if isinstance(score, type) and score in kinds:
+        needed = next((field.name for field in fields(score) if field.default is MISSING), "")
+        raise QueryError(
+            f"{score.__name__} is a class of scores; write {score.__name__}({needed}) to say which. Nothing was spent."
+        )
+    if type(score) not in kinds:
+        names = [kind.__name__ for kind in kinds]
+        raise QueryError(
+            f"{score!r} is not a score; use {', '.join(names[:-1])} or {names[-1]}. "
+            "Gain ratio is not among them: its sensitivity is its whole range at every table size. Nothing was spent."
+        )
+    score.check(schema)
+    found: AnyScore = score
+    return found

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What server and client agree on: version, headers, and the JSON of everything but requests and answers (those are in ``queries``).
+
+One table joins errors and HTTP statuses, one JSON shape carries every error, and the client makes
+the same error of it again.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pinq import errors
+from pinq.analyst.queryable import Budget
+from pinq.errors import (
+    BudgetExceeded,
+    EngineError,
+    InternalError,
+    LedgerError,
+    NotAllowed,
+    NotAuthorised,
+    PinqError,
+    QueryError,
+    TooManyRequests,
+    Unavailable,
+)
+from pinq.public.epsilon import NANO, show
+from pinq.public.queries import Asked, Preview
+from pinq.public.schema import Schema
+
+__all__ = [
+    "PROTOCOL",
+    "PROTOCOL_HEADER",
+    "SCHEMA_HEADER",
+    "Description",
+    "Failure",
+    "History",
+    "WireBudget",
+    "WirePreview",
+    "status_of",
+]
+
+PROTOCOL = "1"
+PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
+SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
+
+STATUSES: dict[type[PinqError], int] = {
+    QueryError: 400,
+    NotAuthorised: 401,
+    BudgetExceeded: 402,
+    NotAllowed: 403,
+    TooManyRequests: 429,
+    EngineError: 500,
+    InternalError: 500,
+    LedgerError: 503,
+    Unavailable: 503,
+}
+
+_CODES: dict[str, type[PinqError]] = {kind.code: kind for kind in (getattr(errors, name) for name in errors.__all__)}
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a newer server may say more
+
+
+class Failure(_Wire):
+    """Every error, on the wire.
+
+    Attributes:
+        code: Stable; names the class.
+        message: What was wrong, what is allowed, what to do.
+        asked, remaining, scope: With ``budget``.
+        retry_after: With ``too-many-requests``: seconds.
+    """
+
+    code: str = Field(examples=["budget"])
+    message: str
+    asked: str | None = None
+    remaining: str | None = None
+    scope: str | None = None
+    retry_after: float | None = None
+
+    @classmethod
+    def of(cls, error: PinqError) -> Failure:
+        """The wire form of an error."""
+        if isinstance(error, BudgetExceeded):
+            return cls(
+                code=error.code,
+                message=str(error),
+                asked=_text(error.asked),
+                remaining=_text(error.remaining),
+                scope=error.scope,
+            )
+        if isinstance(error, TooManyRequests):
+            return cls(code=error.code, message=str(error), retry_after=error.retry_after)
+        return cls(code=error.code, message=str(error))
+
+    def error(self) -> PinqError:
+        """The error again: same class, text and attributes."""
+        kind = _CODES.get(self.code, PinqError)
+        if kind is BudgetExceeded:
+            return BudgetExceeded(
+                self.message,
+                asked=Fraction(self.asked or 0),
+                remaining=Fraction(self.remaining or 0),
+                scope=self.scope or "",
+            )
+        if kind is TooManyRequests:
+            return TooManyRequests(self.message, self.retry_after or 1.0)
+        found = kind.__new__(kind)
+        found.args = (self.message,)
+        return found
+
+
+class Description(_Wire):
+    """What a token's holder may know of a dataset.
+
+    Attributes:
+        dataset: Its name.
+        analyst: Whose token it is.
+        columns: The public schema, with its digest.
+        terms: What the grant allows beside its budget, in words.
+    """
+
+    dataset: str
+    analyst: str
+    columns: Schema = Field(alias="schema")
+    digest: str
+    terms: str
+
+
+class WireBudget(_Wire):
+    """A budget in decimal text."""
+
+    epsilon: str
+    spent: str
+    remaining: str
+
+    @classmethod
+    def of(cls, budget: Budget) -> WireBudget:
+        """From the exact numbers."""
+        return cls(epsilon=_text(budget.epsilon), spent=_text(budget.spent), remaining=_text(budget.remaining))
+
+    def budget(self) -> Budget:
+        """The exact numbers."""
+        return Budget(Fraction(self.epsilon), Fraction(self.spent), Fraction(self.remaining))
+
+
+class WirePreview(_Wire):
+    """What a request would cost; losses in decimal text."""
+
+    cost: str
+    remaining: str
+    error: str
+    scale: float | None = None
+
+    @classmethod
+    def of(cls, preview: Preview) -> WirePreview:
+        """From the exact numbers."""
+        return cls(
+            cost=_text(preview.cost), remaining=_text(preview.remaining), error=preview.error, scale=preview.scale
+        )
+
+    def preview(self) -> Preview:
+        """The exact numbers."""
+        return Preview(Fraction(self.cost), Fraction(self.remaining), self.error, self.scale)
+
+
+class History(_Wire):
+    """A page of an analyst's own lines of the log.
+
+    Attributes:
+        lines: Oldest first.
+        more: Whether there are others after them: ask again with ``start``, the number of lines so
+            far.
+    """
+
+    lines: tuple[Asked, ...]
+    more: bool = False
+
+
+class Health(_Wire):
+    """The server answers."""
+
+    status: Literal["ok"] = "ok"
+    protocols: tuple[str, ...] = (PROTOCOL,)
+    version: str
+
+
+def status_of(error: PinqError) -> int:
+    """The HTTP status of an error."""
+    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
+
+
+def _text(loss: Fraction) -> str:
+    return show(math.ceil(loss * NANO))

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections that nobody speaks on: closed soon, and only so many from one address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pinq.server.api.limits import Settings
+
+__all__ = ["connections"]
+
+
+def connections(settings: Settings) -> type[H11Protocol]:
+    """The protocol of a server's connections, under its limits."""
+    inside: Counter[str] = Counter()
+
+    class Connection(H11Protocol):
+        """uvicorn's times only what is idle after an answer; this one also what never finishes a request's headers, or trickles on after an answer."""
+
+        _address = "-"
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._address = self.client[0] if self.client else "-"
+            inside[self._address] += 1
+            if inside[self._address] > settings.connections:
+                transport.abort()
+            else:
+                self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            inside[self._address] -= 1
+            if not inside[self._address]:
+                del inside[self._address]
+            self._forget()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Starts the clock while the client owes something, stops it once it does not."""
+            trickles = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+            if self.conn.their_state is not h11.IDLE and not trickles:
+                self._forget()
+            elif self._late is None and not self.transport.is_closing():
+                self._late = self.loop.call_later(settings.header_seconds, self.transport.abort)
+
+        def _forget(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+    return Connection

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request's way through the server.
+
+::
+
+    token ── limits ── a place in the token's lane: body ── a thread of the pool: authorise, work ── padding ── log, count ── response
+
+Padding keeps the place in the lane, so the token's next request does not begin, and is not dated,
+before the bucket ends. Whatever goes wrong becomes an error of one shape. Blocking work (ledger,
+engine) never runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from pinq.analyst.tokens import MAX_TOKEN, digest
+from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, TooManyRequests
+from pinq.ledger.grants import Grant
+from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
+from pinq.server.api.limits import Guesses, Lanes, Settings
+from pinq.server.api.metrics import Metrics
+from pinq.server.datasets import Dataset, Datasets
+from pinq.server.log import RequestLog
+
+__all__ = ["Gate", "Visit", "Work", "failure", "read_body"]
+
+SMALL_BODY = 2**16
+_HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
+_log = logging.getLogger("pinq.server")
+
+T = TypeVar("T")
+
+
+@dataclass
+class Visit:
+    """What is known of a request: from its start, once its token was accepted, and at its end."""
+
+    asked: str
+    route: str
+    address: str
+    started: float = field(default_factory=time.monotonic)
+    dataset: Dataset | None = None
+    grant: Grant | None = None
+    request: str | None = None
+    padded: bool = False
+
+    @property
+    def opened(self) -> tuple[Dataset, Grant]:
+        """What the token opened."""
+        assert self.dataset is not None
+        assert self.grant is not None
+        return self.dataset, self.grant
+
+
+Work = Callable[[Visit, bytes], str]
+"""What a route does, in the pool: from an accepted visit and the body to JSON."""
+
+
+class Gate:
+    """Lets requests through to the datasets.
+
+    Args:
+        datasets: What is served.
+        settings: Limits.
+        log: The provider's.
+    """
+
+    def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
+        self.datasets, self.settings, self.log = datasets, settings, log
+        self.metrics = Metrics(datasets, log)
+        self._lanes, self._guesses = Lanes(settings), Guesses(settings)
+        self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
+        # A refusal must not tell one dataset from another, so all refused tokens wait for the
+        # longest bucket.
+        self._longest = max(one.policy.padding_seconds for one in datasets.values())
+
+    async def run(self, http: Request, asked: str, work: Work) -> Response:
+        """Answers one request on a dataset."""
+        visit = Visit(asked, http.scope["route"].name, http.client.host if http.client else "-")
+        error: PinqError | None = None
+        try:
+            payload = await self._work(http, visit, work)
+        except PinqError as raised:
+            error = raised
+        except ClientDisconnect:
+            error = QueryError("the request was cut off. Nothing was spent.")
+        except Exception:
+            _log.exception("a request failed")
+            error = InternalError("Something unexpected went wrong in the server. Please tell the data provider.")
+        response = (
+            Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
+        )
+        await self._pad(visit)  # what did not come as far as a lane
+        self._note(visit, response.status_code, None if error is None else error.code)
+        return response
+
+    async def close(self) -> None:
+        """Waits for what runs: what is charged gets its answer into the ledger."""
+        await asyncio.to_thread(self._pool.shutdown)
+
+    async def _work(self, http: Request, visit: Visit, work: Work) -> str:
+        spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
+        if spoken != PROTOCOL:
+            raise QueryError(
+                f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides. Nothing was spent."
+            )
+        token = _token(http)
+        hashed = digest(token)
+        self._guesses.check(visit.address, hashed)
+
+        def authorised() -> None:
+            visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
+
+        def job(body: bytes) -> str:
+            authorised()
+            return work(visit, body)
+
+        try:
+            async with self._lanes.enter(hashed), self._padded(visit):
+                if _large(http):  # only who may ask may fill the memory
+                    await self._in_pool(authorised)
+                body = (
+                    b""
+                    if http.method == "GET"
+                    else await read_body(http, self.settings.max_body, self.settings.body_seconds)
+                )
+                return await self._in_pool(lambda: job(body))
+        except NotAuthorised:
+            self._guesses.wrong(visit.address, hashed)
+            raise
+        except TooManyRequests:  # waits for the bucket of the token's own dataset, not for another's
+            visit.dataset = visit.dataset or self.datasets.get(self._guesses.opens(hashed))
+            raise
+        finally:
+            if visit.grant is not None:
+                self._guesses.right(hashed, visit.opened[0].name)
+
+    async def _in_pool(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
+
+    @asynccontextmanager
+    async def _padded(self, visit: Visit) -> AsyncIterator[None]:
+        """Ends what is inside, also with an error, at the end of a time bucket; what is cancelled ends at once."""
+        try:
+            yield
+        except Exception:
+            await self._pad(visit)
+            raise
+        await self._pad(visit)
+
+    async def _pad(self, visit: Visit) -> None:
+        """Waits for the end of the time bucket, once. How long work takes follows the rows; which bucket it ends in says less."""
+        if visit.padded:
+            return
+        visit.padded = True
+        bucket = self._longest if visit.dataset is None else visit.dataset.policy.padding_seconds
+        if bucket:
+            elapsed = time.monotonic() - visit.started
+            await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
+
+    def _note(self, visit: Visit, status: int, code: str | None) -> None:
+        name = visit.dataset.name if visit.dataset is not None else None
+        analyst = visit.grant.analyst if visit.grant is not None else None
+        self.metrics.count(name or "-", visit.route, status, code)
+        took = round(1000 * (time.monotonic() - visit.started), 1)
+        self.log.write(
+            "request",
+            route=visit.route,
+            dataset=name or visit.asked[:64],
+            analyst=analyst,
+            address=visit.address,
+            status=status,
+            code=code,
+            request=visit.request,
+            ms=took,
+        )
+
+
+async def read_body(http: Request, most: int, seconds: float) -> bytes:
+    """A request's body. ``QueryError`` for one of more than ``most`` bytes, or that does not arrive in time."""
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in http.stream():
+                size += len(chunk)
+                if size > most:
+                    raise QueryError(
+                        f"the request is larger than {most:,} bytes. Ask about fewer parts at a time. Nothing was spent."
+                    )
+                chunks.append(chunk)
+    except TimeoutError:
+        raise QueryError(f"the request did not arrive within {seconds:g} s. Nothing was spent.") from None
+    return b"".join(chunks)
+
+
+def failure(error: PinqError, status: int | None = None) -> Response:
+    """An error as a response. What a ledger's error says of files is the provider's."""
+    shown = (
+        LedgerError("The ledger cannot be used now. The data provider finds the reason in the server's log.")
+        if isinstance(error, LedgerError)
+        else error
+    )
+    headers = dict(_HEADERS)
+    if isinstance(error, NotAuthorised):
+        headers["WWW-Authenticate"] = "Bearer"
+    if (wait := getattr(error, "retry_after", None)) is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
+    return Response(
+        Failure.of(shown).model_dump_json(exclude_none=True), status or status_of(error), headers, "application/json"
+    )
+
+
+def _token(http: Request) -> str:
+    scheme, _, token = http.headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" and len(token) <= MAX_TOKEN else ""
+
+
+def _large(http: Request) -> bool:
+    length = http.headers.get("content-length", "")
+    return http.method == "POST" and not (length.isascii() and length.isdigit() and int(length[:20]) <= SMALL_BODY)

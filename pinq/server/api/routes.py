@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyst's routes, ``/v1/{dataset}/...``. Each is one function from a grant and a body to JSON; the gate does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import ValidationError
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import Response
+
+from pinq.errors import QueryError
+from pinq.provider.local import budget, history
+from pinq.public.epsilon import MAX_EPSILON
+from pinq.public.queries import Answer, Asked, Request
+from pinq.public.wire import SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
+from pinq.server.api.gate import Gate, Visit
+
+__all__ = ["router"]
+
+PAGE_LINES, PAGE_VALUES = 5_000, 200_000
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Failure, "description": "Malformed; nothing was spent."},
+    401: {"model": Failure, "description": "No valid token for this dataset."},
+    402: {"model": Failure, "description": "More than what remains; nothing was spent."},
+    403: {"model": Failure, "description": "The grant's terms forbid it; nothing was spent."},
+    429: {"model": Failure, "description": "Too fast; nothing was spent."},
+    500: {"model": Failure, "description": "The data could not be read; the charge stands."},
+    503: {"model": Failure, "description": "Not now; the same request may be sent again."},
+}
+
+
+_EXAMPLE = {"id": "5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e", "verb": "noisy_count", "epsilon": "0.1"}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Request"}, "example": _EXAMPLE}},
+    }
+}
+
+
+def router(gate: Gate) -> APIRouter:
+    """The routes over a gate's datasets."""
+    routes = APIRouter(tags=["analyst"], responses=_ERRORS)
+
+    @routes.get("/{dataset}", response_model=Description)
+    async def describe(dataset: str, http: HTTPRequest) -> Response:
+        """The public schema, and whose token this is."""
+        return await gate.run(http, dataset, _describe)
+
+    @routes.get("/{dataset}/budget", response_model=WireBudget)
+    async def show_budget(dataset: str, http: HTTPRequest) -> Response:
+        """What was granted, spent, and remains."""
+        return await gate.run(http, dataset, _budget)
+
+    @routes.get("/{dataset}/history", response_model=History)
+    async def show_history(
+        dataset: str,
+        http: HTTPRequest,
+        start: Annotated[int, Query(ge=0, description="How many lines to leave out.")] = 0,
+    ) -> Response:
+        """What was asked, what it cost, what came back: oldest first, a page at a time."""
+        return await gate.run(http, dataset, lambda visit, _: _history(visit, start))
+
+    @routes.post("/{dataset}/query", response_model=Answer, openapi_extra=_BODY)
+    async def query(dataset: str, http: HTTPRequest) -> Response:
+        """Asks a question: charged once for its `id`, before the data is read."""
+        return await gate.run(http, dataset, lambda visit, body: _query(visit, body, http.headers.get(SCHEMA_HEADER)))
+
+    @routes.post("/{dataset}/preview", response_model=WirePreview, openapi_extra=_BODY)
+    async def preview(dataset: str, http: HTTPRequest) -> Response:
+        """What a question would cost and how exact its answer would be. Free."""
+        return await gate.run(http, dataset, lambda visit, body: _preview(visit, body, http.headers.get(SCHEMA_HEADER)))
+
+    return routes
+
+
+def _describe(visit: Visit, _: bytes) -> str:
+    dataset, grant = visit.opened
+    schema = dataset.curator.schema
+    told = Description(
+        dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
+    )
+    return told.model_dump_json(by_alias=True)
+
+
+def _budget(visit: Visit, _: bytes) -> str:
+    dataset, grant = visit.opened
+    return WireBudget.of(budget(dataset.ledger, grant.analyst)).model_dump_json()
+
+
+def _history(visit: Visit, start: int) -> str:
+    dataset, grant = visit.opened
+    bucket = dataset.policy.padding_seconds
+    lines = (
+        line.model_copy(update={"at": coarse(line.at, bucket)})
+        for line in history(dataset.ledger, grant.analyst, start)
+    )
+    return page(lines).model_dump_json(exclude_none=True)
+
+
+def page(lines: Iterable[Asked], most: int = PAGE_LINES, values: int = PAGE_VALUES) -> History:
+    """The first lines of a history: at most so many, and no further one once their answers hold so many values."""
+    taken: list[Asked] = []
+    for line in lines:
+        if len(taken) >= most or values <= 0:
+            return History(lines=tuple(taken), more=True)
+        taken.append(line)
+        values -= 0 if line.answer is None else len(line.answer.values)
+    return History(lines=tuple(taken))
+
+
+def coarse(at: str, bucket: float) -> str:
+    """A time, rounded down to the bucket of the padding and to whole seconds: finer ones say when a request's turn came, so how long those before it took."""
+    thousandths, width = round(1000 * datetime.fromisoformat(at).timestamp()), round(1000 * bucket) or 1
+    return datetime.fromtimestamp((thousandths - thousandths % width) // 1000, UTC).isoformat()
+
+
+def _query(visit: Visit, body: bytes, schema: str | None) -> str:
+    dataset, grant = visit.opened
+    return dataset.curator.ask(grant.analyst, _request(visit, body, schema)).to_json()
+
+
+def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
+    dataset, grant = visit.opened
+    return WirePreview.of(dataset.curator.preview(grant.analyst, _request(visit, body, schema))).model_dump_json()
+
+
+def _request(visit: Visit, body: bytes, schema: str | None) -> Request:
+    dataset, _ = visit.opened
+    if schema is not None and schema != dataset.curator.schema.digest:
+        raise QueryError(
+            "the data provider changed the policy since this handle was opened; connect again. Nothing was spent."
+        )
+    try:
+        request = Request.from_json(body)
+    except ValidationError as error:
+        raise _malformed(error) from None
+    visit.request = request.id
+    return request
+
+
+def _malformed(error: ValidationError) -> QueryError:
+    """A request that is none, with the first places that are wrong. Quotes the request alone."""
+    problems = error.errors(include_url=False, include_input=False)
+    if problems[0]["loc"] == ("epsilon",):
+        return QueryError(f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}. Nothing was spent.')
+    for problem in problems:
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
+            return cause
+    said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems[:3])
+    return QueryError(f"the request is malformed: {said[:500]}. Nothing was spent.")

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the provider can do on the page: a form is read into a plan, the plan is shown, confirmed, and done through ``provider``, as the command does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pinq.errors import PinqError, QueryError
+from pinq.ledger.grants import VERBS, Grant, Terms
+from pinq.provider import grants as provider
+from pinq.provider.report.audit import when
+from pinq.public.epsilon import show, to_nano
+from pinq.server.datasets import Dataset
+
+__all__ = ["ACTS", "Act", "Invalid", "Plan", "Typed", "holder"]
+
+T = TypeVar("T")
+
+
+class Invalid(PinqError):
+    """A form cannot be followed.
+
+    Attributes:
+        problems: By field; the empty name for what is about none.
+    """
+
+    code = "invalid"
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__("; ".join(problems.values()))
+        self.problems = dict(problems)
+
+
+@dataclass
+class Typed:
+    """What was typed into a form, and what is wrong with it."""
+
+    fields: Mapping[str, Sequence[str]]
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """A field without blanks around it; empty where it is missing."""
+        return (self.fields.get(name) or [""])[0].strip()
+
+    def all(self, name: str) -> list[str]:
+        """The boxes that are ticked."""
+        return list(self.fields.get(name) or ())
+
+    def read(self, name: str, how: Callable[[str], T]) -> T | None:
+        """A field, read; None where it is empty or wrong."""
+        text = self.text(name)
+        return self.check(name, lambda: how(text)) if text else None
+
+    def need(self, name: str, how: Callable[[str], T]) -> T | None:
+        """A field, read; None where it is wrong, and an empty one is."""
+        return self.check(name, lambda: how(self.text(name)))
+
+    def check(self, name: str, how: Callable[[], T]) -> T | None:
+        """A value; where it is wrong, notes it at a field."""
+        try:
+            return how()
+        except QueryError as error:
+            self.problems.setdefault(name, str(error).removesuffix(" Nothing was spent."))
+            return None
+
+    def require_right(self) -> None:
+        """``Invalid`` where anything is wrong."""
+        if self.problems:
+            raise Invalid(self.problems)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done.
+
+    Attributes:
+        analyst: To whom.
+        question: What is to be confirmed.
+        summary: In words, for the one who confirms.
+        warning: What to know before.
+        do: Does it.
+        done: What to say then.
+    """
+
+    analyst: str
+    question: str
+    summary: tuple[tuple[str, str], ...]
+    do: Callable[[], provider.Account]
+    done: str
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class Act:
+    """A kind of change.
+
+    Attributes:
+        name: In addresses and in the log.
+        title: Of its form.
+        confirm: On the button that does it.
+        plan: Reads a form. ``Invalid`` where it cannot be followed.
+        asks: Whether there is anything to type beside the analyst's name.
+        ends: Whether something ends that cannot be had back.
+        note: What to know.
+    """
+
+    name: str
+    title: str
+    confirm: str
+    plan: Callable[[Dataset, Typed], Plan]
+    asks: bool = True
+    ends: bool = False
+    note: str = ""
+
+
+def _grant(of: Dataset, typed: Typed) -> Plan:
+    analyst, epsilon, expires = typed.text("analyst"), typed.text("epsilon"), typed.text("expires") or None
+    typed.need("analyst", lambda name: _new_name(of, name))
+    limit, until, terms = typed.need("epsilon", to_nano), typed.read("expires", provider.future), _terms(of, typed)
+    typed.require_right()
+    assert limit is not None
+    summary = (
+        ("Analyst", analyst),
+        ("Budget", f"epsilon {show(limit)}"),
+        ("Expires", when(until.isoformat()) if until else "never"),
+        ("Allowed", _allowed(terms)),
+    )
+    question, done = f"Grant epsilon {show(limit)} to {analyst}?", f"{analyst} was granted epsilon {show(limit)}."
+    return Plan(
+        analyst,
+        question,
+        summary,
+        lambda: provider.grant(of.ledger, analyst, epsilon, expires, terms),
+        done,
+        provider.cap_warning(of.ledger, analyst, limit),
+    )
+
+
+def _extend(of: Dataset, typed: Typed) -> Plan:
+    grant, epsilon, expires = holder(of, typed), typed.text("epsilon") or None, typed.text("expires") or None
+    more, until = typed.read("epsilon", to_nano) or 0, typed.read("expires", provider.future)
+    if epsilon is None and expires is None:
+        typed.problems["epsilon"] = "Say how much more, until when, or both."
+    typed.require_right()
+    limit, before = grant.limit + more, when(grant.expires.isoformat()) if grant.expires else "never"
+    summary = (
+        ("Analyst", grant.analyst),
+        (
+            "Budget",
+            f"epsilon {show(grant.limit)} + {show(more)} = {show(limit)}"
+            if more
+            else f"epsilon {show(limit)}, unchanged",
+        ),
+        ("Expires", f"{when(until.isoformat())} (was: {before})" if until else f"{before}, unchanged"),
+    )
+    question, done = f"Extend the grant of {grant.analyst}?", f"The grant of {grant.analyst} was extended."
+    return Plan(
+        grant.analyst,
+        question,
+        summary,
+        lambda: provider.extend(of.ledger, grant.analyst, epsilon, expires),
+        done,
+        provider.cap_warning(of.ledger, grant.analyst, limit),
+    )
+
+
+def _change_terms(of: Dataset, typed: Typed) -> Plan:
+    grant, terms = holder(of, typed), _terms(of, typed)
+    typed.require_right()
+    summary = (
+        ("Analyst", grant.analyst),
+        ("Allowed until now", _allowed(grant.terms)),
+        ("Allowed from now on", _allowed(terms)),
+    )
+    question, done = f"Change what {grant.analyst} may ask?", f"What {grant.analyst} may ask was changed."
+    return Plan(grant.analyst, question, summary, lambda: provider.set_terms(of.ledger, grant.analyst, terms), done)
+
+
+def _reissue(of: Dataset, typed: Typed) -> Plan:
+    grant = holder(of, typed)
+    typed.require_right()
+    question, done = f"Issue another token to {grant.analyst}?", f"{grant.analyst} has a new token."
+    return Plan(
+        grant.analyst, question, (("Analyst", grant.analyst),), lambda: provider.reissue(of.ledger, grant.analyst), done
+    )
+
+
+def _revoke(of: Dataset, typed: Typed) -> Plan:
+    grant = holder(of, typed)
+    typed.require_right()
+    summary = (("Analyst", grant.analyst), ("Spent", f"{show(grant.spent)} of {show(grant.limit)}"))
+    question, done = f"Revoke the grant of {grant.analyst}?", f"The grant of {grant.analyst} was revoked."
+    return Plan(grant.analyst, question, summary, lambda: provider.revoke(of.ledger, grant.analyst), done)
+
+
+ACTS = {
+    act.name: act
+    for act in (
+        Act(
+            "grant",
+            "Grant a new analyst",
+            "Grant",
+            _grant,
+            note="The token that opens the grant is shown once, after you confirm.",
+        ),
+        Act("extend", "Extend a grant", "Extend", _extend),
+        Act("terms", "Change what may be asked", "Change", _change_terms, note="Counts from the next query on."),
+        Act(
+            "token",
+            "Issue another token",
+            "Issue a new token",
+            _reissue,
+            asks=False,
+            ends=True,
+            note="The token used until now ends at once. The new one is shown once.",
+        ),
+        Act(
+            "revoke",
+            "Revoke a grant",
+            "Revoke",
+            _revoke,
+            asks=False,
+            ends=True,
+            note="The analyst gets no further answer from this moment on. What was spent stays spent.",
+        ),
+    )
+}
+
+
+def _new_name(of: Dataset, analyst: str) -> None:
+    provider.require_name(analyst)
+    known = of.ledger.grants().get(analyst)
+    if known is not None and not known.revoked:
+        raise QueryError(f"{analyst!r} already has a grant of epsilon {show(known.limit)}; extend that one.")
+
+
+def holder(of: Dataset, typed: Typed) -> Grant:
+    """The grant that a form is about; whatever else is wrong with the form, without it there is nothing to say."""
+    analyst = typed.text("analyst")
+    grant = of.ledger.grants().get(analyst)
+    if grant is None or grant.revoked:
+        raise Invalid({"": f"{analyst!r} has no grant of {of.name}" + (" any more: it was revoked." if grant else ".")})
+    return grant
+
+
+def _terms(of: Dataset, typed: Typed) -> Terms:
+    """Everything ticked, or nothing typed, is no limit: also for what the policy may gain later."""
+    columns, verbs = list(of.policy.columns), list(VERBS)
+    ticked = {
+        name: {text for text in typed.all(name) if text.isascii() and text.isdigit()} for name in ("column", "verb")
+    }
+    some_columns = [name for place, name in enumerate(columns) if str(place) in ticked["column"]]
+    some_verbs = [name for place, name in enumerate(verbs) if str(place) in ticked["verb"]]
+    if not some_verbs:
+        typed.problems["verb"] = "Allow at least one."
+    most = typed.text("max_epsilon") or None
+    typed.check("max_epsilon", lambda: provider.make_terms(of.policy, max_epsilon_per_query=most))
+    pace = typed.read("per_minute", _whole)
+    typed.check("per_minute", lambda: provider.make_terms(of.policy, queries_per_minute=pace))
+    if "max_epsilon" in typed.problems or "per_minute" in typed.problems:
+        return Terms()
+    return provider.make_terms(
+        of.policy,
+        max_epsilon_per_query=most,
+        columns=None if some_columns == columns else some_columns,
+        verbs=None if some_verbs == verbs else some_verbs,
+        queries_per_minute=pace,
+    )
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise QueryError(
+            f"`queries_per_minute` is {text[:40]!r}; it must be a whole number from 1 to {provider.MAX_PER_MINUTE:,}."
+        )
+    return int(text)
+
+
+def _allowed(terms: Terms) -> str:
+    return "everything" if terms == Terms() else str(terms)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the provider's page shows: templates, filled from the log alone.
+
+Texts in the log come from strangers: templates escape everything, and what does not print shows as
+an escape.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import Response
+
+from pinq import __version__
+from pinq.ledger.grants import FREE, VERBS, Terms, now
+from pinq.provider.grants import promised
+from pinq.provider.report import html as audit_html
+from pinq.provider.report.audit import Account, Audit, Replay, when
+from pinq.public.epsilon import show
+from pinq.public.policy import Policy
+from pinq.server.datasets import Dataset, Datasets
+from pinq.server.page.actions import Act, Plan, Typed
+from pinq.server.page.login import Notice, Session
+
+__all__ = ["ICON", "PATH", "STYLE", "Views"]
+
+PATH = "/provider"
+RECENT = 25
+SAFE = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+STYLE = audit_html.STYLE + files("pinq.server.page").joinpath("templates/page.css").read_text(encoding="utf-8")
+ICON = files("pinq.server.page").joinpath("templates/icon.svg").read_text(encoding="utf-8")
+_VERBS = ("counts", "sums", "averages", "choices (the split of a tree)")
+
+
+class Views:
+    """Pages over the datasets of a server."""
+
+    def __init__(self, datasets: Datasets) -> None:
+        self._datasets = datasets
+        self._reports = {name: (threading.Lock(), Replay(name)) for name in datasets}
+        env = Environment(
+            loader=PackageLoader("pinq.server.page", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=_printable,
+        )
+        env.filters |= {"prose": _prose, "epsilon": show, "when": when, "many": "{:,}".format}
+        style = hashlib.sha256(STYLE.encode()).hexdigest()[:12]
+        env.globals |= {
+            "path": PATH,
+            "version": __version__,
+            "style": style,
+            "bar": _raw(audit_html.bar),
+            "cards": _raw(audit_html.cards),
+        }
+        self._env = env
+
+    def sign_in(self, token: str, problem: str = "", status: int = 200) -> Response:
+        """The form that asks for the password."""
+        return self._page("login.html", None, status, token=token, problem=problem)
+
+    def problem(self, session: Session | None, title: str, text: str, status: int) -> Response:
+        """What went wrong, and nothing else."""
+        return self._page("problem.html", session, status, title=title, text=text)
+
+    def overview(self, session: Session) -> Response:
+        """All datasets."""
+        rows = []
+        for name in self._datasets:
+            with self._report(name) as audit:
+                accounts = [one for one in audit.accounts.values() if one.granted]
+                active = sum(one.state == "active" for one in accounts)
+                answered, refused = (
+                    sum(counts)
+                    for counts in (
+                        (one.answered for one in audit.accounts.values()),
+                        (one.refused.total() for one in audit.accounts.values()),
+                    )
+                )
+                last = max((one.last for one in audit.accounts.values()), default="")
+                rows.append(
+                    {
+                        "name": name,
+                        "spent": audit.joint,
+                        "cap": audit.cap,
+                        "left": max(0, audit.cap - audit.joint),
+                        "active": active,
+                        "grants": len(accounts),
+                        "answered": answered,
+                        "refused": refused,
+                        "last": last,
+                    }
+                )
+        return self._page("overview.html", session, rows=rows)
+
+    def dataset(self, session: Session, name: str) -> Response:
+        """One dataset: its analysts, its spending, its last requests."""
+        with self._report(name) as audit:
+            accounts = sorted(audit.accounts.values(), key=lambda one: (one.state != "active", one.analyst.lower()))
+            return self._page(
+                "dataset.html",
+                session,
+                name=name,
+                public=_public(self._datasets[name].policy),
+                audit=audit,
+                accounts=accounts,
+                chart=Markup(audit_html.chart_of_all(audit)),
+                tables=_tables(audit),
+            )
+
+    def analyst(self, session: Session, name: str, analyst: str, notice: Notice | None, root: str) -> Response:
+        """One analyst of a dataset: the budget, what is allowed, what was asked; and once, what was just done."""
+        with self._report(name) as audit:
+            own = audit.of(analyst)
+            (account,) = own.accounts.values()
+            return self._page(
+                "analyst.html",
+                session,
+                name=name,
+                account=account,
+                allowed=_allowed(account),
+                notice=notice,
+                address=f"{root}/{name}",
+                chart=Markup(audit_html.charts_of_each(own)),
+                tables=_tables(own),
+            )
+
+    def form(self, session: Session, of: Dataset, act: Act, typed: Typed, status: int = 200) -> Response:
+        """A form, with what was typed and what is wrong with it."""
+        with self._report(of.name) as audit:
+            return self._page(
+                "form.html",
+                session,
+                status,
+                name=of.name,
+                act=act,
+                typed=typed,
+                problems=typed.problems,
+                columns=list(of.policy.columns),
+                verbs=_VERBS,
+                cap=audit.cap,
+                promised=promised(of.ledger),
+                account=audit.accounts.get(typed.text("analyst")),
+                today=now().date().isoformat(),
+                limited=_limited(of, typed),
+            )
+
+    def confirm(self, session: Session, of: Dataset, act: Act, typed: Typed, plan: Plan) -> Response:
+        """What will be done, to be confirmed. Each showing has a number, under which it is done once."""
+        kept = [
+            (name, value)
+            for name, values in typed.fields.items()
+            if name not in ("csrf", "step", "once")
+            for value in values
+        ]
+        return self._page(
+            "confirm.html", session, name=of.name, act=act, plan=plan, kept=kept, once=secrets.token_urlsafe(12)
+        )
+
+    def blank(self, of: Dataset, act: Act, analyst: str) -> Typed:
+        """A form as it is first shown: what is allowed now."""
+        grant = of.ledger.grants().get(analyst)
+        terms = grant.terms if act.name == "terms" and grant is not None else FREE
+        fields = {
+            "analyst": [analyst],
+            "column": _ticked(list(of.policy.columns), terms.columns),
+            "verb": _ticked(list(VERBS), terms.verbs),
+        }
+        if terms.max_epsilon_per_query is not None:
+            fields["max_epsilon"] = [show(terms.max_epsilon_per_query)]
+        if terms.queries_per_minute is not None:
+            fields["per_minute"] = [str(terms.queries_per_minute)]
+        return Typed(fields)
+
+    @contextmanager
+    def _report(self, name: str) -> Iterator[Audit]:
+        """A dataset's log so far. One page at a time reads it, for the next one may add to it."""
+        lock, replay = self._reports[name]
+        with lock:
+            yield replay.follow(self._datasets[name].ledger)
+
+    def _page(self, template: str, session: Session | None, status: int = 200, **values: Any) -> Response:
+        text = self._env.get_template(template).render(session=session, **values)
+        return Response(text, status, SAFE, "text/html; charset=utf-8")
+
+
+def _tables(audit: Audit) -> list[Markup]:
+    return [
+        Markup(part(audit, RECENT))
+        for part in (audit_html.exhaustion, audit_html.refusals, audit_html.requests, audit_html.changes)
+    ]
+
+
+def _ticked(names: list[str], allowed: tuple[str, ...] | None) -> list[str]:
+    return [str(place) for place, name in enumerate(names) if allowed is None or name in allowed]
+
+
+def _limited(of: Dataset, typed: Typed) -> bool:
+    """Whether a form limits more than the budget, or tries to: then that part of it stands open."""
+    ticked = len(typed.all("column")) == len(of.policy.columns) and len(typed.all("verb")) == len(VERBS)
+    return bool(
+        not ticked
+        or typed.text("max_epsilon")
+        or typed.text("per_minute")
+        or typed.problems.keys() & {"max_epsilon", "per_minute", "verb"}
+    )
+
+
+def _allowed(account: Account) -> str:
+    return "everything" if account.terms == Terms() else str(account.terms)
+
+
+def _public(policy: Policy) -> str:
+    unit = (
+        "one row"
+        if isinstance(policy.privacy_unit, str)
+        else f"one {policy.privacy_unit.column}, at most {policy.privacy_unit.max_rows:,} rows"
+    )
+    return f"Protects {unit} ({policy.adjacency}); {len(policy.columns)} columns, at most {policy.max_rows:,} rows. No raw data is shown here."
+
+
+def _prose(text: str) -> Markup:
+    """A message of the package, whose names stand in backticks."""
+    pieces = escape(audit_html.printable(text)).split("`")
+    return Markup("").join(
+        Markup(f"<code>{piece}</code>") if place % 2 and place < len(pieces) - 1 else Markup(piece)
+        for place, piece in enumerate(pieces)
+    )
+
+
+def _printable(value: Any) -> Any:
+    return audit_html.printable(value) if type(value) is str else value
+
+
+def _raw(make: Callable[..., str]) -> Callable[..., Markup]:
+    return lambda *values: Markup(make(*values))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was written before can be read now: ledgers, requests and answers, models, names (``golden/README.md``)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import miners
+import pinq
+from pinq.ledger.ledger import Ledger
+from pinq.public.queries import Answer, Request
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).resolve().parent / "golden"
+BALANCES = json.loads((GOLDEN / "balances.json").read_text(encoding="utf-8"))
+EXCHANGES = json.loads((GOLDEN / "exchanges.json").read_text(encoding="utf-8"))
+MODELS = sorted((GOLDEN / "models").glob("*.json"))
+NAMES = json.loads((GOLDEN / "names.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Any:
+    """A copy of the old ledger, open."""
+    shutil.copy(GOLDEN / "ledger.sqlite3", tmp_path / "ledger.sqlite3")
+    opened = Ledger(tmp_path / "ledger.sqlite3", "golden", create=False)
+    yield opened
+    opened.close()
+
+
+def test_an_old_ledger_replays_to_the_same_balances(ledger: Ledger) -> None:
+    """Grants, their terms, what was spent and what is left are what they were, and so is the chain."""
+    assert ledger.verify() == BALANCES["events"]
+    assert list(ledger.events())[-1].hash == BALANCES["hash"]
+    found = ledger.grants()
+    assert set(found) == set(BALANCES["grants"])
+    for name, before in BALANCES["grants"].items():
+        grant = found[name]
+        assert (grant.limit, grant.spent, grant.remaining) == (before["limit"], before["spent"], before["remaining"])
+        assert (grant.revoked, grant.token, grant.terms.to_body()) == (
+            before["revoked"],
+            before["token"],
+            before["terms"],
+        )
+        assert (grant.expires.isoformat() if grant.expires else None) == before["expires"]
+    assert ledger.joint() == (BALANCES["joint"], BALANCES["cap"])
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange["about"])
+def test_requests_and_answers_are_the_same_text(exchange: dict[str, str]) -> None:
+    """What crossed the wire is read, and written again byte for byte."""
+    assert Request.from_json(exchange["request"]).to_json() == exchange["request"]
+    assert Answer.from_json(exchange["answer"]).to_json() == exchange["answer"]
+
+
+def test_an_old_request_id_finds_the_answer_that_was_paid(tmp_path: Path) -> None:
+    """Every request of the old ledger, sent again, gets its old answer at no cost, whatever the table holds by now."""
+    write = importlib.import_module("contract.golden.write")
+    shutil.copy(GOLDEN / "ledger.sqlite3", tmp_path / "ledger.sqlite3")
+    policy = pinq.Policy(
+        dataset="golden",
+        cap=1000,
+        max_rows=1000,
+        columns=write.COLUMNS,
+        folder=tmp_path,
+        ledger=str(tmp_path / "ledger.sqlite3"),
+    )
+    assert policy.schema_.digest == BALANCES["digest"]
+    for analyst in {exchange["analyst"] for exchange in EXCHANGES}:
+        handle = pinq.open(policy, analyst=analyst, data=write.rows(10))
+        for exchange in EXCHANGES:
+            if exchange["analyst"] == analyst:
+                assert handle._session.ask(Request.from_json(exchange["request"])).to_json() == exchange["answer"]
+        assert int(handle.budget.spent * 10**9) == BALANCES["grants"][analyst]["spent"]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_an_old_model_is_read_and_predicts_as_before(path: Path) -> None:
+    """A stored model is the same text again, and gives the same predictions."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    model = getattr(miners, path.stem).from_json(kept["model"])
+    assert json.loads(model.to_json()) == json.loads(kept["model"])
+    if "predicted" in kept:
+        rows = pd.DataFrame(json.loads((GOLDEN / "rows.json").read_text(encoding="utf-8")))
+        assert np.asarray(model.predict(rows)).tolist() == pytest.approx(kept["predicted"])
+
+
+@pytest.mark.parametrize("package", [pinq, miners], ids=lambda package: package.__name__)
+def test_no_public_name_is_gone(package: Any) -> None:
+    """What could be imported can be imported."""
+    assert set(NAMES[package.__name__]) <= set(package.__all__)
+
+
+def test_the_demo_leaves_the_same_log() -> None:
+    """``make demo`` asks what it asked, in this order, at these epsilons."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "adult.py")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ledger = Ledger(ROOT / "build" / "demo" / "adult.parquet.ledger", create=False)
+    log = [
+        [event.kind, event.body.get("verb", ""), event.body.get("epsilon", event.body.get("asked"))]
+        for event in ledger.events()
+    ]
+    ledger.close()
+    assert log == json.loads((GOLDEN / "demo.json").read_text(encoding="utf-8"))

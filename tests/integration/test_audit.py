@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports say what the log says, whatever stands in it."""
+
+import csv
+import io
+import json
+import os
+import sqlite3
+import xml.etree.ElementTree as ET
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+import pinq
+from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
+from pinq.ledger.grants import Terms
+from pinq.ledger.ledger import Ledger
+from pinq.provider import grants as provider
+from pinq.provider.report.audit import Replay, audit, bar, replay, when
+from pinq.provider.report.html import printable
+from pinq.public.specs import Values
+
+HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", '名前 & "quotes"']
+POLICY = """
+dataset: people
+source: people.parquet
+cap: 2
+max_rows: 1000
+columns:
+  age: {type: numeric, lower: 0, upper: 100, integer: true}
+  sex: {type: categorical, values: [f, m]}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """A small dataset."""
+    pq.write_table(
+        pa.table({"age": [i % 90 for i in range(500)], "sex": ["fm"[i % 2] for i in range(500)]}),
+        tmp_path / "people.parquet",
+    )
+    (tmp_path / "people.yaml").write_text(POLICY)
+    return tmp_path / "people.yaml"
+
+
+@pytest.fixture
+def used(policy: Path) -> Path:
+    """The dataset after two analysts used it until one was refused by the own limit, the other by the cap."""
+    provider.grant(policy, "ana", 1)
+    provider.grant(policy, HOSTILE[0], 3)
+    ana, bea = pinq.open(policy, analyst="ana"), pinq.open(policy, analyst=HOSTILE[0])
+    ana.noisy_count(epsilon=0.5)
+    ana.partition(Values("sex")).noisy_count(epsilon=0.25)
+    ana.partition(Values("sex"))["f"].noisy_sum("age", epsilon=0.25)
+    with pytest.raises(BudgetExceeded):
+        ana.noisy_count(epsilon=0.125)
+    bea.noisy_count(epsilon=0.75)
+    with pytest.raises(BudgetExceeded):
+        bea.noisy_count(epsilon=0.5)
+    provider.revoke(policy, "ana")
+    with pytest.raises(NotAuthorised):
+        ana.noisy_count(epsilon=0.1)
+    provider.extend(policy, HOSTILE[0], 0.5)
+    return policy
+
+
+def test_accounts(used: Path) -> None:
+    found = audit(used)
+    ana, bea = found.accounts["ana"], found.accounts[HOSTILE[0]]
+    assert (ana.limit, ana.spent, ana.remaining, ana.state) == (10**9, 10**9, 0, "revoked")
+    assert (ana.answered, ana.unanswered, dict(ana.refused)) == (3, 0, {"budget": 1, "not-authorised": 1})
+    assert (bea.limit, bea.spent, bea.remaining, bea.state) == (35 * 10**8, 75 * 10**7, 25 * 10**7, "active")
+    assert ana.first < ana.last <= found.lines[-1].at
+    assert (found.cap, found.joint) == (2 * 10**9, 175 * 10**7)
+
+
+def test_agrees_with_the_ledger(used: Path) -> None:
+    found, status = audit(used), provider.show(used)
+    assert found.joint == status.spent
+    assert {one.analyst: (one.limit, one.spent, one.remaining, one.state) for one in status.accounts} == {
+        name: (one.limit, one.spent, one.remaining, one.state) for name, one in found.accounts.items()
+    }
+
+
+def test_spending_over_time_follows_the_recursion(used: Path) -> None:
+    charges = [line for line in audit(used).lines if line.kind == "charge"]
+    assert [line.cost for line in charges] == [5 * 10**8, 25 * 10**7, 25 * 10**7, 75 * 10**7]
+    assert [line.spent for line in charges] == [5 * 10**8, 75 * 10**7, 10**9, 75 * 10**7]
+    assert [line.joint for line in charges] == [5 * 10**8, 75 * 10**7, 10**9, 175 * 10**7]
+    assert [line.outcome for line in charges] == ["answered"] * 4
+
+
+def test_exhaustion(used: Path) -> None:
+    rows = [(line.analyst, line.asked, line.remaining, line.scope, line.outcome) for line in audit(used).exhaustion]
+    assert rows == [
+        ("ana", 125 * 10**6, 0, "analyst", "refused (budget)"),
+        (HOSTILE[0], 5 * 10**8, 25 * 10**7, "cap", "refused (budget)"),
+    ]
+
+
+def test_changes(used: Path) -> None:
+    used.write_text(POLICY.replace("cap: 2", "cap: 5"))
+    provider.grant(used, "cy", 1, "2999-01-01")
+    assert [(line.kind, line.about.split(",")[0]) for line in audit(used).changes] == [
+        ("created", "ledger of people"),
+        ("policy", "cap 2"),
+        ("grant", "epsilon 1"),
+        ("grant", "epsilon 3"),
+        ("revoke", "1 of 1 was spent"),
+        ("extend", "epsilon +0.5"),
+        ("policy", "cap 2 to 5"),
+        ("grant", "epsilon 1"),
+    ]
+    assert audit(used).changes[-1].about == "epsilon 1, until 2999-01-01"
+
+
+def test_terms_and_tokens_are_changes(used: Path) -> None:
+    """What a grant allows beside its budget, and each change of it, is in the report."""
+    provider.grant(used, "cy", 1, terms=Terms(queries_per_minute=3))
+    provider.set_terms(used, "cy", Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",)))
+    provider.reissue(used, "cy")
+    assert [(line.kind, line.about) for line in audit(used).changes][-3:] == [
+        ("grant", "epsilon 1, 3 queries a minute"),
+        ("terms", "epsilon at most 0.1 a query; verbs noisy_count"),
+        ("token", "another token; the old one ended"),
+    ]
+    assert audit(used).accounts["cy"].terms == Terms(max_epsilon_per_query=10**8, verbs=("noisy_count",))
+
+
+def test_a_report_that_follows_the_log_equals_one_from_its_start(used: Path) -> None:
+    """Following a log event by event, and after a pause, gives what a replay of all of it gives."""
+    ledger = Ledger(used.parent / "people.parquet.ledger")
+    following = Replay("people")
+    for event in list(ledger.events())[:-2]:
+        following.add([event])
+    following.follow(ledger)
+    provider.grant(used, "cy", 1)
+    pinq.open(used, analyst="cy").noisy_count(epsilon=0.25)
+    assert following.follow(ledger).to_dict() == audit(used).to_dict()
+    assert following.follow(ledger).to_dict() == audit(used).to_dict()
+
+
+def test_a_log_that_was_cut_is_not_followed(used: Path) -> None:
+    """Events that were seen and are gone stop the report."""
+    ledger = Ledger(used.parent / "people.parquet.ledger")
+    following = Replay("people")
+    following.follow(ledger)
+    with closing(sqlite3.connect(used.parent / "people.parquet.ledger")) as connection:
+        connection.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+        connection.commit()
+    with pytest.raises(LedgerError, match="cut or rolled back"):
+        following.follow(ledger)
+    ledger.close()
+
+
+def test_charged_but_not_answered(used: Path) -> None:
+    events = list(Ledger(used.parent / "people.parquet.ledger").events())
+    last = max(i for i, event in enumerate(events) if event.kind == "answer")
+    found = replay("people", [event for i, event in enumerate(events) if i != last])
+    assert found.accounts[HOSTILE[0]].unanswered == 1
+    assert [line.outcome for line in found.lines if line.kind == "charge"][-1] == "charged, not answered"
+
+
+def test_narrowed_to_one_analyst(used: Path) -> None:
+    found = audit(used, "ana")
+    assert list(found.accounts) == ["ana"]
+    assert {line.analyst for line in found.lines} == {"ana"}
+    assert "alert(1)" not in found.to_html() + found.to_json() + found.to_csv()
+    with pytest.raises(
+        QueryError, match=r"the log has no analyst 'anna' \(did you mean 'ana'\?\); it has ana, <script>"
+    ):
+        audit(used, "anna")
+
+
+def test_json(used: Path) -> None:
+    content = json.loads(audit(used).to_json())
+    assert content["chain"]["verified"]
+    assert (content["cap"], content["spent"], content["remaining"]) == (2.0, 1.75, 0.25)
+    assert content["exhaustion"][0]["asked"] == 0.125
+    assert len(content["events"]) == content["chain"]["events"]
+
+
+def test_csv_runs_no_formula(policy: Path) -> None:
+    provider.grant(policy, HOSTILE[2], 1)
+    rows = list(csv.DictReader(io.StringIO(audit(policy).to_csv())))
+    assert [row["kind"] for row in rows] == ["created", "policy", "grant"]
+    assert rows[2]["analyst"] == "'" + HOSTILE[2]
+    assert rows[2]["limit"] == "1"
+
+
+class _Reader(HTMLParser):
+    """Collects tags and checks that they close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_self_contained_and_escaped(used: Path) -> None:
+    for name in HOSTILE[1:]:
+        provider.grant(used, name, 0.01)
+        pinq.open(used, analyst=name).noisy_count(epsilon=0.01)
+    page = audit(used).to_html()
+    reader = _Reader()
+    reader.feed(page)
+    assert not reader.open
+    assert not reader.tags & {"script", "link", "img", "iframe", "object", "a"}
+    assert not any(name.startswith("on") or name in ("src", "href") for name in reader.attributes)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_picture_is_accessible(used: Path) -> None:
+    page = audit(used).to_html()
+    pictures = [
+        ET.fromstring("<svg" + piece.split("</svg>")[0] + "</svg>") for piece in page.split("<svg class='desk'")[1:]
+    ]
+    assert len(pictures) == 3  # all together, and one for each analyst
+    assert page.count("<svg class='phone'") == 3
+    for picture in pictures:
+        names = picture.attrib["aria-labelledby"].split()
+        assert [picture.find(tag).attrib["id"] for tag in ("title", "desc")] == names  # type: ignore[union-attr]
+        assert all((picture.find(tag).text or "").strip() for tag in ("title", "desc"))  # type: ignore[union-attr]
+    assert (
+        page.count("class='refusal'") == 2 * 3
+    )  # for desk and phone: one under an own limit, one under the cap and its twin in the analyst's picture
+
+
+def test_steps_end_at_what_was_spent(used: Path) -> None:
+    page = audit(used, "ana").to_html()
+    assert "1 of 1 spent in 3 answered queries, 2 refused." in page
+    assert "spent 1</text>" in page
+
+
+def test_empty_log(policy: Path) -> None:
+    provider.grant(policy, "ana", 1)
+    page = audit(policy).to_html()
+    assert "<figure" not in page
+    assert "Nothing was asked yet." in page
+
+
+def test_a_log_of_refusals_alone(policy: Path) -> None:
+    """Requests that were refused before anything was spent make a page without a picture."""
+    provider.grant(policy, "ana", 1, terms=Terms(verbs=("noisy_sum",)))
+    with pytest.raises(NotAllowed):
+        pinq.open(policy, analyst="ana").noisy_count(epsilon=0.1)
+    page = audit(policy).to_html()
+    assert "<figure" not in page
+    assert "refused (not-allowed)" in page
+
+
+def test_terminal_shows_names_as_they_are(used: Path) -> None:
+    provider.grant(used, HOSTILE[1], 0.01)
+    out = io.StringIO()
+    audit(used).render(Console(file=out, width=200, force_terminal=False))
+    for text in (
+        "chain: verified",
+        HOSTILE[0],
+        HOSTILE[1],
+        "own limit",
+        "cap",
+        "refused (not-authorised)",
+        "1.75 of 2 spent",
+    ):
+        assert text in out.getvalue()
+
+
+def test_works_without_data_and_writes_nothing(used: Path) -> None:
+    # The ledger itself may take its write-ahead log in; its events are compared.
+    (used.parent / "people.parquet").unlink()
+    before = {
+        path.name: path.read_bytes()
+        for path in used.parent.iterdir()
+        if not path.name.endswith(("-wal", "-shm", ".ledger"))
+    }
+    events = audit(used).events
+    assert audit(used).events == events
+    assert {
+        path.name: path.read_bytes()
+        for path in used.parent.iterdir()
+        if not path.name.endswith(("-wal", "-shm", ".ledger"))
+    } == before
+
+
+def test_no_ledger_is_made(policy: Path) -> None:
+    with pytest.raises(LedgerError, match=r"There is no ledger .*people.parquet.ledger. `pinq grant` makes one"):
+        audit(policy)
+    assert sorted(os.listdir(policy.parent)) == ["people.parquet", "people.yaml"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE events SET body = replace(body, '500000000', '100000000')",
+        "DELETE FROM events WHERE seq = 6",
+        "UPDATE answers SET payload = payload || ' '",
+    ],
+)
+def test_damage_is_reported(used: Path, damage: str) -> None:
+    connection = sqlite3.connect(used.parent / "people.parquet.ledger")
+    with connection:
+        assert connection.execute(damage).rowcount
+    connection.close()
+    with pytest.raises(LedgerError, match="is damaged"):
+        audit(used)
+
+
+def test_cut_at_the_end_is_reported(used: Path) -> None:
+    connection = sqlite3.connect(used.parent / "people.parquet.ledger")
+    with connection:
+        connection.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+    connection.close()
+    with pytest.raises(LedgerError, match="was cut or rolled back"):
+        audit(used)
+
+
+def test_small_texts() -> None:
+    assert printable("a\x1b[31m\u202e\ud800b") == "a\\x1b[31m\\u202e\\ud800b"
+    assert when("2026-01-31T18:00:01.5+00:00") == "2026-01-31 18:00:01"
+    assert when("2026-01-31T23:59:59.999999+00:00") == "2026-01-31"
+    assert bar(0, 0) == bar(0, 5) == "─" * 10
+    assert bar(99, 100) == "━" * 9 + "─"
+    assert bar(100, 100) == "━" * 10

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the architecture promises: import directions, public names, light imports."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import miners
+import pinq
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(
+    info.name
+    for package in (pinq, miners)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if not info.name.endswith("__main__")
+)
+
+
+def test_import_directions() -> None:
+    """Every contract of pyproject.toml holds."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", [pinq, miners], ids=lambda package: package.__name__)
+def test_every_public_name_exists(package: object) -> None:
+    """``__all__`` and ``dir`` list exactly what can be had."""
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_all_is_what_is_defined(name: str) -> None:
+    """A module's ``__all__`` names things that exist in it."""
+    module = importlib.import_module(name)
+    for exported in getattr(module, "__all__", ()):
+        assert hasattr(module, exported), f"{name}.{exported}"
+
+
+def test_open_is_public_but_not_starred() -> None:
+    """``pinq.open`` exists, and a star import leaves the built-in open alone."""
+    assert "open" not in pinq.__all__
+    assert callable(pinq.open)
+
+
+@pytest.mark.parametrize("package", ["pinq", "miners"])
+def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
+    """Importing takes no engine, no noise library, no frames and no estimators with it."""
+    heavy = ("duckdb", "opendp", "sqlalchemy", "pandas", "sklearn", "matplotlib")
+    code = f"import sys, {package}; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_analysts_face_loads_no_provider_side() -> None:
+    """Specs, scores, handles and miners work where duckdb, opendp, sqlalchemy and yaml cannot be imported."""
+    code = (
+        "import sys\n"
+        "for name in ('duckdb', 'opendp', 'sqlalchemy', 'yaml'): sys.modules[name] = None\n"
+        "import pinq.analyst.queryable, pinq.public.queries\n"
+        "from pinq import Values, Cuts, Gini, Schema, PrivateQueryable, QueryError\n"
+        "from miners import DiffPID3\n"
+        "schema = Schema(columns={'a': {'type': 'categorical', 'values': ['x', 'y']}, 'b': {'type': 'categorical', 'values': ['x', 'y']}}, max_rows=10)\n"
+        "print(DiffPID3(max_depth=1).plan(schema))\n"
+        "try:\n    pinq.open('x', analyst='y')\nexcept ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'pinq-miners[provider]'" in done.stdout

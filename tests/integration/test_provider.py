@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a provider does: proposing, checking, granting."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import pinq
+from pinq.errors import LedgerError, PolicyError, QueryError
+from pinq.ledger.grants import Terms
+from pinq.provider import grants as provider
+from pinq.provider.local import open_ledger
+from pinq.provider.proposal import propose
+from pinq.public.epsilon import exact
+from pinq.public.policy import Policy, load_policy
+from pinq.public.schema import Categorical, Numeric
+
+HOSTILE = ['"; drop table x; --', "[red]x[/red]", "größe: 名前 #1", "select", "a'b\nc", "yes"]
+
+
+def reviewed(text: str, **changes: object) -> str:
+    """A proposal whose every value was confirmed."""
+    content = yaml.safe_load(text) | changes
+    content.pop("unreviewed")
+    for column in content["columns"].values():
+        column.pop("unreviewed")
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """A table with a column of each kind."""
+    rows = 400
+    pq.write_table(
+        pa.table(
+            {
+                "age": pa.array([18 + i % 70 for i in range(rows)]),
+                "children": pa.array([i % 4 for i in range(rows)]),
+                "num_visits": pa.array([i % 6 for i in range(rows)]),
+                "flag": pa.array([float(i % 2) if i % 9 else None for i in range(rows)]),
+                "height": pa.array([1.5 + (i % 100) / 200 for i in range(rows)]),
+                "sex": pa.array([["f", "m", None][i % 3] for i in range(rows)]),
+                "smoker": pa.array([i % 5 == 0 for i in range(rows)]),
+                "person_id": pa.array(range(1000, 1000 + rows)),
+                "name": pa.array([f"person {i}" for i in range(rows)]),
+                "born": pa.array([date(1950, 1, 1) + timedelta(days=i) for i in range(rows)]),
+                "empty": pa.array([None] * rows, pa.string()),
+                "tags": pa.array([["a"]] * rows),
+            }
+        ),
+        tmp_path / "people.parquet",
+    )
+    return tmp_path / "people.parquet"
+
+
+@pytest.fixture
+def policy(people: Path) -> Path:
+    """A reviewed policy of it."""
+    path = people.parent / "people.yaml"
+    path.write_text(reviewed(propose(people, target="sex", folder=people.parent), cap=2), encoding="utf-8")
+    return path
+
+
+class TestPropose:
+    def test_kinds(self, people: Path) -> None:
+        columns = Policy(**yaml.safe_load(propose(people))).columns
+        assert set(columns) == {"age", "children", "num_visits", "flag", "height", "sex", "smoker"}
+        assert isinstance(columns["age"], Numeric)
+        assert columns["age"].integer
+        assert (columns["age"].lower, columns["age"].upper) == (10, 90)
+        assert isinstance(columns["num_visits"], Numeric)  # the name says that it is a quantity
+        assert isinstance(columns["children"], Categorical)
+        assert columns["children"].values == (0, 1, 2, 3)
+        assert isinstance(columns["flag"], Categorical)  # whole numbers that became doubles for a missing value's sake
+        assert columns["flag"].values == (0, 1)
+        assert columns["flag"].nullable
+        assert isinstance(columns["sex"], Categorical)
+        assert columns["sex"].nullable
+        assert isinstance(columns["smoker"], Categorical)
+        assert columns["smoker"].values == (False, True)
+
+    def test_real_grid_is_exact_and_round(self, people: Path) -> None:
+        height = Policy(**yaml.safe_load(propose(people))).columns["height"]
+        assert isinstance(height, Numeric)
+        assert (height.lower, height.upper) == (Decimal("1.5"), 2)
+        assert height.step == Decimal("0.0002")
+        assert (height.upper - height.lower) % height.step == 0
+        assert height.lower % height.step == 0
+        assert height.cells <= 4096
+
+    def test_everything_read_off_the_data_is_unreviewed(self, people: Path) -> None:
+        content = yaml.safe_load(propose(people))
+        assert content["unreviewed"] == ["max_rows"]
+        assert content["max_rows"] == 500
+        for column in content["columns"].values():
+            # That numbers are whole is read off the data only where the type does not say it.
+            assert set(column["unreviewed"]) | {"integer"} == set(column) - {"type", "unreviewed"} | {"integer"}
+        with pytest.raises(PolicyError, match="nobody reviewed: max_rows, columns"):
+            Policy(**content).require_reviewed()
+
+    def test_left_out_with_reasons_and_without_values(self, people: Path) -> None:
+        text = propose(people)
+        for line in (
+            "#   name: its values hardly repeat, so they may name persons",
+            "#   person_id: it seems to name rows or persons; where a person can have several rows, declare "
+            'privacy_unit: {column: "person_id", max_rows: ...}',
+            "#   born: dates and times are neither categories nor numbers here",
+            "#   empty: it holds no values",
+            "#   tags: values of type VARCHAR[] are neither categories nor numbers",
+        ):
+            assert line in text
+        assert "person 1" not in text
+
+    def test_too_many_values(self, tmp_path: Path) -> None:
+        pq.write_table(
+            pa.table({"word": [f"w{i % 1500}" for i in range(6000)], "x": [i % 2 for i in range(6000)]}),
+            tmp_path / "t.parquet",
+        )
+        assert "#   word: it has more than 1,000 different values" in propose(tmp_path / "t.parquet")
+
+    def test_csv_kinds_are_those_of_the_text(self, tmp_path: Path) -> None:
+        lines = ["zip,size,smoker,n,code,score"]
+        lines += [
+            f"0{1000 + i % 7},{i / 8},{'True' if i % 2 else 'False'},{i},{i % 3},{'' if i % 10 == 0 else i % 50}"
+            for i in range(200)
+        ]
+        (tmp_path / "t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (tmp_path / "p.yaml").write_text(reviewed(propose(tmp_path / "t.csv", folder=tmp_path)), encoding="utf-8")
+        policy = load_policy(tmp_path / "p.yaml")
+        assert isinstance(policy.columns["zip"], Categorical)
+        assert policy.columns["zip"].values[0] == "01000"
+        assert isinstance(policy.columns["smoker"], Categorical)
+        assert policy.columns["smoker"].values == ("False", "True")
+        assert isinstance(policy.columns["code"], Categorical)
+        assert isinstance(policy.columns["size"], Numeric)
+        assert not policy.columns["size"].integer
+        assert isinstance(policy.columns["score"], Numeric)
+        assert policy.columns["score"].nullable
+        report = provider.check(tmp_path / "p.yaml")
+        assert report.encoded_rows == 200  # every value found is encoded
+
+    def test_whole_column_is_encoded(self, policy: Path) -> None:
+        report = provider.check(policy)
+        assert report.ready
+        assert report.encoded_rows == report.source_rows == 400
+        assert not any(report.left_out.values())
+        assert not any(report.clamped.values())
+
+    def test_wide_numbers_get_a_coarse_round_step(self, tmp_path: Path) -> None:
+        pq.write_table(
+            pa.table({"weight": [12_285 + i * 7_000 for i in range(200)], "huge": [10.0**i for i in range(200)]}),
+            tmp_path / "t.parquet",
+        )
+        columns = Policy(**yaml.safe_load(propose(tmp_path / "t.parquet"))).columns
+        assert isinstance(columns["weight"], Numeric)
+        assert columns["weight"].integer
+        assert columns["weight"].step == 500
+        assert isinstance(columns["huge"], Numeric)
+        assert columns["huge"].cells <= 4097
+
+    def test_infinities_and_nan(self, tmp_path: Path) -> None:
+        values = [i / 3 for i in range(100)] + [float("inf"), float("-inf"), float("nan")]
+        pq.write_table(pa.table({"x": values, "sole": [0.5] * 103}), tmp_path / "t.parquet")
+        columns = Policy(**yaml.safe_load(propose(tmp_path / "t.parquet"))).columns
+        assert isinstance(columns["x"], Numeric)
+        assert columns["x"].nullable
+        assert (columns["x"].lower, columns["x"].upper) == (0, 35)
+        assert isinstance(columns["sole"], Numeric)
+        assert columns["sole"].lower <= Decimal("0.5") < columns["sole"].upper
+
+    def test_database_table(self, tmp_path: Path) -> None:
+        file = tmp_path / "d.duckdb"
+        with duckdb.connect(str(file)) as connection:
+            connection.execute(
+                'CREATE TABLE "odd ""name" AS SELECT i % 3 AS kind, i % 100 AS age FROM range(1000) t(i)'
+            )
+        content = yaml.safe_load(propose(f'{file}::odd "name', folder=tmp_path))
+        assert content["source"] == {"database": "d.duckdb", "table": 'odd "name'}
+        assert content["dataset"] == "odd_name"
+        assert set(content["columns"]) == {"kind", "age"}
+        with pytest.raises(PolicyError, match=r"is a database; say which table of it: .*::TABLE"):
+            propose(file)
+
+    def test_source_path(self, people: Path, tmp_path: Path) -> None:
+        assert yaml.safe_load(propose(people))["source"] == str(people)
+        assert (
+            yaml.safe_load(propose(people, folder=tmp_path / "deep" / "policies"))["source"] == "../../people.parquet"
+        )
+
+    def test_hostile_names_and_values(self, tmp_path: Path) -> None:
+        values = [
+            *HOSTILE,
+            "1",
+            "1.0",
+            "null",
+            "~",
+            "- x",
+            "# y",
+            "\u202e rtl",
+            "\x85",
+            "\u2028",
+            "\ufeffb",
+            "\t",
+            "\n\n x \n",
+            " ",
+        ]
+        rows = [values[i % len(values)] for i in range(300)]
+        pq.write_table(pa.table({name: rows for name in HOSTILE} | {"v" * 300: rows}), tmp_path / "t.parquet")
+        text = propose(tmp_path / "t.parquet", target=HOSTILE[0], folder=tmp_path)
+        (tmp_path / "p.yaml").write_text(reviewed(text), encoding="utf-8")
+        loaded = load_policy(tmp_path / "p.yaml")
+        assert list(loaded.columns) == [*HOSTILE, "v" * 300]
+        column = loaded.columns[HOSTILE[1]]
+        assert isinstance(column, Categorical)
+        assert set(column.texts) == set(values)
+        assert provider.check(loaded).encoded_rows == 300
+
+    @pytest.mark.parametrize(
+        ("target", "text"),
+        [
+            ("sx", r"no column 'sx' \(did you mean 'sex'\?\); it has age"),
+            ("name", "The target 'name' cannot be a column: its values hardly"),
+        ],
+    )
+    def test_bad_target(self, people: Path, target: str, text: str) -> None:
+        with pytest.raises(PolicyError, match=text):
+            propose(people, target=target)
+
+    def test_bad_sources(self, tmp_path: Path) -> None:
+        (tmp_path / "junk.parquet").write_bytes(b"not a table, but a secret")
+        with pytest.raises(PolicyError, match="There is no source"):
+            propose(tmp_path / "gone.parquet")
+        with pytest.raises(PolicyError, match="cannot be read") as caught:
+            propose(tmp_path / "junk.parquet")
+        assert "secret" not in str(caught.value)
+        pq.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "none.parquet")
+        with pytest.raises(PolicyError, match=r"Nothing in the source can be a column. x: it holds no values"):
+            propose(tmp_path / "none.parquet")
+        with pytest.raises(PolicyError, match="must be 1 to 64 letters"):
+            propose(tmp_path / "none.parquet", dataset="a b")
+
+
+class TestCheck:
+    def test_unreviewed_is_not_ready(self, people: Path) -> None:
+        (people.parent / "p.yaml").write_text(propose(people), encoding="utf-8")
+        report = provider.check(people.parent / "p.yaml")
+        assert not report.ready
+        assert "columns.age.lower" in report.unreviewed
+        assert "read off the data and not reviewed: max_rows, columns.age.lower" in report.problems[0]
+        assert not list(people.parent.glob("*.ledger"))  # looking makes no ledger
+
+    def test_counts(self, people: Path) -> None:
+        columns = {
+            "age": {"type": "numeric", "lower": 20, "upper": 60, "integer": True},
+            "sex": {"type": "categorical", "values": ["f"]},
+        }
+        unit = {"column": "sex", "max_rows": 3}
+        declared: dict[str, object] = {
+            "dataset": "p",
+            "source": "people.parquet",
+            "cap": 1,
+            "max_rows": 100,
+            "columns": columns,
+        }
+        (people.parent / "p.yaml").write_text(yaml.safe_dump(declared))
+        report = provider.check(people.parent / "p.yaml")
+        frame = pd.read_parquet(people)
+        assert report.left_out == {"age": 0, "sex": int((frame.sex != "f").sum())}
+        assert report.clamped == {"age": int(((frame.age < 20) | (frame.age > 60)).sum())}
+        assert report.encoded_rows == int((frame.sex == "f").sum())
+        assert report.problems == ("the source has 400 rows, more than max_rows (100); declare a bound that holds",)
+        assert report.advice[0].startswith("sex: 266 rows (66 %) have no declared value and are left out")
+        assert report.advice[1].startswith("age: ")
+        del columns["sex"]
+        (people.parent / "p.yaml").write_text(yaml.safe_dump(declared | {"max_rows": 500, "privacy_unit": unit}))
+        assert provider.check(people.parent / "p.yaml").over_unit == 400 - 6
+
+    def test_no_row_encodes(self, people: Path) -> None:
+        columns = {"sex": {"type": "categorical", "values": ["x"]}}
+        declared = {"dataset": "p", "source": "people.parquet", "cap": 1, "max_rows": 500, "columns": columns}
+        (people.parent / "p.yaml").write_text(yaml.safe_dump(declared))
+        assert (
+            "no row can be encoded, so every answer would be noise alone"
+            in provider.check(people.parent / "p.yaml").problems
+        )
+
+
+class TestGrants:
+    def test_life_of_a_grant(self, policy: Path) -> None:
+        one = provider.grant(policy, "ana", "1.0", "2999-01-31")
+        assert (one.limit, one.spent, one.remaining, one.state, one.warnings) == (10**9, 0, 10**9, "active", ())
+        assert one.expires == datetime(2999, 1, 31, 23, 59, 59, 999_999, UTC)
+        pinq.open(policy, analyst="ana").noisy_count(epsilon=0.25)
+        assert provider.extend(policy, "ana", 0.5).remaining == 125 * 10**7
+        assert provider.extend(policy, "ana", expires="2999-06-01T12:00").expires == datetime(
+            2999, 6, 1, 12, tzinfo=UTC
+        )
+        status = provider.show(policy)
+        assert (status.cap, status.spent) == (2 * 10**9, 25 * 10**7)
+        assert [(one.analyst, one.limit, one.spent) for one in status.accounts] == [("ana", 15 * 10**8, 25 * 10**7)]
+        gone = provider.revoke(policy, "ana")
+        assert (gone.state, gone.remaining, gone.spent) == ("revoked", 0, 25 * 10**7)
+
+    def test_over_the_cap_warns(self, policy: Path) -> None:
+        assert provider.grant(policy, "ana", 1.5).warnings == ()
+        two = provider.grant(policy, "bea", 1)
+        assert two.warnings[0].startswith("All grants together come to epsilon 2.5, above the cap of 2")
+        assert provider.revoke(policy, "ana").warnings == ()
+
+    def test_remaining_never_passes_the_cap(self, policy: Path) -> None:
+        provider.grant(policy, "ana", 2)
+        provider.grant(policy, "bea", 2)
+        pinq.open(policy, analyst="ana").noisy_count(epsilon=2)
+        bea = provider.show(policy).accounts[1]
+        assert (bea.remaining, bea.state) == (0, "cap reached")
+
+    @pytest.mark.parametrize("name", ["", " ", "a\nb", " ana", "x" * 129, "\x1b[31m", "\u202eana", None])
+    def test_bad_names(self, policy: Path, name: str) -> None:
+        with pytest.raises(QueryError, match="it must be 1 to 128 printable characters"):
+            provider.grant(policy, name, 1)
+        assert not policy.with_name("people.parquet.ledger").exists()
+
+    def test_refusals(self, policy: Path) -> None:
+        with pytest.raises(LedgerError, match="There is no ledger"):
+            provider.show(policy)
+        with pytest.raises(LedgerError, match="There is no ledger"):
+            provider.extend(policy, "ana", 1)
+        provider.grant(policy, "ana", 1)
+        with pytest.raises(LedgerError, match=r"'ana' already has a grant of epsilon 1. Use `pinq extend`"):
+            provider.grant(policy, "ana", 1)
+        with pytest.raises(LedgerError, match="'bea' has no grant; ana has"):
+            provider.revoke(policy, "bea")
+        with pytest.raises(QueryError, match="extend needs `epsilon`"):
+            provider.extend(policy, "ana")
+        with pytest.raises(QueryError, match="must be a finite number greater than 0"):
+            provider.grant(policy, "bea", float("nan"))
+        with pytest.raises(QueryError, match="which is past"):
+            provider.grant(policy, "bea", 1, "2020-01-01")
+
+    def test_misspelt_source_gets_no_ledger(self, policy: Path) -> None:
+        policy.write_text(policy.read_text().replace("people.parquet", "peeple.parquet"))
+        with pytest.raises(PolicyError, match=r"There is no source .*peeple\.parquet\. Correct `source:` of 'people'"):
+            provider.grant(policy, "ana", 1)
+        assert not list(policy.parent.glob("*.ledger"))
+
+    def test_revoke_and_show_need_no_review_and_no_data(self, policy: Path, people: Path) -> None:
+        provider.grant(policy, "ana", 1)
+        people.unlink()
+        policy.write_text(policy.read_text() + "unreviewed: [max_rows]\n")
+        assert provider.show(policy).accounts[0].analyst == "ana"
+        assert provider.revoke(policy, "ana").state == "revoked"
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2030-01-31", datetime(2030, 1, 31, 23, 59, 59, 999_999, UTC)),
+        (date(2030, 1, 31), datetime(2030, 1, 31, 23, 59, 59, 999_999, UTC)),
+        ("2030-01-31T18:00", datetime(2030, 1, 31, 18, tzinfo=UTC)),
+        ("2030-01-31T18:00+02:00", datetime(2030, 1, 31, 16, tzinfo=UTC)),
+        ("2030-01-31T18:00Z", datetime(2030, 1, 31, 18, tzinfo=UTC)),
+        (datetime(2030, 1, 31, 18, tzinfo=timezone(timedelta(hours=-1))), datetime(2030, 1, 31, 19, tzinfo=UTC)),
+        (None, None),
+    ],
+)
+def test_expiry(text: str, moment: datetime) -> None:
+    assert provider.parse_expiry(text) == moment
+
+
+@pytest.mark.parametrize("text", ["soon", "", "2030-13-01", "0001-01-01T00:00+23:00"])
+def test_bad_expiry(text: str) -> None:
+    with pytest.raises(QueryError, match="`expires` is"):
+        provider.parse_expiry(text)
+
+
+def test_an_open_ledger_serves_as_well(policy: Path) -> None:
+    """Every act on grants takes a ledger that is open already, leaves it open, and declares no policy a second time."""
+    ledger = open_ledger(load_policy(policy))
+    before = provider.grant(ledger, "ana", 1)
+    assert before.token.startswith("pinq_")
+    assert provider.extend(ledger, "ana", 1).limit == 2 * before.limit
+    assert provider.set_terms(ledger, "ana", Terms(queries_per_minute=5)).terms.queries_per_minute == 5
+    assert provider.reissue(ledger, "ana").token != before.token
+    assert provider.show(ledger).accounts == provider.show(policy).accounts
+    assert provider.revoke(ledger, "ana").state == "revoked"
+    assert [event.kind for event in ledger.events()] == [
+        "created",
+        "policy",
+        "grant",
+        "extend",
+        "terms",
+        "token",
+        "revoke",
+    ]
+    ledger.close()
+
+
+def test_a_warning_before_the_grants_pass_the_cap(policy: Path) -> None:
+    """What a change would do to the sum of all grants can be known before it is made."""
+    ledger = open_ledger(load_policy(policy))
+    _, cap = ledger.joint()
+    provider.grant(ledger, "ana", exact(cap))
+    assert provider.cap_warning(ledger, "ana", cap) == ""
+    assert "above the cap" in provider.cap_warning(ledger, "bea", 1)
+    ledger.close()

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyst's face: shapes, labels, indexing, budgets and history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from handles import ledger_of
+
+import pinq
+import pinq.provider.local
+from pinq import AnyCut, Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
+
+
+def test_one_part_answers_with_one_value(in_memory: Callable[..., Any]) -> None:
+    """Plain Python numbers of the promised kinds."""
+    handle = in_memory(100)
+    assert isinstance(handle.noisy_count(epsilon=1), int)
+    assert isinstance(handle.noisy_sum("age", epsilon=1), float)
+    assert isinstance(handle.noisy_avg("age", epsilon=1), float)
+    assert isinstance(handle.exp_mech([Values("sex"), Values("job")], score=Gini("income"), epsilon=1), Values)
+    assert isinstance(handle.partition(Values("sex"))["Female"], PrivateQueryable)
+
+
+def test_many_parts_answer_with_an_array_of_their_shape(in_memory: Callable[..., Any]) -> None:
+    """One axis for each spec; a selection is flat; several levels keep their axes."""
+    handle = in_memory(100)
+    parts = handle.partition(Values("sex"), Cuts("age", (30, 60)))
+    assert parts.shape == (2, 3)
+    assert parts.noisy_count(epsilon=1).dtype == np.int64
+    assert parts.noisy_sum("age", epsilon=1).shape == (2, 3)
+    assert len(parts.exp_mech([Values("job")], score=Gini("income"), epsilon=1)) == 6
+    assert parts[[0, 5]].shape == (2,)
+    assert parts.partition(Values("job")).shape == (2, 3, 4)
+    assert handle.parts().shape == (1,)
+    assert handle.partition((Values("sex"), Values("job"))).shape == (2, 4)
+    assert handle.partition(Cross((Values("sex"), Values("job"))), Shards(2)).shape == (2, 4, 2)
+
+
+def test_parts_are_found_by_label_position_and_mask(in_memory: Callable[..., Any]) -> None:
+    """A label or tuple of labels names one part; masks, lists and slices select."""
+    handle = in_memory(1)
+    parts = handle.partition(Values("sex"), Values("job"))
+    assert repr(parts["Male", None]).startswith("PrivateQueryable(tiny, sex = Male, job missing; 4 columns, Budget(")
+    mask = np.zeros((2, 4), dtype=bool)
+    mask[1, 3] = True
+    assert parts[mask].labels == ["sex = Male, job missing"]
+    assert parts[[-1, 0]].labels == ["sex = Male, job missing", "sex = Female, job = clerk"]
+    assert len(parts[2:5]) == 3
+    assert parts[[0, 5]][1]._parts.at(0).key == parts["Male", "nurse"]._parts.at(0).key
+    assert len(parts[[]]) == 0
+    assert [str(one._parts.at(0)) for one in parts[:2]] == parts.labels[:2]
+    for wrong in ([8], [-9], [0.5], np.ones(3, dtype=bool), "Female", ("Female", "x"), None):
+        with pytest.raises(QueryError):
+            parts[wrong]
+
+
+def test_each_part_can_have_its_own_split(in_memory: Callable[..., Any]) -> None:
+    """None leaves a part as it is; the whole frontier costs one epsilon."""
+    handle = in_memory(1)
+    frontier = handle.partition(Values("sex")).partition([Values("job"), None])
+    assert frontier.labels == [
+        "sex = Female, job = clerk",
+        "sex = Female, job = nurse",
+        "sex = Female, job = smith",
+        "sex = Female, job missing",
+        "sex = Male",
+    ]
+    frontier.noisy_count(epsilon=0.5)
+    assert handle.budget.spent == Fraction(1, 2)
+    with pytest.raises(QueryError, match="3 specs were given for 5 parts"):
+        frontier.partition([Values("job")] * 3)
+
+
+def test_a_frontier_that_became_empty_costs_nothing(in_memory: Callable[..., Any]) -> None:
+    """No parts, no answers, no charge."""
+    handle = in_memory(1)
+    nobody = handle.partition(Values("sex"))[[]]
+    assert nobody.noisy_count(epsilon=1).shape == (0,)
+    assert nobody.noisy_avg("age", epsilon=1).tolist() == []
+    assert nobody.exp_mech([Values("job")], score=Gini("income"), epsilon=1) == []
+    assert handle.budget.spent == 0
+
+
+def test_parts_join_where_they_are_disjoint(in_memory: Callable[..., Any]) -> None:
+    """In order, flat; of one handle only."""
+    handle = in_memory(1)
+    by_sex = handle.partition(Values("sex"))
+    joined = Parts.union(by_sex[[1]], by_sex["Female"].partition(Values("job")))
+    assert joined.labels[:2] == ["sex = Male", "sex = Female, job = clerk"]
+    with pytest.raises(QueryError, match="different handles"):
+        Parts.union(by_sex, in_memory(1).partition(Values("sex")))
+    with pytest.raises(QueryError, match="at least one"):
+        Parts.union()
+
+
+def test_the_same_partition_again_is_the_same_partition(granted: Callable[..., Any]) -> None:
+    """In this session or a later one, under another spelling: the maximum over its parts, not their sum."""
+    granted(1).partition(Cuts("age", (50,)))[0].noisy_count(epsilon=0.5)
+    later = granted(1)
+    later.partition(Cuts("age", [50.0]))[1].noisy_count(epsilon=0.5)
+    assert later.budget.spent == Fraction(1, 2)
+    later.partition(Cuts("age", (51,)))[1].noisy_count(epsilon=0.5)
+    assert later.budget == Budget(Fraction(1), Fraction(1), Fraction(0))
+
+
+def test_answers_become_labelled_tables(in_memory: Callable[..., Any]) -> None:
+    """A row for each part, a column for each spec."""
+    handle = in_memory(100)
+    parts = handle.partition(Values("sex"), Groups("job", (("clerk",), ("nurse", None))))
+    table = parts.frame(parts.noisy_count(epsilon=1))
+    assert list(table.columns) == ["sex", "job", "value"]
+    assert len(table) == 4
+    assert list(parts[[0, 1]].frame([1, 2]).columns) == ["part", "value"]
+    assert list(handle.shards(2).frame(np.array([1, 2])).columns) == ["shard", "value"]
+
+
+def test_the_history_shows_what_was_asked_and_answered(
+    in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Charges and refusals, oldest first, with the total after each."""
+    handle = in_memory(1)
+    count = handle.noisy_count(epsilon=0.5)
+    chosen = handle.exp_mech([Values("sex"), Values("job")], score=Gini("income"), epsilon=0.25)
+    with pytest.raises(pinq.BudgetExceeded):
+        handle.noisy_avg("age", epsilon=0.5)
+    history = handle.history()
+    assert isinstance(history, pd.DataFrame)
+    assert history["asked"].tolist() == [
+        "noisy_count on the whole table",
+        "exp_mech by gini of income on the whole table",
+        "noisy_avg of age on the whole table",
+    ]
+    assert history["spent"].tolist() == ["0.5", "0.75", "0.75"]
+    assert history["outcome"].tolist() == ["answered", "answered", "refused (budget)"]
+    assert history["answer"].tolist()[:2] == [count, chosen]
+    monkeypatch.setattr("pinq.provider.local.ANSWERS_AT_A_TIME", 2)
+    assert handle.history().equals(history)
+    session = handle._session
+    for start in range(5):
+        assert list(pinq.provider.local.history(session._curator.ledger, "ana", start)) == session.history()[start:]  # type: ignore[attr-defined]
+
+
+def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:
+    """In a console and in a notebook."""
+    handle = in_memory(1)
+    handle.noisy_count(epsilon=0.25)
+    assert repr(handle) == "PrivateQueryable(tiny; 4 columns, Budget(epsilon=1, spent=0.25, remaining=0.75))"
+    assert "width:25.0%" in handle._repr_html_()
+    parts = handle.partition(Values("sex"), Cuts("age", (50,)))
+    assert (
+        repr(parts)
+        == "Parts(4 of tiny, shape (2, 2): sex = Female, age < 50; sex = Female, age >= 50; sex = Male, age < 50; sex = Male, age >= 50)"
+    )
+    assert parts._repr_html_().count("<li>") == 4
+
+
+@pytest.mark.parametrize(
+    "candidates", ["sex", None, 3, [3], ["sex"], [()], [[Values("sex")], [Values("job")]]], ids=repr
+)
+def test_candidates_that_are_none(candidates: Any, in_memory: Callable[..., Any]) -> None:
+    """Refused before anything is asked."""
+    handle = in_memory(1)
+    with pytest.raises(QueryError):
+        handle.exp_mech(candidates, score=Gini("income"), epsilon=0.1)
+    assert handle.budget.spent == 0
+
+
+def test_arguments_are_named(in_memory: Callable[..., Any]) -> None:
+    """Epsilon is always written out."""
+    handle = in_memory(1)
+    with pytest.raises(TypeError):
+        handle.noisy_count(0.1)
+    with pytest.raises(TypeError):
+        handle.preview("noisy_count", 0.1)
+    with pytest.raises(QueryError, match="at least one spec"):
+        handle.partition()
+    with pytest.raises(QueryError, match="`analyst` is ''"):
+        pinq.open("none.yaml", analyst="")
+
+
+def test_a_simulated_handle_is_free(tiny_policy: Any) -> None:
+    """The same face over made-up rows: a budget that is enforced, no file, no log, and noise that its seed does not steer."""
+    before = sorted(tiny_policy.folder.iterdir())
+    one, other = (pinq.simulate(tiny_policy, rows=500, epsilon=1, seed=3) for _ in range(2))
+    assert [one.partition(AnyCut("age") and Values("sex")).noisy_count(epsilon=0.9).shape] == [(2,)]
+    with pytest.raises(pinq.BudgetExceeded):
+        one.noisy_count(epsilon=0.2)
+    assert sorted(tiny_policy.folder.iterdir()) == before
+    exact = [pinq.simulate(tiny_policy, rows=500, epsilon=10**6, seed=3).noisy_count(epsilon=10**5) for _ in range(2)]
+    assert exact[0] == exact[1] > 400
+    assert [one.budget.spent, other.budget.spent] == [Fraction(9, 10), 0]
+    ledger_of(one).verify()

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a provider is asked, told and refused before its rows take part; sessions as files; the commands that need no network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from miners.secure import SecureID3, Session, load_session
+from miners.secure.network import Identity
+from miners.secure.session import Member
+from pinq.cli.main import app
+from pinq.errors import NotAuthorised, PolicyError, QueryError, SessionError
+from pinq.provider.secure import join, require_fit
+from pinq.public.policy import load_policy
+from pinq.public.schema import Schema
+from tests.parties import COLUMNS, NAMES, Consortium, patients
+from tests.servers import publish
+
+SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Consortium:
+    return Consortium(tmp_path, tls=False, policy={"secure": "exact"})
+
+
+def changed(session: Session, **fields: Any) -> Session:
+    """The session with other fields, and with what it then opens."""
+    return Session.drafted(
+        {name: getattr(session, name) for name in Session.model_fields if name != "reveals"} | fields
+    )
+
+
+def test_the_hash_must_be_the_one_agreed_to(parties: Consortium) -> None:
+    """Another hash, or too little of it, ends before the policy's rows are read."""
+    for wrong in ("0" * 64, parties.session.digest[:15], ""):
+        with pytest.raises(SessionError, match=f"the session's hash is {parties.session.digest}, and not '{wrong}'"):
+            join(parties.session, "0", parties.policies[0], agree=wrong)
+
+
+def test_an_exact_result_needs_the_policys_word(tmp_path: Path) -> None:
+    """By default a policy allows noisy results only; the message names the key."""
+    strict = Consortium(tmp_path, tls=False)
+    with pytest.raises(
+        PolicyError, match=r"opens exact results, which leak; the policy does not permit that \(`secure: exact`\)"
+    ):
+        join(strict.session, "clinic", strict.policies[0], agree=strict.session.digest)
+    require_fit(
+        changed(strict.session, noise="discrete-laplace", epsilon="1", depth=1), 0, load_policy(strict.policies[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (
+            {"columns": {name: column for name, column in COLUMNS.items() if name != "ward"}},
+            "the policy has no column `ward`",
+        ),
+        (
+            {"columns": COLUMNS | {"ward": {"type": "categorical", "values": ["a", "c", "b"]}}},
+            "`ward` has another domain",
+        ),
+        ({"adjacency": "substitute"}, "adjacency or privacy unit differ"),
+        ({"max_rows": 500}, "the policy admits 500 rows, the session only 200 of clinic"),
+    ],
+)
+def test_policy_and_session_must_fit(parties: Consortium, tmp_path: Path, policy: dict[str, Any], message: str) -> None:
+    """By public facts alone; all that does not fit is named."""
+    declared = {"columns": COLUMNS, "max_rows": 200, "secure": "exact"} | policy
+    file = publish(tmp_path / "other", "other", parties.frames[0], **declared)
+    with pytest.raises(PolicyError, match=message):
+        join(parties.session, "clinic", file, agree=parties.session.digest)
+
+
+def test_with_noise_somebody_must_pay(tmp_path: Path) -> None:
+    """No analyst, and an analyst without a grant, are refused before anything is waited for."""
+    noisy = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="1", depth=1)
+    with pytest.raises(QueryError, match="an analyst is needed whose grant is charged"):
+        join(noisy.session, "0", noisy.policies[0], agree=noisy.session.digest)
+    with pytest.raises(NotAuthorised):
+        join(noisy.session, "0", noisy.policies[0], agree=noisy.session.digest, analyst="nobody")
+
+
+def test_the_certificate_must_be_this_partys(tmp_path: Path) -> None:
+    """Another party's certificate, or a file that has none, is told at once, not by all others after a while."""
+    tls = Consortium(tmp_path, policy={"secure": "exact"})
+    for file, message in (
+        (tmp_path / "registry.crt", "is not the one that the session names for clinic"),
+        (tmp_path / "clinic.key", "cannot be read"),
+    ):
+        with pytest.raises(SessionError, match=message):
+            join(
+                tls.session,
+                "clinic",
+                tls.policies[0],
+                agree=tls.session.digest,
+                identity=Identity(str(file), str(tmp_path / "clinic.key")),
+            )
+
+
+def test_a_session_survives_its_file(parties: Consortium) -> None:
+    """What is written reads back with the same hash; a comment or another order of keys changes nothing, another value does."""
+    content = json.loads(parties.session.text)
+    file = parties.folder / "again.yaml"
+    file.write_text("# mine\n" + yaml.safe_dump(dict(reversed(content.items())), sort_keys=False), encoding="utf-8")
+    assert load_session(file).digest == parties.session.digest
+    assert changed(parties.session, alpha=9).digest != parties.session.digest
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"parties": [Member(name=f"p{i}", host="localhost", port=1, rows=5) for i in range(2)]},
+            "parties: .*at least 3",
+        ),
+        (
+            {"parties": [Member(name=f"p{i}", host="10.0.0.1", port=1, rows=5) for i in range(3)]},
+            "several machines need a `certificate`",
+        ),
+        ({"parties": [Member(name="p", host="localhost", port=1, rows=5)] * 3}, "two parties are called 'p'"),
+        ({"epsilon": "1"}, "go with `noise: discrete-laplace`"),
+        ({"noise": "discrete-laplace"}, "needs `epsilon` and `depth`"),
+        (
+            {"noise": "discrete-laplace", "epsilon": "1", "depth": 1, "protocol": "sid3t"},
+            "noise makes a public tree private",
+        ),
+        (
+            {"noise": "discrete-laplace", "epsilon": "1", "depth": 1, "colluding": 3},
+            "must be below the number of parties",
+        ),
+        (
+            {
+                "protocol": "sid3",
+                "parties": [Member(name=f"p{i}", host="localhost", port=1, rows=2 * 10**6) for i in range(3)],
+            },
+            "records of 6,000,000 rows .* or use SID3P",
+        ),
+        ({"target": "age"}, "`age` is numeric; a categorical column is needed"),
+        ({"target": "ilness"}, "no column 'ilness'"),
+        ({"stop_share": "2"}, "stop_share: .*less than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_a_session(parties: Consortium, fields: dict[str, Any], message: str) -> None:
+    """Each wrong place is named with what is right."""
+    with pytest.raises(QueryError, match=message):
+        changed(parties.session, **fields)
+
+
+def test_a_session_says_what_it_opens(parties: Consortium) -> None:
+    """A file that promises less than its protocol opens is refused, with what it must say."""
+    content = json.loads(parties.session.text) | {"reveals": []}
+    file = parties.folder / "less.yaml"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(SessionError, match=r'must name exactly what is opened: \["to all: the exact tree'):
+        load_session(file)
+
+
+def test_the_commands(parties: Consortium) -> None:
+    """draft makes a session from a policy, show prints its hash and what it opens, try runs it on made-up rows."""
+    shell, file = CliRunner(), parties.folder / "drafted.yaml"
+    named = [word for number, name in enumerate(NAMES) for word in ("--party", f"{name}=localhost:{9000 + number}")]
+    made = shell.invoke(
+        app,
+        [
+            "secure",
+            "draft",
+            str(parties.policies[0]),
+            "--target",
+            "ill",
+            *named,
+            "--epsilon",
+            "2",
+            "--depth",
+            "1",
+            "-o",
+            str(file),
+        ],
+    )
+    assert made.exit_code == 0, made.output
+    shown = shell.invoke(app, ["secure", "show", str(file)])
+    assert f"hash {load_session(file).digest}" in shown.output
+    assert "opens\n  to all: the noisy number of all rows" in shown.output
+    assert "Epsilon 2, also to any 1 who pool the noise that they drew" in shown.output
+    tables = []
+    for number in range(3):
+        patients(50, number).to_csv(parties.folder / f"{number}.csv", index=False)
+        tables.append(str(parties.folder / f"{number}.csv"))
+    tried = shell.invoke(app, ["secure", "try", str(file), *tables])
+    assert tried.exit_code == 0, tried.output
+    assert "opened: noisy rows" in tried.output
+    assert "clinic: 50 rows\n" in tried.output
+    refused = shell.invoke(
+        app, ["secure", "join", str(file), "--party", "9", "--policy", str(parties.policies[0]), "--agree", "0" * 16]
+    )
+    assert refused.exit_code == 1
+    for nowhere in (parties.folder / "none" / "tree.json", parties.folder):
+        unwritten = shell.invoke(
+            app,
+            [
+                "secure",
+                "join",
+                str(file),
+                "--party",
+                "0",
+                "--policy",
+                str(parties.policies[0]),
+                "--agree",
+                "0" * 16,
+                "-o",
+                str(nowhere),
+            ],
+        )
+        assert (unwritten.exit_code, "name a file in a folder that exists" in unwritten.output) == (1, True)
+    assert "there is no party '9'; the parties are 0 (clinic), 1 (hospital), 2 (registry)" in refused.output
+
+
+def test_the_estimator(tmp_path: Path) -> None:
+    """Learns what the parties would, tells what it opened and cost, survives JSON; says what is wrong with its arguments."""
+    tables = [patients(60, number) for number in range(3)]
+    miner = SecureID3(alpha=4).fit(tables, "ill", schema=SCHEMA)
+    assert miner.score(pd.concat(tables)) > 0.6
+    assert (miner.cost_, miner.opened_[0].what) == (0, "stop")
+    assert SecureID3.from_json(miner.to_json()).tree_ == miner.tree_
+    secret = SecureID3(protocol="sid3t").fit(tables, "ill", schema=SCHEMA, lookups=[None, tables[0].head(3), None])
+    assert [len(one) for one in secret.looked_up_] == [0, 3, 0]
+    assert not hasattr(secret, "tree_")
+    plan = SecureID3(epsilon="0.5", depth=2).plan(SCHEMA, "ill")
+    assert "epsilon 0.5" in repr(plan)
+    assert "the noisy tree" in repr(plan)
+    for wrong, message in ((tables[:2], "at least three tables"), (tables[0], "at least three tables")):
+        with pytest.raises(QueryError, match=message):
+            SecureID3().fit(wrong, "ill", schema=SCHEMA)
+    with pytest.raises(QueryError, match="the tree of sid3t stays secret; give `fit` the rows to look up"):
+        secret.predict(tables[0])
+    with pytest.raises(QueryError, match="the table of party 1 is dict"):
+        SecureID3().fit([tables[0], {}, tables[2]], "ill", schema=SCHEMA)
+    again = miner.set_params(protocol="sid3s").fit(tables, "ill", schema=SCHEMA)
+    assert not hasattr(again, "tree_")
+
+
+def test_trying_a_secret_tree(parties: Consortium) -> None:
+    """What is known of it is printed, and how many rows took part: rows that no policy admits do not."""
+    shell, file, table = CliRunner(), parties.folder / "secret.yaml", parties.folder / "rows.csv"
+    patients(20, 1).assign(ward=["a", "z"] * 10).to_csv(table, index=False)
+    for protocol, known in (
+        ("sid3t", "The tree is secret; lengths of its paths: 1 "),
+        ("sid3s", "The tree is secret."),
+    ):
+        file.write_text(changed(parties.session, protocol=protocol).text, encoding="utf-8")
+        tried = shell.invoke(app, ["secure", "try", str(file), str(table), str(table), str(table)])
+        assert known in tried.output
+        assert "registry: 10 rows, 10 left out for values that are missing or not declared" in tried.output
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"epsilon": 1}, "`depth` is needed with `epsilon`"),
+        ({"depth": 3}, "`depth` and `colluding` go with `epsilon`; an exact tree grows until its nodes stop"),
+        ({"colluding": 1}, "`depth` and `colluding` go with `epsilon`"),
+        ({"epsilon": 1e-6, "depth": 2}, "Ask for more epsilon, or for less depth"),
+        ({"rows": 5}, "`rows` is 5; the table of party party0 has more"),
+        ({"rows": 0}, "`rows` is 0; it must be a whole number from 1"),
+        ({"stop_share": "few"}, "stop_share: Input should be a valid decimal"),
+        ({"attributes": "ward"}, "attributes: Input should be a valid tuple"),
+        ({"alpha": 0}, "`alpha` is 0; it must be a whole number from 1 to 65536"),
+        ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t', 'sid3p' or 'topdown'"),
+    ],
+)
+def test_wrong_parameters(params: dict[str, Any], message: str) -> None:
+    """Each is named with what is right, before anything is computed."""
+    tables = [patients(20, number) for number in range(3)]
+    with pytest.raises(QueryError, match=message):
+        SecureID3(**params).fit(tables, "ill", schema=SCHEMA)
+
+
+def test_rows_to_look_up_must_be_declared() -> None:
+    """A value that no row could have had is named, not guessed at."""
+    tables = [patients(20, number) for number in range(3)]
+    with pytest.raises(QueryError, match="a value of `ward` that is missing or not declared"):
+        SecureID3(protocol="sid3t").fit(
+            tables, "ill", schema=SCHEMA, lookups=[None, tables[0].head(2).assign(ward="z"), None]
+        )

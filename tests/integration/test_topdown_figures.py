@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of DP-TopDown: the same run meets the same rows, and all that was measured is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmarks.cells import Cell
+from benchmarks.datasets import why_missing
+from benchmarks.topdown.experiments import Figure, figures
+from benchmarks.topdown.report import write
+
+
+@pytest.mark.skipif(bool(why_missing("adult")), reason=why_missing("adult") or "it is there")
+def test_learners_are_measured_on_few_rows() -> None:
+    """Of a federation and of all rows in one place; over losses and over shares for the leaves."""
+    found = figures(["adult"])
+    for key, x, learners in (
+        ("fig2-adult", 1.0, ["turns", "DiffPC45 (all rows in one place)"]),
+        ("fig1-adult", 0.5, ["turns, decay"]),
+        ("secure-adult", 8.0, ["secure"]),
+    ):
+        accuracies = replace(found[key], fraction=0.01).measure(x, 0, learners)
+        assert list(accuracies) == learners
+        assert all(0.2 < accuracy < 1 for accuracy in accuracies.values())
+
+
+def test_a_picture_is_drawn_of_each_figure(tmp_path: Path) -> None:
+    made = figures(["adult"])
+    cells = pd.DataFrame(
+        [
+            Cell(key, name, x, run, 0.8)
+            for key, figure in made.items()
+            for name in figure.learners
+            for x in figure.xs
+            for run in range(2)
+        ]
+    )
+    written = write(made.values(), cells, tmp_path)
+    assert {name for name in written if name.endswith("png")} == {
+        "fig1-adult-0.125.png",
+        "fig1-adult.png",
+        "fig1-adult-8.png",
+        "fig2-adult.png",
+        "fig3-adult.png",
+    }
+    assert {name for name in written if name.endswith("csv")} == {f"{key}.csv" for key in made}
+    table = pd.read_csv(tmp_path / "fig2-adult.csv")
+    assert list(table.columns) == ["algorithm", "x", "n", "mean", "sd", "se"]
+    assert set(table["n"]) == {2}
+
+
+def test_a_figure_says_what_it_varies() -> None:
+    made = figures(["adult", "other"])
+    assert all(isinstance(figure, Figure) and figure.key == key for key, figure in made.items())
+    assert {figure.data for figure in made.values()} == {"adult", "other"}

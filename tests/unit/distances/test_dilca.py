@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DPDilca as a user meets it: what it costs, what it learns where noise hardly matters, what it says when something is wrong."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from benchmarks.dilca.oracle import Oracle, object_distances
+from miners import DPDilca
+from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
+from miners.distances.context import METHODS, mean_context, predominant_context
+from pinq.errors import BudgetExceeded, QueryError
+from pinq.provider.simulation import made_up, simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Values, bind
+
+SCHEMA = Schema(
+    columns={
+        "age": Numeric(lower=17, upper=90, integer=True, cuts=(25, 35, 45, 60)),
+        "rate": Numeric(lower=0, upper=1, nullable=True),
+        "job": Categorical(values=("private", "self", "state", "none"), nullable=True),
+        "sex": Categorical(values=("F", "M")),
+        "town": Categorical(values=("A", "B", "C", "D", "E", "never")),
+        "only": Categorical(values=("one",)),
+        "income": Categorical(values=("<=50K", ">50K"), nullable=True),
+    },
+    max_rows=5000,
+)
+ATTRIBUTES = ["age", "rate", "job", "sex", "town", "income"]
+SURE = 10**8
+
+
+def table(rows=3000, seed=5):
+    """Made-up rows in which nobody lives in the town ``never``."""
+    frame = made_up(SCHEMA, rows, seed=seed).to_pandas()
+    return frame.assign(town=frame["town"].where(frame["town"] != "never", "A"))
+
+
+def handle(epsilon=1, data=None, schema=SCHEMA):
+    return simulate(schema, data=table() if data is None else data, epsilon=epsilon)
+
+
+def oracle(frame, miner):
+    """DILCA without privacy on the same values."""
+    names = list(miner.splits_)
+    bound = [bind(miner.splits_[name], SCHEMA) for name in names]
+    codes = [
+        one.axes[0].parts_of(SCHEMA.columns[name].encode(frame[name])) for name, one in zip(names, bound, strict=True)
+    ]
+    return names, Oracle(np.array(codes), [one.size for one in bound])
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(METHODS),
+    st.integers(1, 7),
+    st.integers(1, 999),
+    st.integers(10**6, 10**10),
+    st.sampled_from(["add-remove", "substitute"]),
+    st.sampled_from([1, 3]),
+    st.data(),
+)
+def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, data):
+    """To the nano-epsilon, for every method, both adjacencies, privacy units, and whatever is a target."""
+    names = data.draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=2, max_size=6, unique=True))
+    target = data.draw(
+        st.one_of(st.none(), st.sampled_from(names), st.lists(st.sampled_from(names), min_size=1, unique=True))
+    )
+    privacy_unit = "row" if unit == 1 else {"column": "person", "max_rows": unit}
+    schema = Schema(**{**SCHEMA.model_dump(), "adjacency": adjacency, "privacy_unit": privacy_unit})
+    h_ = simulate(schema, rows=60, epsilon=1000)
+    miner = DPDilca(method=method, k=k, h=Fraction(h, 1000), epsilon=Fraction(nano, 10**9), attributes=names)
+    plan = miner.plan(schema, target)
+    miner.fit(h_, target)
+    assert plan.total == miner.cost_ == h_.budget.spent == Fraction(nano, 10**9)
+    assert sum(line.epsilon for line in plan.lines) == plan.total
+    assert len(h_.history()) <= sum(line.parts for line in plan.lines)
+    targets = names if target is None else [target] if isinstance(target, str) else target
+    assert set(miner.distances_) == set(miner.context_) == set(targets)
+    for name, frame in miner.distances_.items():
+        matrix = frame.to_numpy()
+        assert name not in miner.context_[name]
+        assert len(miner.context_[name]) >= 1
+        assert np.isfinite(matrix).all()
+        assert matrix.min() >= 0
+        assert matrix.max() <= 1
+        assert (matrix == matrix.T).all()
+        assert (np.diag(matrix) == 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_noise_it_is_dilca(method):
+    """With a budget beyond all reason contexts and distances are those of the oracle, for a value that nobody has and for missing ones too."""
+    frame = table()
+    for target in (None, "town"):
+        miner = DPDilca(method=method, k=2, epsilon=10**6).fit(handle(10**6, frame), target)
+        names, truth = oracle(frame, miner)
+        assert names == ATTRIBUTES
+        for name in [target] if target else names:
+            place = names.index(name)
+            context = truth.context(method, place, 2)
+            assert miner.context_[name] == tuple(names[i] for i in context)
+            np.testing.assert_allclose(miner.distances_[name].to_numpy(), truth.distances(place, context), atol=1e-3)
+
+
+def test_frames_are_labelled_by_values():
+    miner = DPDilca(epsilon=10).fit(handle(10))
+    assert list(miner.distances_["job"].columns) == ["private", "self", "state", "none", "missing"]
+    assert list(miner.distances_["age"].index) == ["< 25", "25 to < 35", "35 to < 45", "45 to < 60", ">= 60"]
+    assert len(miner.distances_["rate"]) == 5 + 1
+    assert "only" not in miner.distances_
+
+
+def test_a_part_of_a_table_can_be_learned_from():
+    h = handle(3)
+    miner = DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["F"])
+    assert miner.cost_ == h.budget.spent == 1
+    assert (
+        DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["M"]).cost_ == 0
+    )  # the parts are disjoint
+
+
+def test_a_table_of_two_serves_both():
+    """All six attributes as targets by all pairs: 15 tables, not 30."""
+    h = handle(10)
+    DPDilca(method="baseline", epsilon=1).fit(h)
+    assert len(h.history()) == 15
+    h = handle(10)
+    DPDilca(method="max_relevance", k=5, epsilon=1).fit(h)  # nothing to choose, so nothing is spent on choosing
+    assert len(h.history()) == 15
+    h = handle(10)
+    miner = DPDilca(method="max_relevance", k=2, epsilon=1).fit(h)
+    pairs = {frozenset([target, name]) for target, context in miner.context_.items() for name in context}
+    assert len(h.history()) == 12 + len(pairs)
+
+
+def test_records_are_compared_by_their_values():
+    frame = table(200)
+    miner = DPDilca(method="max_dependency", epsilon=5).fit(handle(5, frame))
+    names, truth = oracle(frame, miner)
+    matrices = [miner.distances_[name].to_numpy() for name in names]
+    near = miner.pairwise(frame)
+    np.testing.assert_allclose(near, object_distances(matrices, truth.codes, truth.codes), atol=1e-9)
+    assert (near == near.T).all()
+    np.testing.assert_allclose(miner.pairwise(frame.head(7), pa.Table.from_pandas(frame.tail(5))), near[:7, -5:])
+    points = miner.transform(frame)
+    assert points.shape == (200, len(miner.get_feature_names_out()))
+    np.testing.assert_allclose(np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2)), near, atol=1e-7)
+    assert miner.transform(frame.iloc[[1, 1]]).std(axis=0).max() == 0
+
+
+def test_values_that_are_not_declared_are_named():
+    miner = DPDilca(epsilon=5).fit(handle(5), ["town", "sex"])
+    assert miner.pairwise(pd.DataFrame({"town": ["A"], "sex": ["M"], "else": [1]})).shape == (1, 1)
+    with pytest.raises(QueryError, match="row 1 has a value of `town`"):
+        miner.pairwise(pd.DataFrame({"town": ["A", "Z"], "sex": ["F", "M"]}))
+    with pytest.raises(QueryError, match="no column 'sex'"):
+        miner.transform(pd.DataFrame({"town": ["A"]}))
+
+
+def test_values_are_grouped():
+    miner = DPDilca(epsilon=100).fit(handle(100), "town")
+    groups = miner.clusters("town", 3)
+    assert sorted(set(groups)) == [0, 1, 2]
+    assert list(groups.index) == list(SCHEMA.columns["town"].values)
+    with pytest.raises(QueryError, match="n_clusters"):
+        miner.clusters("town", 7)
+    with pytest.raises(QueryError, match="no distances were learned for 'job'"):
+        miner.clusters("job", 2)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_table_of_no_rows_gives_distances_too(method, rows):
+    miner = DPDilca(method=method, epsilon=1).fit(simulate(SCHEMA, rows=rows, epsilon=1))
+    assert miner.cost_ == 1
+    assert miner.clusters("town", 2).size == 6
+
+
+@pytest.mark.parametrize(
+    ("params", "target", "match"),
+    [
+        ({"epsilon": 0}, None, "epsilon"),
+        ({"epsilon": "0.000000003"}, None, "too small"),
+        ({"method": "max_relevence"}, None, "did you mean 'max_relevance'"),
+        ({"method": None}, None, "method"),
+        ({"k": 0}, None, "`k`"),
+        ({"k": 2.0}, None, "`k`"),
+        ({"h": 0}, None, "`h`"),
+        ({"h": 1}, None, "less than 1"),
+        ({"h": 1.5}, None, "less than 1"),
+        ({}, "twon", "did you mean 'town'"),
+        ({}, "only", "not among the attributes"),
+        ({}, [], "`target`"),
+        ({}, 5, "no column 5"),
+        ({"attributes": 5}, None, "list of names"),
+        ({}, ["sex", "sex"], "`target`"),
+        ({"attributes": ["sex"]}, None, "2 to 60"),
+        ({"attributes": ["sex", "job"]}, "town", "not among the attributes"),
+        ({"attributes": ["sex", "only"]}, None, "single value"),
+        ({"attributes": "sex"}, None, "list of names"),
+        ({"cuts": {"age": [1000]}}, None, "out of bounds"),
+        ({"cuts": [30]}, None, "cuts"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_spent(params, target, match):
+    h = handle()
+    with pytest.raises(QueryError, match=match):
+        DPDilca(**params).fit(h, target)
+    assert h.budget.spent == 0
+
+
+def test_attributes_too_wide_for_a_table_are_refused():
+    wide = Schema(columns={name: {"type": "categorical", "values": list(range(2000))} for name in "ab"}, max_rows=10)
+    with pytest.raises(QueryError, match="4,000,000 pairs of values"):
+        DPDilca().fit(simulate(wide, rows=5))
+
+
+def test_too_little_budget_is_said_before_anything_is_spent():
+    h = handle("0.5")
+    with pytest.raises(BudgetExceeded, match=r"DPDilca\(epsilon=0.6\).fit needs an epsilon of 0.6; 0.5 remains"):
+        DPDilca(epsilon="0.6").fit(h)
+    assert h.budget.spent == 0
+
+
+def test_a_table_is_no_handle():
+    with pytest.raises(QueryError, match="private handle"):
+        DPDilca().fit(pd.DataFrame({"income": []}))
+
+
+def test_scikit_learn_manners():
+    miner = DPDilca(epsilon=0.5, method="mean_su", attributes=["age", "sex"], cuts={"age": [30]})
+    assert clone(miner).get_params() == miner.get_params()
+    assert (
+        " ".join(repr(miner).split())
+        == "DPDilca(attributes=['age', 'sex'], cuts={'age': [30]}, epsilon=0.5, method='mean_su')"
+    )
+    with pytest.raises(TypeError):
+        DPDilca(0.5)
+    with pytest.raises(ValueError, match="not fitted"):
+        miner.pairwise(pd.DataFrame())
+    assert "not fitted" in miner._repr_html_()
+    assert miner.fit(handle()) is miner
+    assert "<table" in miner._repr_html_()
+
+
+def test_json_round_trip():
+    miner = DPDilca(epsilon=Fraction(1, 2), k=2, cuts={"age": np.array([30, 45])}).fit(handle(), ["town", "age"])
+    text = miner.to_json()
+    again = DPDilca.from_json(text)
+    assert again.to_json() == text
+    assert again.context_ == miner.context_
+    assert again.cost_ == Fraction(1, 2)
+    pd.testing.assert_frame_equal(again.distances_["town"], miner.distances_["town"])
+    frame = table(20)
+    np.testing.assert_array_equal(again.pairwise(frame), miner.pairwise(frame))
+    for wrong in (
+        "{}",
+        "[",
+        text.replace("pinq-DPDilca", "pinq-DiffPID3"),
+        text.replace('"town": {"context"', '"towns": {"context"'),
+        text.replace('"distances": [[', '"distances": [[0.5, '),
+    ):
+        with pytest.raises(QueryError):
+            DPDilca.from_json(wrong)
+
+
+def test_the_plan_says_what_comes():
+    plan = DPDilca(method="max_relevance", k=2, epsilon=1).plan(SCHEMA, ["town", "sex"])
+    assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [
+        ("exp_mech", 4, Fraction("0.3")),
+        ("noisy_count", 4, Fraction("0.7")),
+    ]
+    assert "among 6 attributes" in plan.title
+    plan = DPDilca(method="baseline", epsilon=1).plan(SCHEMA)
+    assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [("noisy_count", 15, 1)]
+    assert "say little" in DPDilca(epsilon="0.01").plan(SCHEMA).warnings[0]
+    assert not DPDilca(epsilon="0.01").plan(SCHEMA, rows=10**8).warnings
+    assert "-- " not in repr(plan)
+
+
+def test_pictures_are_drawn():
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    miner = DPDilca(epsilon=10).fit(handle(10))
+    figure = miner.plot("town")
+    assert {text.get_text() for text in figure.axes[1].get_xticklabels()} == set(SCHEMA.columns["town"].values)
+    _, axes = plt.subplots(1, 2)
+    assert miner.plot("sex", axes) is axes[0].figure
+    graph = miner.plot_context()
+    assert {text.get_text() for text in graph.texts if text.get_text()} >= set(ATTRIBUTES)
+    with pytest.raises(QueryError, match="no distances"):
+        miner.plot()
+    DPDilca(epsilon=1).fit(handle(), "town").plot()
+    plt.close("all")
+
+
+def test_without_noise_estimates_are_plain():
+    counts = np.array([[3.0, 0, 5, 0], [1, 2, 5, 0]])
+    (law,) = conditionals([counts], [0.0])
+    np.testing.assert_allclose(law, [[0.75, 0, 0.5, 0], [0.25, 1, 0.5, 0]])
+    assert value_distances([law])[0, 1] == pytest.approx(np.sqrt((0.25 + 1) / 4))
+
+
+def test_noise_shrinks_what_it_dominates():
+    """A column of few rows goes towards the marginal law, one of many stays."""
+    few, many = np.array([[2.0, 1000], [0, 3000]]), np.array([[700.0, 300], [2100, 900]])
+    law, _ = conditionals([few, many], [40.0, 40.0])
+    assert law[0, 0] < 0.6
+    assert law[0, 1] == pytest.approx(0.25, abs=0.01)
+    np.testing.assert_allclose(law.sum(axis=0), 1)
+
+
+def test_uncertainty_is_corrected_for_noise():
+    """On average noise makes independent attributes seem neither dependent nor the other way round."""
+    random = np.random.default_rng(1)
+    independent = np.full((6, 8), 50.0)
+    raw = [symmetric_uncertainty(independent + random.laplace(0, 30, (6, 8))) for _ in range(60)]
+    corrected = [symmetric_uncertainty(independent + random.laplace(0, 30, (6, 8)), 30.0) for _ in range(60)]
+    assert np.mean(raw) > 0.02
+    assert abs(np.mean(corrected)) < np.mean(raw) / 4
+    assert symmetric_uncertainty(np.diag([5.0, 5, 5])) == pytest.approx(1)
+    assert (
+        symmetric_uncertainty(np.zeros((2, 2)), 3.0) == symmetric_uncertainty(np.array([[4.0, 0], [-4, 0]]), 1.0) == 0
+    )
+
+
+def test_contexts_from_uncertainties():
+    names = ["x", "y", "z"]
+    uncertain = {("t", "x"): 0.5, ("t", "y"): 0.4, ("t", "z"): 0.0, ("x", "y"): 0.6, ("x", "z"): 0.0, ("y", "z"): 0.0}
+    uncertain |= {(b, a): value for (a, b), value in uncertain.items()}
+    assert mean_context(uncertain, "t", names) == ("x", "y")
+    assert predominant_context(uncertain, "t", names) == ("x",)
+    alike = dict.fromkeys(itertools.permutations(["t", *names], 2), 0.1)
+    assert mean_context(alike, "t", names) == ("x", "y", "z")
+
+
+def test_embedding_keeps_distances():
+    random = np.random.default_rng(2)
+    points = random.random((7, 3))
+    distances = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))
+    found = embedding(distances)
+    assert found.shape == (7, 3)
+    np.testing.assert_allclose(np.sqrt(((found[:, None] - found[None]) ** 2).sum(axis=2)), distances, atol=1e-9)
+    assert embedding(np.zeros((3, 3))).shape == (3, 0)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miners.fitted.tree import Node, Tree
+from pinq.errors import QueryError
+from pinq.public.specs import Values, bind
+
+
+def test_shape_and_sums():
+    tree = example()
+    assert (tree.n_nodes, tree.n_leaves, tree.depth) == (8, 5, 2)
+    assert tree.nodes[1].counts == (29.0, 25.0)
+    assert tree.nodes[0].counts == (49.0, 45.0)
+
+
+def test_probabilities_are_clipped_and_borrowed_from_the_parent_where_nothing_is_left():
+    tree = example()
+    assert tree.probabilities[3].tolist() == [1, 0]
+    assert tree.probabilities[4].tolist() == [0.25, 0.75]
+    assert tree.probabilities[5].tolist() == tree.probabilities[1].tolist()
+    assert np.allclose(tree.probabilities.sum(axis=1), 1)
+    assert Tree(SCHEMA, "y", [Node(counts=(-1.0, 0.0))]).probabilities.tolist() == [[0.5, 0.5]]
+    assert Tree(SCHEMA, "y", [Node(counts=(1e300, 1e300))]).probabilities.tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        FRAME,
+        FRAME.astype({"sex": "category", "job": "category"}),
+        FRAME.astype({"age": "Int64"}),
+        pa.Table.from_pandas(FRAME),
+        FRAME.set_index(pd.RangeIndex(5, 16)),
+        FRAME.astype({"job": object}),
+    ],
+    ids=["pandas", "categories", "nullable numbers", "arrow", "index", "objects"],
+)
+def test_rows_go_down_until_they_are_missing_or_unknown(frame):
+    tree = example()
+    assert tree.apply(frame).tolist() == REACHED
+    assert tree.predict(frame).tolist() == ["no", "yes", "no", "no", "yes", "no", "no", "no", "no", "no", "no"]
+    assert tree.predict_proba(frame).shape == (11, 2)
+
+
+def test_a_dictionary_column_of_arrow_is_read():
+    table = pa.Table.from_pandas(FRAME)
+    table = table.set_column(0, "sex", table["sex"].dictionary_encode())
+    assert example().apply(table).tolist() == REACHED
+
+
+def test_no_rows_and_a_lone_root():
+    assert example().predict(FRAME.head(0)).tolist() == []
+    assert Tree(SCHEMA, "y", [Node(counts=(1.0, 2.0))]).predict(FRAME).tolist() == ["yes"] * 11
+
+
+def test_numbers_as_categories_match_however_they_are_written():
+    tree = Tree(SCHEMA, "y", [Node(Values("size"), (1, 2, 3)), *(Node(counts=(1.0, float(i))) for i in range(3))])
+    for values in ([1, 2, 3], [1.0, 2.0, 3.0], ["1", "2", "3"]):
+        assert tree.apply(pd.DataFrame({"size": values})).tolist() == [1, 2, 3]
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rows_go_where_a_plain_walk_takes_them(seed):
+    tree, frame = random_tree(seed)
+    reached = tree.apply(frame)
+    for number, (_, row) in enumerate(frame.iterrows()):
+        node = 0
+        while tree.nodes[node].split is not None:
+            split = tree.nodes[node].split
+            part = int(
+                bind(split, SCHEMA).axes[0].parts_of(SCHEMA.columns[split.column].encode([row[split.column]]))[0]
+            )
+            if part < 0:
+                break
+            node = tree.nodes[node].children[part]
+        assert reached[number] == node
+
+
+def test_a_table_without_the_column_is_refused():
+    with pytest.raises(QueryError, match="no column 'age'"):
+        example().predict(FRAME.drop(columns="age"))
+    with pytest.raises(QueryError, match="pandas or Arrow table"):
+        example().predict([[1, 2]])
+    with pytest.raises(QueryError, match="more than one column"):
+        example().predict(pd.concat([FRAME, FRAME["age"]], axis=1))
+
+
+def test_json_round_trip_is_exact():
+    tree = example()
+    text = tree.to_json()
+    again = Tree.from_json(text)
+    assert again == tree
+    assert again.to_json() == text
+    assert hash(again) == hash(tree)
+    assert again.apply(FRAME).tolist() == REACHED
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=2))
+def test_json_keeps_every_digit(counts):
+    assert Tree.from_json(Tree(SCHEMA, "y", [Node(counts=tuple(counts))]).to_json()).nodes[0].counts == tuple(counts)
+
+
+def test_json_holds_public_things_only():
+    stored = json.loads(example().to_json())
+    assert set(stored) == {"format", "version", "kind", "target", "schema", "nodes"}
+    assert set().union(*(node for node in stored["nodes"])) <= {
+        "split",
+        "children",
+        "size",
+        "size_scale",
+        "counts",
+        "counts_scale",
+    }
+
+
+def edit(path, value):
+    stored = json.loads(example().to_json())
+    place = stored
+    *way, last = [int(step) if step.isdigit() else step for step in path.split()]
+    for step in way:
+        place = place[step]
+    place[last] = value
+    return json.dumps(stored)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("format", "x"),
+        ("version", 2),
+        ("kind", "regression"),
+        ("target", "age"),
+        ("target", "z"),
+        ("target", None),
+        ("target", []),
+        ("schema", {}),
+        ("schema", None),
+        ("nodes", []),
+        ("nodes", {}),
+        ("nodes", None),
+        ("nodes 0", 3),
+        ("nodes 0 children", [1]),
+        ("nodes 0 children", [1, 1]),
+        ("nodes 0 children", [0, 1]),
+        ("nodes 0 children", [1, 99]),
+        ("nodes 0 children", [1, -1]),
+        ("nodes 0 children", [1.0, 2.0]),
+        ("nodes 0 children", [True, 2]),
+        ("nodes 3 children", [4]),
+        ("nodes 3 counts", [1]),
+        ("nodes 3 counts", [1, "2"]),
+        ("nodes 3 counts", [1, None]),
+        ("nodes 3 counts", None),
+        ("nodes 3 counts", [1, float("nan")]),
+        ("nodes 3 counts", [1, float("inf")]),
+        ("nodes 3 counts", [1, 10**400]),
+        ("nodes 3 size", "big"),
+        ("nodes 3 size_scale", -1),
+        ("nodes 3 secret", 1),
+        ("nodes 0 split", None),
+        ("nodes 0 split", "sex"),
+        ("nodes 0 split kind", "shards"),
+        ("nodes 0 split kind", ["values"]),
+        ("nodes 0 split column", "z"),
+        ("nodes 0 split column", "y"),
+        ("nodes 0 split column", 7),
+        ("nodes 0 split more", 7),
+        ("nodes 1 split points", [60, 30]),
+        ("nodes 1 split points", "ab"),
+        ("nodes 1 split points", 30),
+        ("nodes 1 split points", [30, 1000]),
+        ("nodes 2 split groups", [["a"], ["a"]]),
+        ("nodes 2 split groups", [["a"], [[1]]]),
+    ],
+)
+def test_a_stored_tree_that_is_not_whole_is_refused(path, value):
+    with pytest.raises(QueryError):
+        Tree.from_json(edit(path, value))
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "null", "[]", b"\xff", "[" * 100_000, "{}"])
+def test_what_is_no_stored_tree_is_refused(text):
+    with pytest.raises(QueryError):
+        Tree.from_json(text)
+
+
+def test_a_tree_can_be_pickled_by_joblib_and_friends():
+    assert pickle.loads(pickle.dumps(example())) == example()
+
+
+def test_the_interval_of_a_size_follows_from_its_noise():
+    assert example().nodes[0].interval() == (86.0, 116.0)
+    assert Node(size=-3.0, size_scale=1.0).interval() == (0.0, 0.0)
+    assert Node(counts=(1.0, 2.0)).interval() is None
+    assert Node(counts=(1.0, 2.0), counts_deviation=1e-6).interval() == (3.0, 3.0)
+    # A size that was asked, with counts that were not made to agree with it, speaks for itself.
+    assert Node(size=10.0, size_scale=1.0, counts=(5.0, 25.0), counts_scale=1.0).interval() == (7.0, 13.0)
+    for level in (0, 1, 95, -0.1, float("nan")):
+        with pytest.raises(QueryError, match="between 0 and 1"):
+            Node(size=3.0, size_scale=1.0).interval(level)
+
+
+def law_of_sum(scale: float, weights: list[int]) -> np.ndarray:
+    """P(z) of a weighted sum of independent discrete Laplace variables, z from -m to m."""
+    law = np.ones(1)
+    reach = int(40 * scale) + 20
+    for weight in weights:
+        one = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+        spread = np.zeros(2 * reach * weight + 1)
+        spread[::weight] = one / one.sum()
+        law = np.convolve(law, spread)
+    return law
+
+
+ALIKE = [[1], [1, 1], [1, 1, 1], [1] * 6]
+UNLIKE = [
+    [1, 2],
+    [1, 3],
+    [1, 1, 5],
+    [2, 3],
+]  # estimates weigh answers by at most 1; with hardly any noise a weight of 3 would be a coarse lattice
+
+
+@pytest.mark.parametrize(
+    ("scale", "weights"),
+    [*itertools.product((0.2, 0.5, 1.0, 3.0, 8.0), ALIKE), *itertools.product((1.0, 3.0, 8.0), UNLIKE)],
+)
+def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(scale, weights):
+    """Exact: the law of the noise is summed up, nothing is drawn. Noise of a deviation 30 % larger would be noticed."""
+    law = law_of_sum(scale, weights)
+    z = np.arange(len(law)) - len(law) // 2
+    deviation = float(np.sqrt((law * z**2).sum()))
+    for level in (0.5, 0.8, 0.9, 0.95, 0.99):
+        low, high = Node(counts=(1e6,), counts_deviation=deviation).interval(level)
+        assert law[np.abs(z) <= high - 1e6].sum() >= level - 1e-9
+        assert (low + high) / 2 == 1e6
+    if scale == 8.0:
+        _, high = Node(counts=(1e6,), counts_deviation=deviation / 1.3).interval(0.95)
+        assert law[np.abs(z) <= high - 1e6].sum() < 0.95
+
+
+def test_released_counts_have_an_interval_of_their_own():
+    scale = 4.0
+    deviation = float(np.sqrt((law_of_sum(scale, [1]) * (np.arange(361) - 180) ** 2).sum()))
+    released = Node(counts=(30.0, 20.0), counts_scale=scale)
+    assert released.interval() == Node(counts=(30.0, 20.0), counts_deviation=deviation).interval()
+    assert released.interval()[1] > 50

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees as arrays: whoever has them and numpy can predict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miners.fitted.arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
+from miners.fitted.tree import Node, Tree
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values
+
+
+def apply_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
+    """What the documentation says, in numpy: where each row stops."""
+    reached = np.zeros(len(frame), dtype=int)
+    for v in np.flatnonzero(arrays.kind != LEAF):  # parents come before their children
+        rows = np.flatnonzero(reached == v)
+        values = frame[arrays.features[arrays.feature[v]]].iloc[rows]
+        missing = values.isna().to_numpy()
+        if arrays.kind[v] == NUMERIC:
+            points = arrays.points[arrays.points_start[v] : arrays.points_start[v + 1]]
+            part = np.searchsorted(points, values.to_numpy(float), side="right")
+        else:
+            parts = arrays.parts[arrays.parts_start[v] : arrays.parts_start[v + 1]].tolist()
+            part_of = dict(zip(arrays.categories[arrays.feature[v]], parts, strict=True))
+            part = np.array([part_of.get(value, -1) for value in values], dtype=int)
+        part[missing] = arrays.missing[v]
+        goes = part >= 0
+        reached[rows[goes]] = arrays.children[arrays.children_start[v] + part[goes]]
+    return reached
+
+
+def predict_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
+    return np.array(arrays.classes)[arrays.value.argmax(axis=1)[apply_by_arrays(arrays, frame)]]
+
+
+def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
+    """The same as scikit-learn walks."""
+    tree = arrays.binary
+    codes = {
+        name: {value: code for code, value in enumerate(values or ())}
+        for name, values in zip(arrays.features, arrays.categories, strict=True)
+    }
+    reached = np.zeros(len(frame), dtype=int)
+    for row, (_, values) in enumerate(frame.iterrows()):
+        v = 0
+        while arrays.kind[v] != LEAF:
+            name = arrays.features[arrays.feature[v]]
+            if arrays.kind[v] == NUMERIC:
+                left, right = values[name] <= tree.threshold[v], values[name] > tree.threshold[v]
+            else:
+                place = -1 if pd.isna(values[name]) else codes[name].get(values[name])
+                left, right = (False, False) if place is None else (tree.goes_left[v, place], tree.goes_right[v, place])
+            if not left and not right:
+                break
+            v = tree.children_left[v] if left else tree.children_right[v]
+        reached[row] = v
+    return reached
+
+
+def test_the_example_in_arrays():
+    arrays = example().to_arrays()
+    assert arrays.features == ("age", "hours", "sex", "job", "size")
+    assert arrays.categories == (None, None, ("F", "M"), ("a", "b", "c", "d"), (1, 2, 3))
+    assert arrays.kind.tolist() == [CATEGORICAL, NUMERIC, CATEGORICAL, *[LEAF] * 5]
+    assert arrays.feature.tolist() == [2, 0, 3, *[-1] * 5]
+    assert arrays.children_start.tolist() == [0, 2, 5, 7, 7, 7, 7, 7, 7]
+    assert arrays.children.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert np.allclose(arrays.points, [30, 60], atol=1e-8)
+    assert arrays.parts[arrays.parts_start[2] : arrays.parts_start[3]].tolist() == [0, 0, 1, -1]
+    assert arrays.missing.tolist() == [-1, -1, 1, *[-1] * 5]
+    assert arrays.value.shape == (8, 2)
+    assert arrays.n_node_samples.tolist() == [101, 61, 40, 17, 40, 0, 20, 20]
+    assert arrays.impurity[4] == pytest.approx(1 - 0.25**2 - 0.75**2)
+    assert arrays.binary is None
+    assert apply_by_arrays(arrays, FRAME).tolist() == REACHED
+    assert predict_by_arrays(arrays, FRAME).tolist() == example().predict(FRAME).tolist()
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed):
+    """Missing values of nullable columns and of others, values that nobody declared, numbers on both sides of every edge."""
+    tree, frame = random_tree(seed)
+    arrays = tree.to_arrays()
+    assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
+    assert (predict_by_arrays(arrays, frame) == tree.predict(frame)).all()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Numeric(lower=0, upper=99, integer=True),
+        Numeric(lower=-7, upper=8, integer=True, step=4),
+        Numeric(lower=0, upper=1, step="0.1"),
+        Numeric(lower="-0.3", upper=1000),
+        Numeric(lower=10**9, upper=10**9 + 1, step="0.01"),
+    ],
+)
+def test_points_part_the_doubles_exactly_where_predict_does(column):
+    """Also numbers that are a rounding error off a grid point, which predict forgives: the neighbours of every point decide."""
+    schema = Schema(columns={"x": column, "y": Categorical(values=("no", "yes"))}, max_rows=9)
+    cuts = tuple(column.edge(cell) for cell in sorted({1, column.cells // 3 + 1, column.cells - 1}))
+    for split in (Cuts("x", cuts), Cuts("x", cuts[1:2]), Values("x")):
+        size = column.cells if isinstance(split, Values) else len(split.points) + 1
+        tree = Tree(
+            schema, "y", [Node(split, tuple(range(1, 1 + size))), *(Node(counts=(1.0, 2.0)) for _ in range(size))]
+        )
+        arrays = tree.to_arrays()
+        exact = np.concatenate(
+            [
+                arrays.points,
+                np.nextafter(arrays.points, -np.inf),
+                [column.edge(cell) for cell in range(min(column.cells, 40))],
+                [-1e300, 1e300, np.inf, -np.inf],
+            ]
+        )
+        near = np.concatenate([np.nextafter(exact, np.inf), exact * (1 + 1e-12)])
+        frame = pd.DataFrame({"x": np.concatenate([exact, near])})
+        assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
+        assert len(np.unique(tree.apply(frame))) > 1
+        if size == 2:
+            assert (apply_by_binary_arrays(arrays, frame) == tree.apply(frame)).all()
+
+
+def test_a_binary_tree_has_scikit_learns_arrays_too():
+    leaves = [Node(counts=(float(number), 2.0)) for number in range(4)]
+    tree = Tree(
+        SCHEMA,
+        "y",
+        [
+            Node(Cuts("age", (30,)), (1, 2)),
+            Node(Groups("job", (("c", None), ("a", "b"))), (3, 4)),
+            Node(Values("sex"), (5, 6)),
+            *leaves,
+        ],
+    )
+    arrays = tree.to_arrays()
+    binary = arrays.binary
+    assert binary.children_left.tolist() == [1, 3, 5, -1, -1, -1, -1]
+    assert binary.children_right.tolist() == [2, 4, 6, -1, -1, -1, -1]
+    assert binary.threshold[0] == pytest.approx(30)
+    assert 29 < binary.threshold[0] < 30
+    assert np.isnan(binary.threshold[1:]).all()
+    assert binary.goes_left[1].tolist() == [False, False, True, False, True]
+    assert binary.goes_right[1].tolist() == [True, True, False, False, False]
+    frame = pd.concat([FRAME, FRAME.assign(age=31), FRAME.assign(age=29)], ignore_index=True)
+    assert (apply_by_binary_arrays(arrays, frame) == tree.apply(frame)).all()
+    assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
+
+
+def test_a_lone_root_in_arrays():
+    arrays = Tree(SCHEMA, "y", [Node(counts=(1.0, 3.0))]).to_arrays()
+    assert (arrays.children.size, arrays.points.size, arrays.parts.size) == (0, 0, 0)
+    assert predict_by_arrays(arrays, FRAME).tolist() == ["yes"] * len(FRAME)
+    assert arrays.binary.children_left.tolist() == [-1]

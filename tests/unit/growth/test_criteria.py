@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Criteria of noisy tables by hand, and that they order splits as the layer's scores do."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miners.growth.criteria import CRITERIA, gain, require_criterion
+from pinq.errors import QueryError
+from pinq.public.schema import Categorical, Schema
+
+SCHEMA = Schema(columns={"y": Categorical(values=("a", "b", "c"))}, max_rows=1000)
+TABLE = np.array([[8.0, 0.0], [2.0, 6.0]])
+
+
+def test_by_hand():
+    assert gain("max", TABLE) == 14 / 16
+    assert gain("gini", TABLE) == pytest.approx((8 + 40 / 8) / 16)
+    before = -(10 / 16) * np.log2(10 / 16) - (6 / 16) * np.log2(6 / 16)
+    after = 0.5 * (-0.25 * np.log2(0.25) - 0.75 * np.log2(0.75))
+    assert gain("info_gain", TABLE) == pytest.approx(before - after)
+    assert gain("gain_ratio", TABLE) == pytest.approx((before - after) / 1)
+    assert gain("info_gain", TABLE, np.array([8.0, 8.0])) == pytest.approx(before - after)
+
+
+@pytest.mark.parametrize("criterion", [*CRITERIA, "gain_ratio"])
+def test_noise_below_zero_is_no_trouble(criterion):
+    assert gain(criterion, -TABLE) == 0
+    assert np.isfinite(gain(criterion, np.array([[5.0, -3.0], [-1.0, -2.0]])))
+    assert np.isfinite(gain(criterion, TABLE, np.array([-4.0, 1.0])))
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=4, max_size=4),
+    st.sampled_from(list(CRITERIA)),
+)
+def test_they_order_splits_as_the_scores_of_the_layer_do(cells, criterion):
+    """Two splits of the same rows: the first two lines against the last two make one, the odd against the even the other."""
+    table = np.array(cells)
+    if not table.sum():
+        return
+    one = np.stack([table[:2].sum(axis=0), table[2:].sum(axis=0)])
+    other = np.stack([table[::2].sum(axis=0), table[1::2].sum(axis=0)])
+    score, unit, _ = CRITERIA[criterion]
+    exact = np.array(score("y").of(np.stack([one, other]), SCHEMA)) / unit / table.sum()
+    noisy = gain(criterion, one) - gain(criterion, other)
+    assert noisy == pytest.approx(float(exact[0] - exact[1]), abs=0.005)
+
+
+def test_what_is_no_criterion_is_refused():
+    assert require_criterion("max") == "max"
+    with pytest.raises(QueryError, match="must be one of 'max', 'gini', 'info_gain'"):
+        require_criterion("entropy")

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C4.5's pessimistic errors against the exact binomial limit, Algorithm 3 by hand, and which splits are kept."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import beta
+
+from miners.growth.pruning import calibrate, pessimistic_errors, worth_keeping
+
+
+def upper_limit(rows, errors, certainty):
+    """Clopper & Pearson's one-sided upper limit of the number of errors."""
+    return rows * (1 - certainty ** (1 / rows) if errors == 0 else beta.ppf(1 - certainty, errors + 1, rows - errors))
+
+
+@given(rows=st.integers(2, 5000), share=st.floats(0, 0.5), certainty=st.just(0.25))
+def test_it_is_about_the_binomial_limit(rows, share, certainty):
+    errors = int(rows * share)
+    if errors + 0.5 < rows:
+        assert pessimistic_errors(rows, errors, certainty) == pytest.approx(
+            upper_limit(rows, errors, certainty), rel=0.07 if errors else 1e-9
+        )
+
+
+@given(rows=st.floats(0.01, 1e6), one=st.floats(0, 1), other=st.floats(0, 1))
+def test_more_errors_are_never_less(rows, one, other):
+    low, high = sorted([one, other])
+    assert pessimistic_errors(rows, rows * low, 0.25) <= pessimistic_errors(rows, rows * high, 0.25) + 1e-9
+    assert rows * low - 1e-9 <= pessimistic_errors(rows, rows * low, 0.25) <= rows + 1e-9
+
+
+def test_the_edges():
+    assert pessimistic_errors(0, 0, 0.25) == pessimistic_errors(-3, 1, 0.25) == 0
+    assert pessimistic_errors(6, 0, 0.25) == pytest.approx(6 * (1 - 0.25 ** (1 / 6)))  # Quinlan 1993, ch. 4: 6 x 0.206
+    assert pessimistic_errors(9, 0, 0.25) == pytest.approx(9 * 0.143, abs=0.005)
+    assert pessimistic_errors(5, 7, 0.25) == 5
+
+
+def test_algorithm_3_by_hand():
+    children = [[1, 2], [3, 4], [], [], []]
+    sizes = [100.0, 90.0, 30.0, -5.0, 20.0]
+    cells = [None, None, np.array([10.0, -2.0]), np.array([3.0, 3.0]), np.array([-1.0, -1.0])]
+    table = calibrate(children, sizes, cells)
+    # 100 rows go 3 : 1; the 75 all to the second grandchild, for the first has a negative size; its classes are both below 0, so alike.
+    assert table.tolist() == [[62.5, 37.5], [37.5, 37.5], [25.0, 0.0], [0.0, 0.0], [37.5, 37.5]]
+    assert calibrate([[]], [-4.0], [np.array([1.0, 2.0])]).tolist() == [[0.0, 0.0]]
+    nobody = calibrate([[1, 2], [], []], [10.0, -1.0, -2.0], [None, np.array([1.0, 0.0]), np.array([0.0, 1.0])])
+    assert nobody.tolist() == [[5.0, 5.0], [5.0, 0.0], [0.0, 5.0]]
+
+
+def test_what_pays_is_kept_and_what_does_not_is_not():
+    children = [[1, 2], [3, 4], [], [], []]
+    pays = np.array([[110.0, 90.0], [100.0, 10.0], [10.0, 80.0], [51.0, 4.0], [49.0, 6.0]])
+    assert worth_keeping(children, pays, 0.25).tolist() == [True, False, False, False, False]
+    alike = np.array([[200.0, 10.0], [110.0, 5.0], [90.0, 5.0], [55.0, 2.0], [55.0, 3.0]])
+    assert not worth_keeping(children, alike, 0.25).any()
+    # A split that does not pay is kept where one below it does.
+    deep = np.array([[100.0, 100.0], [50.0, 50.0], [50.0, 50.0], [50.0, 0.0], [0.0, 50.0]])
+    assert worth_keeping(children, deep, 0.25).tolist() == [True, True, False, False, False]
+    assert not worth_keeping(children, -deep, 0.25).any()

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``AnyCross``: what it may hold, that its members are scored exactly, and that the best of them is chosen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pinq
+from pinq import (
+    AnyCross,
+    Balance,
+    Cross,
+    Cuts,
+    Gini,
+    Groups,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    QueryError,
+    Shards,
+    SquaredError,
+    Values,
+)
+from pinq.curator.candidates.any_cross import member_scores
+from pinq.public.schema import Schema
+from pinq.public.specs import bind
+
+SIZES = {"a": 3, "b": 2, "c": 5, "d": 4}
+SCHEMA = Schema(
+    columns={
+        **{
+            name: {"type": "categorical", "values": [f"{name}{i}" for i in range(size)]} for name, size in SIZES.items()
+        },
+        "age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True},
+        "y": {"type": "categorical", "values": ["n", "p", "q"], "nullable": True},
+    },
+    max_rows=5000,
+)
+SPECS = (*(Values(name) for name in SIZES), Cuts("age", (30.0, 60.0)))
+SURE = 10**5
+
+
+def rows_of(rows: int, seed: int = 0) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame({name: [f"{name}{i}" for i in random.integers(0, size, rows)] for name, size in SIZES.items()})
+    frame["age"] = random.integers(0, 100, rows)
+    lean = (frame["age"] >= 60).to_numpy() ^ (frame["a"] == "a1").to_numpy() ^ (frame["b"] == "b0").to_numpy()
+    frame["y"] = np.where(random.random(rows) < 0.1, None, np.where(lean, "p", random.choice(["n", "q"], rows)))
+    return frame
+
+
+def codes_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    codes = [
+        bind(spec, SCHEMA).axes[0].parts_of(SCHEMA.columns[spec.column].encode(frame[spec.column])) for spec in SPECS
+    ]
+    return np.array(codes), SCHEMA.columns["y"].encode(frame["y"])
+
+
+@pytest.mark.parametrize(
+    "score", [InfoGain("y"), MutualInformation("y"), Gini("y"), MaxClass("y")], ids=lambda score: score.kind
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("limits", [{}, {"BLOCK": 1}, {"DENSE_CELLS": 1}, {"BLOCK": 700, "DENSE_CELLS": 10}], ids=str)
+def test_every_member_is_scored_by_its_own_table(
+    score: Any, size: int, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The long table, in whatever blocks and by whichever way of counting, gives what each member's own table gives."""
+    for name, value in limits.items():
+        monkeypatch.setattr(f"pinq.curator.candidates.any_cross.{name}", value)
+    codes, target = codes_of(rows_of(250))
+    sizes = [bind(spec, SCHEMA).size for spec in SPECS]
+    expected = []
+    for member in itertools.combinations(range(len(SPECS)), size):
+        table = np.zeros((*(sizes[i] for i in member), 4), dtype=np.int64)
+        np.add.at(table, (*(codes[i] for i in member), target), 1)
+        expected.append(int(score.of(table.reshape(-1, 4), SCHEMA)))
+    once = np.ones(len(target), dtype=np.int64)
+    assert member_scores(codes, target, once, sizes, 4, size, score, SCHEMA).tolist() == expected
+    distinct, counts = np.unique(np.vstack([codes, target]), axis=1, return_counts=True)
+    assert member_scores(distinct[:-1], distinct[-1], counts, sizes, 4, size, score, SCHEMA).tolist() == expected
+    # Rows that occur often are weighed, not repeated.
+    tripled = member_scores(codes, target, 3 * once, sizes, 4, size, MaxClass("y"), SCHEMA)
+    assert tripled.tolist() == (3 * member_scores(codes, target, once, sizes, 4, size, MaxClass("y"), SCHEMA)).tolist()
+
+
+def test_no_rows_score_nothing() -> None:
+    nothing = np.zeros((5, 0), dtype=np.int64)
+    assert member_scores(nothing, nothing[0], nothing[0], [2] * 5, 3, 2, InfoGain("y"), SCHEMA).tolist() == [0] * 10
+
+
+@pytest.mark.parametrize("parts", [(), (Values("c"),)], ids=["whole", "parts"])
+@pytest.mark.parametrize("rows", [0, 400])
+def test_the_best_member_is_chosen(rows: int, parts: tuple[Values, ...]) -> None:
+    """With hardly any noise the choice is the best Cross, on the whole table and in each part, also for a numeric target."""
+    frame = rows_of(rows, seed=4)
+    handle = pinq.simulate(SCHEMA, data=frame, epsilon=10**6)
+    specs = tuple(spec for spec in SPECS if spec not in parts)
+    for target in ("y", Cuts("age", (50.0,)), "y"):  # the second time from the listing that was kept
+        own = tuple(spec for spec in specs if not (isinstance(target, Cuts) and spec.column == "age"))
+        asked = handle.partition(*parts) if parts else handle
+        chosen = asked.exp_mech([AnyCross(own, 2)], score=MutualInformation(target), epsilon=SURE)
+        alone = asked.exp_mech(
+            [tuple(pair) for pair in itertools.combinations(own, 2)], score=MutualInformation(target), epsilon=SURE
+        )
+        if rows:
+            assert chosen == alone
+        assert all(isinstance(one, Cross) and len(one.specs) == 2 for one in (chosen if parts else [chosen]))
+    assert handle.exp_mech([AnyCross(SPECS[:1], 1)], score=MaxClass("y"), epsilon=1) == SPECS[0]
+    textbook = handle.exp_mech([AnyCross(SPECS, 2)], score=MutualInformation("y"), epsilon=SURE, textbook=True)
+    assert textbook == handle.exp_mech([AnyCross(SPECS, 2)], score=MutualInformation("y"), epsilon=SURE) or not rows
+
+
+def test_a_mixed_list_gives_a_family_mass_one() -> None:
+    """Beside others it is a family like any other."""
+    handle = pinq.simulate(SCHEMA, data=rows_of(300), epsilon=10**6)
+    assert handle.exp_mech([AnyCross(SPECS, 3), Values("d")], score=InfoGain("y"), epsilon=SURE) == Cross(
+        (Values("a"), Values("b"), SPECS[-1])
+    )
+
+
+def test_it_crosses_the_wall() -> None:
+    """A request with a family of 34,220 members is small; the analyst's preview counts each member."""
+    columns = {f"c{i}": {"type": "categorical", "values": ["x", "y"]} for i in range(61)}
+    schema = Schema(columns=columns, max_rows=100)
+    family = AnyCross(tuple(Values(f"c{i}") for i in range(60)), 3)
+    assert len(family) == math.comb(60, 3)
+    assert repr(family).startswith("AnyCross(specs=(Values(column='c0'), ")
+    handle = pinq.simulate(schema, rows=200, epsilon=10)
+    few = handle.preview("exp_mech", [AnyCross(family.specs[:3], 3)], score=MutualInformation("c60"), epsilon=1)
+    many = handle.preview("exp_mech", [family], score=MutualInformation("c60"), epsilon=1)
+    assert few.error != many.error
+    chosen = handle.exp_mech([family], score=MutualInformation("c60"), epsilon=1)
+    assert chosen in {family.member(i) for i in range(len(family))}
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: AnyCross((Values("a"), Values("a")), 1), "stands twice"),
+        (lambda: AnyCross((Values("a"), Groups("b", (("b0",),))), 1), "takes Values and Cuts"),
+        (lambda: AnyCross((Values("a"), Shards(2)), 1), "takes Values and Cuts"),
+        (lambda: AnyCross((Values("a"),), 2), "from 1 to 1"),
+        (lambda: AnyCross((Values("a"),), 0), "from 1 to 1"),
+        (lambda: AnyCross((Values("a"),), True), "from 1 to 1"),
+        (lambda: AnyCross(tuple(Values(f"x{i}") for i in range(60)), 5), "5,461,512 ways"),
+    ],
+)
+def test_wrong_families(make: Any, match: str) -> None:
+    with pytest.raises(QueryError, match=match):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("family", "score", "match"),
+    [
+        (AnyCross(SPECS, 2), Balance(), "balance is not one"),
+        (AnyCross(SPECS, 2), SquaredError("age"), "squared_error is not one"),
+        (AnyCross(SPECS, 2), MutualInformation("a"), "target `a` itself"),
+        (AnyCross(SPECS, 2), MutualInformation(Cuts("age", (3.0,))), "target `age` itself"),
+        (AnyCross((Values("nowhere"),), 1), MutualInformation("a"), "no column"),
+        (AnyCross(SPECS, 2), MutualInformation(Cuts("age", (300.0,))), "out of bounds"),
+        (AnyCross(SPECS, 2), MutualInformation(Cuts("a", (3.0,))), "categorical"),
+    ],
+)
+def test_wrong_questions(family: AnyCross, score: Any, match: str) -> None:
+    handle = pinq.simulate(SCHEMA, rows=10)
+    with pytest.raises(QueryError, match=match):
+        handle.exp_mech([family], score=score, epsilon=0.1)
+    assert handle.budget.spent == 0
+
+
+def test_members_that_cannot_be_numbered_are_refused() -> None:
+    columns = {f"c{i}": {"type": "categorical", "values": list(range(4000))} for i in range(7)}
+    handle = pinq.simulate(Schema(columns=columns, max_rows=100), rows=10)
+    with pytest.raises(QueryError, match="can be numbered"):
+        handle.exp_mech(
+            [AnyCross(tuple(Values(f"c{i}") for i in range(6)), 6)], score=MutualInformation("c6"), epsilon=0.1
+        )
+    assert handle.exp_mech(
+        [AnyCross(tuple(Values(f"c{i}") for i in range(6)), 3)], score=MutualInformation("c6"), epsilon=0.1
+    )

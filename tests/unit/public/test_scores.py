@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scores accept and declare. Their sensitivities are searched in tests/privacy/test_sensitivity.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pinq.errors import QueryError
+from pinq.public.schema import Schema
+from pinq.public.scores import (
+    AbsoluteError,
+    Balance,
+    ClassCount,
+    Gini,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    SquaredError,
+    require_score,
+)
+from pinq.public.specs import bind
+
+SCHEMA = Schema(
+    max_rows=50,
+    columns={
+        "y": {"type": "categorical", "values": ["n", "p"]},
+        "x": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
+        "fine": {"type": "numeric", "lower": 0, "upper": 1},
+        "one": {"type": "numeric", "lower": 3, "upper": 3, "integer": True},
+    },
+)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        InfoGain("y"),
+        MutualInformation("y"),
+        Gini("y"),
+        MaxClass("y"),
+        ClassCount("y"),
+        Balance(),
+        SquaredError("x"),
+        AbsoluteError("x"),
+    ],
+    ids=lambda s: s.kind,
+)
+def test_scores_of_the_right_target_are_accepted(score: Any) -> None:
+    """Each says its name, its span is at least its sensitivity, and both are whole numbers of its own unit."""
+    assert require_score(score, SCHEMA) is score
+    assert 1 <= score.sensitivity(SCHEMA) <= score.span(SCHEMA) <= 2 * score.sensitivity(SCHEMA)
+    assert score.monotone == (score.span(SCHEMA) == score.sensitivity(SCHEMA))
+
+
+@pytest.mark.parametrize(
+    "score",
+    [None, "gini", Gini, InfoGain("x"), InfoGain("nobody"), Gini(None), SquaredError("y"), AbsoluteError("y"), len],
+    ids=str,
+)
+def test_everything_else_is_refused(score: Any) -> None:
+    """Code is no score, nor is a score of a target that it is not defined for."""
+    with pytest.raises(QueryError, match="Nothing was spent"):
+        require_score(score, SCHEMA)
+
+
+@pytest.mark.parametrize(("target", "shift", "levels"), [("x", 0, 10), ("fine", 2, 1024), ("one", 0, 1)])
+def test_squared_error_has_at_most_1024_levels(target: str, shift: int, levels: int) -> None:
+    """Fine grids lose their low bits, and the sensitivity is that of the levels."""
+    score = SquaredError(target)
+    assert score.shift(SCHEMA) == shift
+    assert score.sensitivity(SCHEMA) == max(1, (levels - 1) ** 2)
+
+
+@pytest.mark.parametrize(("target", "levels"), [("x", 10), ("fine", 256), ("one", 1)])
+def test_absolute_error_has_at_most_256_levels(target: str, levels: int) -> None:
+    """Its classes are the levels: runs of grid cells of equal length."""
+    score = AbsoluteError(target)
+    assert score.levels(SCHEMA) == bind(score.classes(SCHEMA), SCHEMA).size == levels
+    assert score.sensitivity(SCHEMA) == max(1, levels - 1)
+
+
+@pytest.mark.parametrize("score", [InfoGain("y"), Gini("y"), MaxClass("y")], ids=lambda s: s.kind)
+def test_better_splits_score_higher(score: Any) -> None:
+    """A pure split beats a half-pure one, which beats none; empty tables score 0."""
+    pure, half, none = np.array([[10, 0], [0, 10]]), np.array([[10, 2], [0, 8]]), np.array([[10, 10], [0, 0]])
+    found = score.of(np.stack([pure, half, none]), SCHEMA)
+    assert found[0] > found[1] > found[2]
+    assert score.of(np.zeros((1, 2, 2), dtype=np.int64), SCHEMA)[0] == 0
+    assert found.dtype.kind == "i"
+
+
+def test_batches_are_scored_alike() -> None:
+    """A score of many tables is the scores of each."""
+    random = np.random.default_rng(0)
+    tables = random.integers(0, 20, (5, 4, 3, 2))
+    for score in (InfoGain("y"), Gini("y"), MaxClass("y")):
+        batch = score.of(tables, SCHEMA)
+        assert batch.shape == (5, 4)
+        assert batch[2, 3] == score.of(tables[2, 3], SCHEMA)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DP-TopDown on sums under secret sharing: what it costs and opens, who may ask, and that all parties grow one tree."""
+
+from __future__ import annotations
+
+import doctest
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import miners.secure.together
+from miners import DPTopDown, Federation
+from miners.federated.splitting import splitting_functions
+from miners.secure import SecureFederation
+from miners.secure.arithmetic import Arithmetic
+from miners.secure.mpyc_runtime import simulate as run_alone
+from miners.secure.protocols import Outcome, Part
+from miners.secure.session import Session
+from miners.secure.task import Holding, hold
+from miners.secure.together import OwnRows
+from pinq.errors import BudgetExceeded, QueryError
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Schema
+from pinq.public.specs import Values
+from tests.parties import COLUMNS, patients, session_of
+
+SCHEMA = Schema(columns=COLUMNS, max_rows=3000)
+TABLES = [patients(400 + 100 * number, number) for number in range(3)]
+
+
+def drafted(rows: list[int], **fields: Any) -> Session:
+    return session_of("topdown", rows, **{"noise": "discrete-laplace", "epsilon": "1000"} | fields)
+
+
+def test_the_docstrings_example_holds() -> None:
+    assert doctest.testmod(miners.secure.together).failed == 0
+
+
+# What it costs
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    nano=st.integers(2 * 10**9, 60 * 10**9),
+    adjacency=st.sampled_from(["add-remove", "substitute"]),
+    rows=st.integers(0, 60),
+    colluding=st.sampled_from([None, 0, 2]),
+    strategy=st.sampled_from(["secure", "noisy_counts"]),
+    max_depth=st.none() | st.integers(0, 4),
+    max_nodes=st.integers(1, 9),
+    at_once=st.integers(1, 4),
+)
+def test_the_parties_own_recursion_says_what_was_claimed(
+    nano: int, adjacency: Any, rows: int, colluding: Any, **params: Any
+) -> None:
+    """To the nano, whatever tree comes out: what a session charges each ledger for at once is what its questions cost."""
+    epsilon = Fraction(nano, 10**9)
+    together = SecureFederation.simulated(
+        [patients(rows, seed) for seed in range(3)],
+        schema=SCHEMA.model_copy(update={"adjacency": adjacency}),
+        epsilon=epsilon,
+        colluding=colluding,
+    )
+    fitted = DPTopDown(epsilon=epsilon, **params).fit(together, "ill")
+    assert together.spent() == fitted.card_.spent == {"all parties": epsilon}
+    assert fitted.cost_ == epsilon
+
+
+def test_more_than_the_limit_is_refused_before_anything_is_shared() -> None:
+    together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1)
+    with pytest.raises(BudgetExceeded, match=r"fit needs an epsilon of 2; 1 remains"):
+        DPTopDown(epsilon=2, strategy="secure").fit(together, "ill")
+    together.parts().noisy_count(epsilon="0.75")
+    with pytest.raises(BudgetExceeded, match=r"cost each party epsilon 0\.5; 0\.25 remains"):
+        together.parts().noisy_count(epsilon="0.5")
+    assert together.spent() == {"all parties": Fraction(3, 4)}
+
+
+def test_a_plan_says_what_a_fit_costs() -> None:
+    """And of whose noise it speaks; the card survives JSON."""
+    miner = DPTopDown(epsilon=2, strategy="secure")
+    plan = miner.plan(SCHEMA, "ill", holders=3)
+    assert plan.total == sum(line.epsilon for line in plan.lines) == 2
+    assert "noise is that of one holder; where c of m parties may pool" in repr(plan)
+    fitted = miner.fit(SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=2), "ill")
+    again = DPTopDown.from_json(fitted.to_json())
+    assert (again.tree_, again.card_) == (fitted.tree_, fitted.card_)
+
+
+# What it opens
+
+
+def test_what_is_opened_is_what_was_promised() -> None:
+    """Noisy sums, and before each whether all ask the same; nothing else, and no more values than the questions have cells."""
+    session, joined = drafted([900] * 3), Holding.joined([hold(drafted([900] * 3).task, table) for table in TABLES])
+    rule = session.rule()
+    found: Outcome = run_alone(Part("topdown", session.task.merged(), rule, joined, 0, plays=3).run, rule.bits)
+    assert [one.what for one in found.opened] == ["question", "noisy sum"] * (len(found.opened) // 2)
+    assert len(found.opened[1].values) == sum(session.task.sizes) * 2  # the root's tables
+    assert found.tree is not None
+    assert found.tree.nodes[0].rows == pytest.approx(1500, abs=1)
+
+
+def test_parties_that_ask_different_questions_notice() -> None:
+    """Before a count leaves any of them."""
+
+    class Two(Arithmetic):
+        async def sum_of_inputs(self, values: np.ndarray) -> np.ndarray:
+            return 2 * values + 1
+
+    async def same(runtime: Any) -> tuple[bool, bool]:
+        one, two = Arithmetic(runtime, 64), Two(runtime, 64)
+        return await one.agree(2**48 - 1, "question"), await two.agree(2**48 - 1, "question")
+
+    assert run_alone(same, 64) == (True, False)
+
+
+# Who may ask
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"strategy": "secure", "resume": True}, "`resume` goes with holders that keep their answers"),
+        (
+            {"strategy": "turns"},
+            "asks holders to choose, and parties that add up their counts do nothing else; use 'secure'",
+        ),
+        ({"strategy": "local_rnm"}, "use 'secure'"),
+    ],
+)
+def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str) -> None:
+    together = SecureFederation.simulated(TABLES, schema=SCHEMA)
+    with pytest.raises(QueryError, match=message):
+        DPTopDown(**params).fit(together, "ill")
+    with pytest.raises(QueryError, match="cannot answer exp_mech"):
+        together.parts().exp_mech([Values("ward")], score=DPTopDown()._score("ill"), epsilon=1)
+    assert together.spent() == {"all parties": 0}
+
+
+def test_handles_that_answer_for_themselves_are_refused() -> None:
+    """With what to do instead, and before anything is spent."""
+    with Federation([simulate(SCHEMA, rows=50, epsilon=1) for _ in range(3)]) as holders:
+        with pytest.raises(
+            QueryError,
+            match=r"with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`.*Nothing was spent",
+        ):
+            DPTopDown(strategy="secure").fit(holders, "ill")
+        assert set(holders.spent().values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("tables", "named", "message"),
+    [
+        (TABLES[:2], {}, "at least three tables"),
+        (TABLES[0], {}, "at least three tables"),
+        (TABLES, {"rows": 400}, "`rows` is 400; a table has 600"),
+        (TABLES, {"colluding": 3}, "below the number of parties, 3"),
+    ],
+)
+def test_who_can_be_simulated(tables: Any, named: dict[str, Any], message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        SecureFederation.simulated(tables, schema=SCHEMA, **named)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"noise": "none", "epsilon": None}, "topdown opens noisy sums: it needs `noise: discrete-laplace`"),
+        ({"cuts": {"age": [200]}}, "200"),
+        ({"attributes": ["ill"]}, "the target `ill` is among `attributes`"),
+        ({"depth": 0, "parties": []}, "parties: "),
+        ({"epsilon": "0.00002"}, "a single question would have an epsilon of"),
+    ],
+)
+def test_what_cannot_be_a_session(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        drafted([100] * 3, **fields)
+
+
+# What it learns
+
+
+def test_counts_are_those_of_the_engine() -> None:
+    """One party's rows, counted by any parts, as behind the wall; from a table and from what a session knows of them."""
+    task = drafted([900] * 3).task
+    from_table, held = OwnRows.of_tables(SCHEMA, TABLES[:1]), OwnRows.of_holding(task, hold(task, TABLES[0]))
+    with simulate(SCHEMA, data=TABLES[0], epsilon=10**6) as handle:
+        age, smokes, ward = (
+            [*one.splits] for one in sorted(splitting_functions(SCHEMA, "ill"), key=lambda one: one.base.column)
+        )
+        below = handle.parts().partition(age[4]).partition([smokes[0], ward[1]])
+        for parts in (
+            below,
+            below[[1, 2]].partition(Values("ward"), Values("ill")),
+            handle.parts().partition(age[2], Values("ill")),
+        ):
+            expected = parts.noisy_count(epsilon=10**4)
+            assert np.array_equal(from_table.table(parts.part_set), expected)
+            assert np.array_equal(held.table(parts.part_set), expected)
+
+
+def test_it_learns_what_one_holder_of_all_rows_would() -> None:
+    """With hardly any noise the same tree as NoisyCounts on one table with everybody's rows."""
+    whole = pd.concat(TABLES)
+    together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1000)
+    fitted = DPTopDown(epsilon=1000, strategy="secure", max_depth=4).fit(together, "ill")
+    with simulate(SCHEMA.model_copy(update={"max_rows": len(whole)}), data=whole, epsilon=1000) as handle:
+        alone = DPTopDown(epsilon=1000, strategy="noisy_counts", max_depth=4).fit(handle, "ill")
+    assert [node.split for node in fitted.tree_.nodes] == [node.split for node in alone.tree_.nodes]
+    assert fitted.tree_.n_leaves > 1

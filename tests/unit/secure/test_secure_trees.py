@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every protocol grows the tree that plain ID3 grows, on hundreds of random tables and on real ones, and what is opened is what was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.datasets import load, why_missing
+from miners.secure.arithmetic import Opened
+from miners.secure.local import run_processes, run_simulation
+from miners.secure.mpyc_runtime import _masking_runtime, simulate
+from miners.secure.plain import plain_id3, plain_paths
+from miners.secure.protocols import Outcome, Part
+from miners.secure.rules import Budget, Exact, Noisy
+from miners.secure.secret_tree import MOST_PATHS
+from miners.secure.task import Branch, Holding, Task, hold
+from pinq.public.schema import Categorical, Schema
+from tests.parties import patients, random_task, session_of
+
+TABLES = 50
+
+
+def run(
+    protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None
+) -> Outcome:
+    rule = Exact(task, share, alpha)
+    return simulate(Part(protocol, task, rule, holding, 0, [0 if mine is None else len(mine)], mine).run, rule.bits)
+
+
+def cases(seed: int) -> list[tuple[Task, Holding, Fraction, int]]:
+    rng = np.random.default_rng(seed)
+    return [(*random_task(rng), Fraction(int(rng.integers(0, 4)), 20), int(rng.integers(1, 10))) for _ in range(TABLES)]
+
+
+def walk(tree: list[Branch], row: np.ndarray) -> int | None:
+    node = tree[0]
+    while node.attribute is not None:
+        node = tree[node.children[row[node.attribute]]]
+    return node.label
+
+
+def every_row(task: Task) -> np.ndarray:
+    """Some combinations of values."""
+    return np.stack([np.random.default_rng(3).integers(0, size, 6) for size in task.sizes], axis=1)
+
+
+@pytest.mark.parametrize("protocol", ["sid3", "sid3p"])
+def test_public_trees_equal_the_plain_one(protocol: str) -> None:
+    """Node by node, ties and empty branches included."""
+    for task, holding, share, alpha in cases(1):
+        assert list(run(protocol, task, holding, share, alpha).branches or ()) == plain_id3(task, holding, share, alpha)
+
+
+def test_a_secret_tree_answers_like_the_plain_one() -> None:
+    """SID3T: the classes of looked-up rows and the lengths of paths."""
+    for task, holding, share, alpha in cases(2):
+        tree, rows = plain_id3(task, holding, share, alpha), every_row(task)
+        found = run("sid3t", task, holding, share, alpha, rows)
+        assert found.looked_up.tolist() == [walk(tree, row) for row in rows]
+        assert found.depths is not None
+        assert max(found.depths) == _depth(tree)
+
+
+def test_a_used_attribute_is_not_chosen_again() -> None:
+    """SID3T with alpha = 1, where the paper's rule (subtract 1 from a used attribute's score) would choose the first attribute twice and lose the odd row."""
+    schema = Schema(
+        columns={
+            "a": Categorical(values=(0, 1)),
+            "b": Categorical(values=tuple(range(10))),
+            "y": Categorical(values=(0, 1)),
+        },
+        max_rows=40,
+    )
+    mixed = np.stack([np.zeros(10, dtype=int), np.arange(10), np.arange(10) == 9])
+    pure = np.stack([np.ones(30, dtype=int), np.arange(30) % 10, np.ones(30, dtype=int)])
+    task, holding = (
+        Task.of(schema, "y", (40,)),
+        Holding(np.concatenate([mixed, pure], axis=1), np.ones(40, dtype=np.int64)),
+    )
+    assert plain_id3(task, holding, Fraction(0), 1)[0].attribute == 0
+    assert run("sid3t", task, holding, Fraction(0), 1, mixed[:2].T).looked_up.tolist() == mixed[2].tolist()
+
+
+def test_the_tree_of_all_paths_answers_like_the_plain_one() -> None:
+    """SID3S: the most frequent class of a combination, or of its longest prefix that has rows."""
+    for task, holding, share, alpha in cases(3):
+        labels, rows = plain_paths(task, holding), every_row(task)
+        assert run("sid3s", task, holding, share, alpha, rows).looked_up.tolist() == [
+            labels[tuple(row)] for row in rows
+        ]
+
+
+@pytest.mark.parametrize("name", ["balance_scale", "car", "spect"])
+def test_the_papers_data_sets(name: str) -> None:
+    """All four protocols agree with the plain tree on the data of the paper's table; SPECT has too many paths for SID3S."""
+    if reason := why_missing(name):
+        pytest.skip(reason)
+    schema, target, rows = load(name)
+    task = Task.of(schema, target, (len(rows),))
+    holding = hold(task, rows)
+    tree = plain_id3(task, holding, Fraction(1, 20), 8)
+    assert len(tree) > 20
+    for protocol in ("sid3", "sid3p"):
+        assert list(run(protocol, task, holding, Fraction(1, 20), 8).branches or ()) == tree
+    asked = holding.each[:-1, :10].T
+    assert run("sid3t", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [
+        walk(tree, row) for row in asked
+    ]
+    if math.prod(task.sizes) <= MOST_PATHS:
+        labels = plain_paths(task, holding)
+        assert run("sid3s", task, holding, Fraction(1, 20), 8, asked).looked_up.tolist() == [
+            labels[tuple(row)] for row in asked
+        ]
+    assert (math.prod(task.sizes) > MOST_PATHS) == (name == "spect")
+
+
+def test_what_is_opened_is_what_was_promised() -> None:
+    """SID3 and SID3P open a stop bit for each node, the class of each leaf and the attribute of each other node; SID3T stop bits and the asker's classes; SID3S those alone."""
+    for task, holding, share, alpha in cases(4)[:15]:
+        tree, rows = plain_id3(task, holding, share, alpha), every_row(task)
+        expected = _promised(task, tree)
+        for protocol in ("sid3", "sid3p"):
+            assert _merged(run(protocol, task, holding, share, alpha).opened) == expected
+        found = run("sid3t", task, holding, share, alpha, rows)
+        assert {one.what for one in found.opened} <= {"stop", "looked up"}
+        assert sum(len(one.values) for one in found.opened if one.what == "looked up") == len(rows)
+        assert {one.what for one in run("sid3s", task, holding, share, alpha, rows).opened} == {"looked up"}
+
+
+def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every opening of MPyC comes from one of our two recorded ones, or from inside its own protocols, where what is opened is masked."""
+    callers: set[tuple[str, str]] = set()
+    kind = _masking_runtime()
+
+    def watch(name: str) -> None:
+        real = getattr(kind, name)
+
+        def opened(*args: Any, **kwargs: Any) -> Any:
+            frame = sys._getframe(1)
+            callers.add((frame.f_globals["__name__"], frame.f_code.co_name))
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(kind, name, opened)
+
+    for name in ("output", "np_is_zero_public", "is_zero_public", "peek", "transfer"):
+        watch(name)
+    (task, holding), share = random_task(np.random.default_rng(8), 40, 4), Fraction(1, 20)
+    for protocol in ("sid3", "sid3p", "sid3t", "sid3s"):
+        run(protocol, task, holding, share, 8, every_row(task))
+    ours = {name for module, name in callers if module == "miners.secure.arithmetic"}
+    inner = {(module, name) for module, name in callers if module != "miners.secure.arithmetic"}
+    assert ours == {"open", "is_zero"}
+    assert inner <= {
+        ("mpyc.runtime", "np_random_bits"),
+        ("mpyc.runtime", "np_sgn"),
+        ("miners.secure.mpyc_runtime", "np_is_zero_public"),
+    }
+
+
+def test_noisy_trees_open_what_was_promised() -> None:
+    """A noisy number of rows once, then stop bits, classes and attributes; with hardly any noise the size and the shape are the exact ones."""
+    frame = patients(300, 5)
+    session = session_of("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
+    holding = hold(session.task, frame)
+    rule = session.rule()
+    found: Outcome = simulate(Part("sid3p", session.task.merged(), rule, holding, 0, plays=3).run, rule.bits)
+    assert found.opened[0] == Opened("noisy rows", (300,))
+    assert {one.what for one in found.opened[1:]} == {"stop", "class", "attribute"}
+    assert max(_depths(list(found.branches or ()))) == 2
+    assert session.task.splits[found.branches[0].attribute].column in ("smokes", "age")
+
+
+def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
+    """Byte for byte the same for 1 and 100 times the rows, in processes that really send (`make reproduce-secure` measures more)."""
+    small = [patients(40, number) for number in range(3)]
+    session = session_of("sid3p", [4000] * 3)
+    sent = []
+    for times in (1, 100):
+        holdings = [hold(session.task, frame) for frame in small]
+        grown = [Holding(one.places, one.counts * times) for one in holdings]
+        ended = run_processes(session, grown, timeout=120)
+        sent.append([traffic.bytes_sent for _, traffic in ended])
+        assert len({outcome.branches for outcome, _ in ended}) == 1
+    assert sent[0] == sent[1]
+
+
+def test_processes_find_what_a_simulation_finds() -> None:
+    """SID3T among three processes with shares that are really random, a lookup by one of them; from inside a running event loop, as in a notebook."""
+    session = session_of("sid3t", [30] * 3, lookups=(0, 4, 0))
+    holdings = [hold(session.task, patients(30, number)) for number in range(3)]
+    asked = [None, holdings[0].each[:-1, :4].T, None]
+
+    async def notebook() -> list[Outcome]:
+        return run_simulation(session, holdings, asked)
+
+    expected = asyncio.run(notebook())
+    found = [outcome for outcome, _ in run_processes(session, holdings, asked, timeout=120)]
+    assert [one.looked_up.tolist() for one in found] == [one.looked_up.tolist() for one in expected]
+    assert [one.depths for one in found] == [one.depths for one in expected]
+    assert [{value.what for value in one.opened} for one in found] == [{"stop"}, {"stop", "looked up"}, {"stop"}]
+
+
+def test_budgets_add_up() -> None:
+    """Whatever the depth, the questions on one path cost epsilon in all, exactly."""
+    for depth in range(12):
+        assert Budget.spread(Fraction(7, 10), depth).total == Fraction(7, 10)
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [({}, 1), ({"adjacency": "substitute"}, 2), ({"privacy_unit": {"column": "person", "max_rows": 3}}, 3)],
+)
+def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], share: int) -> None:
+    """A row that is replaced, or a person with several rows, gets a part of the loss for each row; what is charged stays epsilon."""
+    session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
+    rule = session.rule()
+    assert isinstance(rule, Noisy)
+    assert rule.budget.total * share == Fraction(3, 5)
+    assert session.nano == 600_000_000
+
+
+def test_noise_fits_its_field_at_the_extreme() -> None:
+    """The largest noise that a share can have, from every party, on a full table, still compares rightly."""
+    session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.5", depth=1)
+    rule = session.rule()
+    assert isinstance(rule, Noisy)
+    most = max(2 * rule._largest(one) for one in (rule.budget.size, rule.budget.choice, rule.budget.vote))
+    assert most < 2 ** (rule.bits - 1)
+
+
+def _depths(tree: list[Branch]) -> list[int]:
+    depths = [0] * len(tree)
+    for place, node in enumerate(tree):
+        for child in node.children:
+            depths[child] = depths[place] + 1
+    return depths
+
+
+def _depth(tree: list[Branch]) -> int:
+    return max(depth for depth, node in zip(_depths(tree), tree, strict=True) if node.attribute is None)
+
+
+def _promised(task: Task, tree: list[Branch]) -> list[Opened]:
+    """What the docstrings of ``Exact`` and ``grow_public`` say is opened for a plain tree, level by level."""
+    depths, expected = _depths(tree), []
+    for level in range(max(depths) + 1):
+        nodes = [node for node, depth in zip(tree, depths, strict=True) if depth == level]
+        if level < len(task.sizes):
+            expected.append(Opened("stop", tuple(int(node.attribute is None) for node in nodes)))
+        expected.append(Opened("class", tuple(node.label for node in nodes if node.label is not None)))
+        # The attribute is opened as its place among those that the path has left.
+        expected.append(
+            Opened(
+                "attribute",
+                tuple(
+                    _place(tree, place)
+                    for place, depth in enumerate(depths)
+                    if depth == level and tree[place].attribute is not None
+                ),
+            )
+        )
+    return [one for one in expected if one.values]
+
+
+def _place(tree: list[Branch], place: int) -> int:
+    used, child = [], place
+    while child:
+        parent = next(number for number, node in enumerate(tree) if child in node.children)
+        used.append(tree[parent].attribute)
+        child = parent
+    attribute = tree[place].attribute
+    assert attribute is not None
+    return attribute - sum(one < attribute for one in used if one is not None)
+
+
+def _merged(opened: tuple[Opened, ...]) -> list[Opened]:
+    return [one for one in opened if one.values]

@@ -1,0 +1,522 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What SuLQID3, DiffPID3 and DiffPC45 promise alike, then what each promises alone."""
+
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import miners
+from miners import DiffPC45, DiffPID3, SuLQID3
+from miners.growth.candidates import equal_width, multiway_splits
+from pinq.errors import BudgetExceeded, QueryError
+from pinq.provider.simulation import made_up, simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Values
+
+SCHEMA = Schema(
+    columns={
+        "age": Numeric(lower=17, upper=90, integer=True, cuts=(25, 35, 45, 60)),
+        "rate": Numeric(lower=0, upper=1, nullable=True),
+        "job": Categorical(values=("private", "self", "state", "none"), nullable=True),
+        "sex": Categorical(values=("F", "M")),
+        "only": Categorical(values=("one",)),
+        "income": Categorical(values=("<=50K", ">50K"), nullable=True),
+    },
+    max_rows=5000,
+)
+MINERS = [SuLQID3, DiffPID3, DiffPC45]
+FORMS = [(miner, variant) for miner in MINERS for variant in ("best", "paper")]
+SURE = 10**5
+
+
+def handle(rows=2000, epsilon=1, **more):
+    return simulate(SCHEMA, rows=rows, epsilon=epsilon, **more)
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+@pytest.mark.parametrize("max_depth", [0, 1, 3, 10, None])
+def test_fit_spends_what_was_planned(miner, variant, max_depth):
+    h = handle()
+    one = miner(epsilon=0.7, max_depth=max_depth, variant=variant)
+    plan = one.plan(h.schema, "income")
+    assert one.fit(h, "income") is one
+    assert plan.total == Fraction("0.7")
+    assert one.cost_ == h.budget.spent <= Fraction("0.7")
+    if variant == "best":
+        assert one.cost_ == Fraction("0.7")
+    if max_depth is not None:
+        assert one.tree_.depth <= max_depth
+    assert one.classes_.tolist() == ["<=50K", ">50K"]
+    assert one.schema_ == SCHEMA
+
+
+COLUMN = st.one_of(
+    st.builds(
+        lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable),
+        st.integers(1, 7),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable),
+        st.integers(0, 40),
+        st.booleans(),
+    ),
+)
+
+
+@pytest.mark.parametrize(("miner", "variant"), [form for form in FORMS if form[0] is not SuLQID3])
+def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, monkeypatch):
+    """Many classes below many nodes would need a table larger than the layer bears; the pieces are disjoint and cost what one request costs."""
+    whole = handle(epsilon=100)
+    miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
+    monkeypatch.setattr("miners.growth.candidates.MOST_CELLS", 300)
+    pieces = handle(epsilon=100)
+    fitted = miner(epsilon=100, max_depth=3, variant=variant).fit(pieces, "income")
+    assert fitted.cost_ == pieces.budget.spent == whole.budget.spent
+    assert len(pieces.history()) > len(whole.history())
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(
+    columns=st.lists(COLUMN, min_size=1, max_size=5),
+    classes=st.integers(2, 4),
+    adjacency=st.sampled_from(["add-remove", "substitute"]),
+    nano=st.integers(10**5, 20 * 10**9),
+    max_depth=st.none() | st.integers(0, 5),
+    form=st.sampled_from(FORMS),
+    rows=st.integers(0, 60),
+    seed=st.integers(0, 2**31),
+)
+def test_the_ledger_equals_the_claim(columns, classes, adjacency, nano, max_depth, form, rows, seed):
+    """Spent is the claimed epsilon to the nano, on every tree; only "paper" trees all of whose leaves came early spend less."""
+    named = {f"c{number}": column for number, column in enumerate(columns)} | {
+        "y": Categorical(values=tuple("stuv"[:classes]))
+    }
+    schema = Schema(columns=named, max_rows=100, adjacency=adjacency)
+    if all(column.codes < 2 for column in columns):
+        return
+    miner, variant = form
+    epsilon = Fraction(nano, 10**9)
+    with simulate(schema, rows=rows, epsilon=epsilon, seed=seed) as h:
+        fitted = miner(epsilon=epsilon, max_depth=max_depth, variant=variant).fit(h, "y")
+        assert h.budget.spent == fitted.cost_
+        if variant == "best":
+            assert fitted.cost_ == epsilon
+        else:
+            assert 0 < fitted.cost_ <= epsilon
+            depth = max(line.level for line in fitted.plan(schema, "y").lines)
+            pruned = miner is DiffPC45  # its last level may be gone again
+            assert fitted.cost_ == epsilon or pruned or fitted.tree_.depth < depth
+            assert pruned or fitted.tree_.depth < depth or fitted.cost_ == epsilon
+        assert fitted.unspent_ == epsilon - fitted.cost_
+        assert np.allclose(fitted.tree_.probabilities.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sends_there(miner, variant):
+    table = made_up(SCHEMA, 3000, seed=5)
+    frame = table.to_pandas()
+    unpruned = {"certainty": None} if (miner, variant) == (DiffPC45, "best") else {}
+    tree = (
+        miner(epsilon=SURE, max_depth=3, variant=variant, **unpruned)
+        .fit(handle(epsilon=SURE, data=table), "income")
+        .tree_
+    )
+    assert tree.depth == 3 or (miner, variant) == (DiffPC45, "paper")
+    reached = tree.apply(frame)
+    for place, node in enumerate(tree.nodes):
+        if node.is_leaf:
+            here = frame["income"][reached == place]
+            # Algorithm 3 calibrates a node's classes to its size, in which rows without a class count too.
+            slack = 1e-6 if variant == "best" or miner is not DiffPC45 else 1
+            assert node.counts == pytest.approx(((here == "<=50K").sum(), (here == ">50K").sum()), abs=slack)
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+@pytest.mark.parametrize("criterion", ["max", "gini", "info_gain"])
+def test_it_learns(miner, variant, criterion):
+    table = made_up(SCHEMA, 4000, seed=1).to_pandas()
+    table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
+    one = miner(epsilon=8, max_depth=2, criterion=criterion, variant=variant).fit(
+        handle(epsilon=8, data=table), "income"
+    )
+    assert one.score(table, table["income"]) > 0.93
+    assert one.score(table) == one.score(table, table["income"])
+    assert one.predict(table.head(3)).shape == (3,)
+    assert one.predict_proba(table.head(3)).shape == (3, 2)
+    with pytest.raises(QueryError, match="values for"):
+        one.score(table, table["income"].head(3))
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+def test_values_are_used_once_on_a_way(miner, variant):
+    tree = miner(epsilon=1000, max_depth=6, variant=variant).fit(handle(rows=5000, epsilon=1000), "income").tree_
+    used = {0: ()}
+    for place, node in enumerate(tree.nodes):
+        for child in node.children:
+            once = isinstance(node.split, Values) or miner is not DiffPC45
+            assert not once or node.split.column not in used[place]
+            used[child] = (*used[place], *([node.split.column] if once else []))
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_table_of_no_rows_gives_a_tree_too(miner, variant, rows):
+    one = miner(epsilon=1, variant=variant).fit(handle(rows=rows), "income")
+    assert 0 < one.cost_ <= 1
+    assert np.allclose(one.tree_.probabilities.sum(axis=1), 1)
+
+
+WRONG = [
+    ({"epsilon": 0}, "income", "epsilon"),
+    ({"epsilon": float("nan")}, "income", "epsilon"),
+    ({"epsilon": "0.000000001", "max_depth": 2}, "income", "too small"),
+    ({"max_depth": -1}, "income", "max_depth"),
+    ({"max_depth": 2.0}, "income", "max_depth"),
+    ({"max_depth": True}, "income", "max_depth"),
+    ({"criterion": "ginny"}, "income", "did you mean 'gini'"),
+    ({"criterion": None}, "income", "criterion"),
+    ({"variant": "bets"}, "income", "did you mean 'best'"),
+    ({"variant": None}, "income", "variant"),
+    ({}, "incme", "did you mean 'income'"),
+    ({}, "age", "numeric"),
+    ({}, "only", "single value"),
+    ({}, None, "no column"),
+    ({}, ["income"], "no column"),
+    ({"attributes": []}, "income", "no attribute"),
+    ({"attributes": "age"}, "income", "list of names"),
+    ({"attributes": ["age", "age"]}, "income", "twice"),
+    ({"attributes": ["age", "income"]}, "income", "target"),
+    ({"attributes": ["agee"]}, "income", "did you mean 'age'"),
+    ({"attributes": ["only"]}, "income", "single value"),
+]
+
+
+@pytest.mark.parametrize("miner", MINERS)
+@pytest.mark.parametrize(("params", "target", "match"), WRONG)
+def test_what_is_wrong_is_said_before_anything_is_spent(miner, params, target, match):
+    h = handle(rows=10)
+    with pytest.raises(QueryError, match=match):
+        miner(**params).fit(h, target)
+    assert h.budget.spent == 0
+
+
+@pytest.mark.parametrize("miner", [SuLQID3, DiffPID3])
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"cuts": {"sex": [1]}}, "categorical"),
+        ({"cuts": {"age": [1000]}}, "out of bounds"),
+        ({"cuts": {"age": [40, 30]}}, "increase"),
+        ({"cuts": {"age": 1}}, "intervals"),
+        ({"cuts": {"age": "30"}}, "cut points"),
+        ({"cuts": {"age": 3.5}}, "cut points"),
+        ({"cuts": [30]}, "cuts"),
+        ({"cuts": {"age": [30]}, "attributes": ["sex"]}, "not an attribute"),
+    ],
+)
+def test_wrong_cuts_are_refused(miner, params, match):
+    h = handle(rows=10)
+    with pytest.raises(QueryError, match=match):
+        miner(**params).fit(h, "income")
+    assert h.budget.spent == 0
+
+
+@pytest.mark.parametrize("certainty", [0, 0.6, -1, True, "much"])
+def test_a_wrong_certainty_is_refused(certainty):
+    h = handle(rows=10)
+    with pytest.raises(QueryError, match="certainty"):
+        DiffPC45(certainty=certainty).fit(h, "income")
+    assert h.budget.spent == 0
+
+
+@pytest.mark.parametrize("miner", [DiffPID3, DiffPC45])
+def test_gain_ratio_cannot_steer_a_selection(miner):
+    with pytest.raises(QueryError, match="one row can move it over its full range"):
+        miner(criterion="gain_ratio").plan(SCHEMA, "income")
+    assert SuLQID3(criterion="gain_ratio").fit(handle(), "income").cost_ == 1
+    with pytest.raises(QueryError, match="Gain ratio is not among them"):
+        handle().exp_mech([Values("sex")], score="gain_ratio", epsilon=0.1)
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_too_little_budget_is_said_before_anything_is_spent(miner):
+    h = handle(rows=10, epsilon="0.5")
+    with pytest.raises(BudgetExceeded, match=r"0\.5 remains") as refused:
+        miner(epsilon="0.6").fit(h, "income")
+    assert (refused.value.asked, refused.value.remaining) == (Fraction("0.6"), Fraction("0.5"))
+    assert h.budget.spent == 0
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_a_table_is_no_handle(miner):
+    with pytest.raises(QueryError, match="private handle"):
+        miner().fit(pd.DataFrame({"income": []}), "income")
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_two_fits_cost_at_most_both(miner):
+    h = handle(epsilon=1)
+    first = miner(epsilon="0.4", max_depth=2).fit(h, "income")
+    second = miner(epsilon="0.5", max_depth=2).fit(h, "income")
+    assert first.cost_ == Fraction("0.4")
+    assert 0 < second.cost_ <= Fraction("0.5")
+    assert h.budget.spent == first.cost_ + second.cost_
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_scikit_learn_manners(miner):
+    one = miner(epsilon=0.5, criterion="max", attributes=["age"])
+    expected = {"epsilon": 0.5, "max_depth": None, "criterion": "max", "variant": "best", "attributes": ["age"]}
+    assert one.get_params() == expected | ({"certainty": 0.25} if miner is DiffPC45 else {"cuts": None})
+    assert clone(one).get_params() == one.get_params()
+    assert "criterion='max'" in repr(one)
+    with pytest.raises(TypeError):
+        miner(0.5)
+    with pytest.raises(ValueError, match="not fitted"):
+        one.predict(pd.DataFrame({"age": [1]}))
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+def test_json_round_trip(miner, variant):
+    one = miner(epsilon=Fraction(1, 2), max_depth=2, variant=variant).fit(handle(), "income")
+    text = one.to_json()
+    again = miner.from_json(text)
+    assert again.to_json() == text
+    assert again.tree_ == one.tree_
+    assert again.cost_ == one.cost_
+    assert again.epsilon == "0.5"
+    frame = made_up(SCHEMA, 50).to_pandas()
+    assert again.predict(frame).tolist() == one.predict(frame).tolist()
+    for wrong in ("{}", one.tree_.to_json(), text.replace('"max_depth"', '"depth"'), text.replace('"cost"', '"costs"')):
+        with pytest.raises(QueryError):
+            miner.from_json(wrong)
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+def test_plan_needs_no_target(miner, variant):
+    plan = miner(epsilon=1, variant=variant).plan(SCHEMA)
+    assert plan.total == 1
+    assert "4 attributes" in plan.title
+    assert "<table>" in plan._repr_html_()
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner):
+    deep = miner(epsilon=0.05, max_depth=4)
+    warning = deep.plan(SCHEMA, "income").warnings[0]
+    assert "at epsilon 0.05 and at most 5,000 rows a depth-4 tree over 4 attributes expects" in warning
+    assert not deep.plan(SCHEMA, "income", rows=10**8).warnings
+    assert "larger `epsilon`" in deep.plan(SCHEMA, "income", rows=10).warnings[0]
+    assert (
+        "what the budget carries"
+        in deep.plan(SCHEMA, "income", rows={SuLQID3: 200_000, DiffPID3: 40_000, DiffPC45: 10_000}[miner]).warnings[0]
+    )
+    assert not miner(max_depth=0).plan(SCHEMA).warnings
+    with pytest.raises(QueryError, match="rows"):
+        deep.plan(SCHEMA, rows=-1)
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_the_default_depth_follows_public_facts(miner):
+    """More rows or more epsilon carry more levels; the plan says that the depth was not the caller's."""
+
+    def depth(rows, epsilon):
+        schema = Schema(columns=SCHEMA.columns, max_rows=rows)
+        plan = miner(epsilon=epsilon).plan(schema, "income")
+        assert any("max_depth is not given" in note for note in plan.notes)
+        return max(line.level for line in plan.lines)
+
+    depths = [depth(1000, 0.1), depth(10**5, 0.1), depth(10**5, 10), depth(10**8, 10)]
+    assert depths == sorted(depths)
+    assert depths[0] < depths[-1]
+    assert depths[0] >= 1
+
+
+# DiffPID3
+
+
+def test_one_request_for_each_line_of_a_level():
+    h = handle(rows=5000, epsilon=100)
+    one = DiffPID3(epsilon=100, max_depth=3).fit(h, "income")
+    assert one.tree_.depth == 3
+    stopped = {
+        depth for node, depth in zip(one.tree_.nodes, one.tree_.depths, strict=True) if node.is_leaf and depth < 3
+    }
+    assert len(h.history()) == 3 * 2 + len(stopped) + 1
+
+
+def test_a_level_of_the_best_tree_is_one_request():
+    h = handle(rows=5000, epsilon=100)
+    one = DiffPC45(epsilon=100, max_depth=5, certainty=None).fit(h, "income")
+    assert one.tree_.depth == 5
+    assert one.tree_.n_leaves >= 32
+    early = {depth for node, depth in zip(one.tree_.nodes, one.tree_.depths, strict=True) if node.is_leaf and depth < 5}
+    assert len(h.history()) == 5 + len(early) + 1
+
+
+def test_with_hardly_any_noise_each_split_is_the_best_one():
+    table = made_up(SCHEMA, 3000, seed=6)
+    frame = table.to_pandas()
+
+    def right(keys):
+        # Rows whose class is missing are one more class to the score.
+        return pd.crosstab(keys.fillna("?"), frame["income"].fillna("?")).max(axis=1).sum()
+
+    one = DiffPID3(epsilon=SURE, max_depth=1, criterion="max", attributes=["age", "job", "sex"]).fit(
+        handle(epsilon=SURE, data=table), "income"
+    )
+    age = pd.cut(frame["age"], [-np.inf, 25, 35, 45, 60, np.inf], right=False).astype(str)
+    best = {"age": right(age), "job": right(frame["job"]), "sex": right(frame["sex"])}
+    chosen = one.tree_.nodes[0].split
+    assert best[chosen.column] == max(best.values())
+    assert one.tree_.n_leaves == {"age": 5, "job": 5, "sex": 2}[chosen.column]
+
+
+def test_plan_says_what_comes():
+    def lines(**params):
+        plan = DiffPID3(epsilon=0.6, max_depth=2, criterion="info_gain", attributes=["sex", "age"], **params).plan(
+            SCHEMA, "income"
+        )
+        assert plan.total == Fraction("0.6")
+        assert "bits" in repr(plan)
+        return [(line.level, line.verb, line.parts, line.epsilon) for line in plan.lines]
+
+    asked = [
+        (0, "noisy_count", 3, "0.1"),
+        (0, "noisy_count", 3, "0.5"),
+        (0, "exp_mech", 1, "0.1"),
+        (1, "noisy_count", 15, "0.1"),
+        (1, "noisy_count", 15, "0.3"),
+        (1, "exp_mech", 5, "0.1"),
+        (2, "noisy_count", 30, "0.2"),
+    ]
+    assert lines() == [(*line, Fraction(epsilon)) for *line, epsilon in asked]
+    paper = [
+        (0, "noisy_count", 1, "0.1"),
+        (0, "noisy_count", 3, "0.1"),
+        (0, "exp_mech", 1, "0.1"),
+        (1, "noisy_count", 5, "0.1"),
+        (1, "noisy_count", 15, "0.1"),
+        (1, "exp_mech", 5, "0.1"),
+        (2, "noisy_count", 10, "0.1"),
+        (2, "noisy_count", 30, "0.1"),
+    ]
+    assert lines(variant="paper") == [(*line, Fraction(epsilon)) for *line, epsilon in paper]
+
+
+def test_candidates_are_public():
+    splits = multiway_splits(SCHEMA, "income", attributes=None, cuts=None)
+    assert splits == (
+        Cuts("age", (25, 35, 45, 60)),
+        Cuts("rate", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)),
+        Values("job"),
+        Values("sex"),
+    )
+    assert multiway_splits(SCHEMA, "income", attributes=["age"], cuts={"age": [30]}) == (Cuts("age", (30,)),)
+
+
+@pytest.mark.parametrize(("bins", "edges"), [(2, (2.0,)), (3, (1.0, 2.0)), (50, (1.0, 2.0, 3.0))])
+def test_equal_width_edges_of_a_coarse_column_count_once(bins, edges):
+    coarse = Schema(columns={"a": Numeric(lower=0, upper=3, integer=True)}, max_rows=1)
+    assert equal_width(coarse, "a", bins) == edges
+
+
+@pytest.mark.parametrize(("miner", "variant"), FORMS)
+def test_no_more_nodes_are_split_than_can_be_asked(miner, variant, monkeypatch):
+    monkeypatch.setattr("miners.growth.frontier.MAX_PARTS", 64)
+    monkeypatch.setattr("pinq.public.parts.MAX_PARTS", 64)
+    columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {
+        "y": Categorical(values=("n", "p"), nullable=True)
+    }
+    with simulate(Schema(columns=columns, max_rows=5000), rows=5000, epsilon=100) as h:
+        one = miner(epsilon=100, max_depth=4, variant=variant).fit(h, "y")
+        assert one.cost_ <= 100
+        assert max(np.bincount(one.tree_.depths)) * 3 <= 64
+
+
+# SuLQID3
+
+
+def test_sulq_asks_of_each_attribute_once_for_a_level():
+    h = handle(rows=3000, epsilon=100)
+    SuLQID3(epsilon=100, max_depth=1, variant="paper").fit(h, "income")
+    assert len(h.history()) == 1 + 4 * 2 + 2
+    h = handle(rows=3000, epsilon=100)
+    SuLQID3(epsilon=100, max_depth=1).fit(h, "income")
+    assert len(h.history()) == 4 + 1
+
+
+def test_sulq_divides_by_twice_the_attributes():
+    """F&S 2010, sec. 5: at B = 0.1, depth 1 and ten attributes each count gets 0.00125."""
+    schema = Schema(
+        columns={f"a{i}": Categorical(values=("0", "1")) for i in range(10)} | {"y": Categorical(values=("0", "1"))},
+        max_rows=5000,
+    )
+    one = SuLQID3(epsilon="0.1", max_depth=1, variant="paper")
+    asks = one._checked(schema, "y", need_target=True).schedule.levels[0]
+    assert asks["tables"].epsilon == Fraction("0.00125")
+    assert asks["tables"].times == 20
+    assert asks["size"].epsilon == Fraction("0.025")
+
+
+# DiffPC45
+
+
+def test_cuts_and_groups_are_found_together():
+    table = made_up(SCHEMA, 4000, seed=2).to_pandas()
+    table["income"] = np.where((table["age"] >= 52) | table["job"].isin(["self"]), ">50K", "<=50K")
+    tree = DiffPC45(epsilon=50, max_depth=2).fit(handle(epsilon=50, data=table), "income").tree_
+    splits = {node.split.column: node.split for node in tree.nodes if node.split is not None}
+    assert set(splits) == {"age", "job"}
+    assert splits["age"].points[0] == pytest.approx(52, abs=1)
+    assert ("self",) in splits["job"].groups
+    assert all(isinstance(split, (Cuts, Groups)) for split in splits.values())
+
+
+def test_a_group_is_split_again_among_its_own_values_only():
+    schema = Schema(
+        columns={"v": Categorical(values=tuple("abcdefgh")), "y": Categorical(values=("0", "1", "2", "3"))},
+        max_rows=4000,
+    )
+    values = np.repeat(list("abcdefgh"), 400)
+    classes = {letter: str(place // 2) for place, letter in enumerate("abcdefgh")}
+    table = pd.DataFrame({"v": values, "y": [classes[value] for value in values]})
+    with simulate(schema, data=table, epsilon=100) as h:
+        tree = DiffPC45(epsilon=100, max_depth=3).fit(h, "y").tree_
+    assert tree.n_leaves == 4
+    for place, node in enumerate(tree.nodes):
+        for number, child in enumerate(node.children):
+            below = tree.nodes[child].split
+            if below is not None:
+                assert set().union(*map(set, below.groups)) == set(node.split.groups[number]), place
+
+
+def test_pruning_makes_no_tree_larger():
+    h = handle(rows=3000, epsilon=20)
+    whole = DiffPC45(epsilon=5, max_depth=5, certainty=None).fit(h, "income").tree_
+    pruned = DiffPC45(epsilon=5, max_depth=5, certainty=0.05).fit(h, "income").tree_
+    assert whole.n_leaves >= 32 > pruned.n_leaves
+
+
+def test_import_is_lazy():
+    code = """
+import sys
+import miners
+assert not {"sklearn", "pandas", "numpy"} & set(sys.modules)
+assert "DiffPID3" in dir(miners)
+miners.DiffPID3, miners.DiffPC45, miners.SuLQID3
+assert not {"duckdb", "opendp", "sqlalchemy", "matplotlib", "pinq.curator.monitor", "pinq.engine"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert {"DiffPC45", "DiffPID3", "SuLQID3", "Tree"} <= set(miners.__all__)
+    with pytest.raises(AttributeError, match="no attribute"):
+        miners.Nothing  # noqa: B018
