@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pinq.errors import Unavailable as Unavailable
     from pinq.provider.local import open as open
     from pinq.provider.simulation import simulate as simulate
-    from pinq.public.crosses import AnyCross as AnyCross
     from pinq.public.policy import Policy as Policy
     from pinq.public.policy import load_policy as load_policy
     from pinq.public.queries import Preview as Preview
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from pinq.public.scores import MaxClass as MaxClass
     from pinq.public.scores import MutualInformation as MutualInformation
     from pinq.public.scores import SquaredError as SquaredError
+    from pinq.public.specs import AnyCross as AnyCross
     from pinq.public.specs import AnyCut as AnyCut
     from pinq.public.specs import AnyGrouping as AnyGrouping
     from pinq.public.specs import Cross as Cross
@@ -63,7 +63,6 @@ logging.getLogger("pinq").addHandler(logging.NullHandler())
 
 _HOMES = {
     "analyst.client": ("connect",),
-    "public.crosses": ("AnyCross",),
     "errors": (
         "BudgetExceeded",
         "EngineError",
@@ -78,7 +77,7 @@ _HOMES = {
         "Unavailable",
     ),
     "provider.local": ("open",),
-    "public.specs": ("AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
+    "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "public.policy": ("Policy", "load_policy"),
     "public.queries": ("Preview",),
     "analyst.queryable": ("Budget", "Parts", "PrivateQueryable"),

@@ -14,7 +14,7 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
 import pinq
-import pinq.curator.selection
+import pinq.curator.candidates.any_cross
 from benchmarks.dilca import peer
 from benchmarks.dilca.data import Dataset, load, synthetic
 from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
@@ -65,7 +65,7 @@ def remembered(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     return scores
 
 
-pinq.curator.selection.member_scores = remembered(pinq.curator.selection.member_scores)
+pinq.curator.candidates.any_cross.member_scores = remembered(pinq.curator.candidates.any_cross.member_scores)
 
 
 @lru_cache(maxsize=16)

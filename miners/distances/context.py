@@ -27,11 +27,10 @@ import numpy as np
 from miners.budget.noise import count_scale
 from miners.budget.schedule import spread
 from miners.distances.arithmetic import symmetric_uncertainty
-from pinq.public.crosses import AnyCross
 from pinq.public.epsilon import exact
 from pinq.public.schema import Schema
 from pinq.public.scores import MutualInformation
-from pinq.public.specs import Cuts, Values, bind
+from pinq.public.specs import AnyCross, Cuts, Values, bind
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.epsilon import Loss, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
+from pinq.public.questions import ChoiceQuestion
 from pinq.public.schema import Categorical, Schema
-from pinq.public.scores import ClassCount, EnoughRows, require_score
-from pinq.public.specs import Cross, Shards, Spec, bind
+from pinq.public.scores import require_score
+from pinq.public.specs import Cross, Shards, Spec, Splitting, bind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,22 +181,14 @@ class _Verbs(Generic[Count, Number]):
         )
         if not len(self._parts):
             return []
+        question = cast(ChoiceQuestion, request.question)
         answer = self._session.ask(request)
         with _reading():
-            chosen = self._chosen(answer, request.score)
+            chosen = question.read(answer.values, answer.chosen, self.schema)
         if each:
             choices = len(chosen) // len(self._parts)
             chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
         return chosen[0] if self._parts.shape == () else chosen
-
-    def _chosen(self, answer: Answer, score: Any) -> list[Any]:
-        """What was chosen for each part."""
-        if isinstance(score, ClassCount):
-            labels = self.schema.categorical(score.target).labels
-            return [labels[int(place)] for place in answer.values]
-        if isinstance(score, EnoughRows):
-            return [int(kept) for kept in answer.values]
-        return [None if place < 0 else answer.chosen[int(place)] for place in answer.values]
 
     @unspent()
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
@@ -235,19 +228,21 @@ class _Verbs(Generic[Count, Number]):
         lists, which = candidate_lists(candidates, len(self._parts))
         if verb == "exp_mech":
             require_score(score, self.schema)
-        return Request.model_construct(
+        request = Request.model_construct(
             id=new_id(),
             verb=verb,
             epsilon=show(nano),
             parts=WireParts.of(self._parts),
             column=column,
             score=score,
-            candidates=lists if any(lists) else (),
+            candidates=lists,
             which=which,
             textbook=bool(textbook),
             each=True if each else None,
             reuse=True if reuse else None,
         )
+        _ = request.question  # refused here, where it is written, rather than after a way over the wire
+        return request
 
     def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:
         if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
@@ -465,7 +460,10 @@ def _joined(specs: Sequence[Any]) -> Spec:
                 "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part."
             )
         found = candidate(flat[0])
-        if not isinstance(found, Spec):
+        if not isinstance(found, Splitting):
             raise QueryError(f"{found!r} is a family of candidates; let exp_mech choose a member first.")
         return found
-    return Cross(tuple(inner for one in flat for inner in (one.specs if isinstance(one, Cross) else (one,))))
+    factors: list[Any] = [
+        factor for spec in flat for factor in (spec.factors if isinstance(spec, Splitting) else (spec,))
+    ]
+    return Cross(tuple(factors))

@@ -9,12 +9,13 @@ from pinq.engine.delimited import Lines
 from pinq.engine.duckdb import DuckDBEngine
 from pinq.engine.encoding import EncodingReport, RawTable, open_engine, read_columns, require_readable
 from pinq.engine.profile import ColumnProfile, count_rows, largest_group, profile
-from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
+from pinq.engine.tables import Engine, Listed, ListRequest, Moments, Sparse, TableRequest
 
 __all__ = [
     "ColumnProfile",
     "DuckDBEngine",
     "EncodingReport",
+    "Engine",
     "Lines",
     "ListRequest",
     "Listed",

@@ -27,6 +27,7 @@ __all__ = ["DuckDBEngine"]
 # table (no hashing at all).
 PACKED_CELLS = 2**14
 PERFECT_HASH_BITS = 20
+MAX_SUM = 2**62
 # Exact tables of the whole table that are kept in memory, and the bytes of one listing.
 KEPT_CELLS = 2**21
 KEPT_BYTES = 2**26
@@ -143,11 +144,13 @@ class DuckDBEngine:
         if moments is not None:
             column = self.columns[moments.column]
             null = self.schema.columns[moments.column].null_code
-            # DuckDB sums integers exactly, in 128 bits.
+            # DuckDB sums integers exactly, in 128 bits. What is handed on has 64: a sum stops at a
+            # public bound, for an overflow would be an error that follows the rows. Codes below
+            # 2^24 reach it with 2^38 rows, the squares that scores ask for with 2^42.
             value = f"({column} >> {moments.shift})" if moments.shift else column
             select.append(f"{value}::BIGINT AS m")
             sums = ["sum(m)", *(["sum(m * m)"] if moments.squares else [])]
-            aggregates = ", ".join(["count(*)", *(f"coalesce({one}, 0)::BIGINT" for one in sums)])
+            aggregates = ", ".join(["count(*)", *(f"least(coalesce({total}, 0), {MAX_SUM})::BIGINT" for total in sums)])
             where = f" WHERE {column} <> {null}" if null is not None else ""
         if not axes and len(parts) == 1 and part is not None:
             # A single number needs no groups, and small tables answer faster without.

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine is asked for and what it gives back. An engine is one method, ``tabulate``, over these."""
+"""What an engine is asked for and what it gives back, and what makes an engine: the curator knows no more of one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
+from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
-__all__ = ["ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
+__all__ = ["Engine", "ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,3 +64,21 @@ class Listed:
     parts: np.ndarray
     codes: np.ndarray
     counts: np.ndarray
+
+
+class Engine(Protocol):
+    """Exact tables of one encoded table."""
+
+    def tabulate(
+        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Moments | None
+    ) -> list[Any]:
+        """Counts rows, exactly, for each part and each cell of each table, and on demand sums a column.
+
+        Returns:
+            For each table an int64 array of shape (parts, *axes), with ``moments`` (parts, *axes, 2
+            or 3) of counts, sums and sums of squares; or a ``Sparse`` with values of shape (cells,)
+            or (cells, 2 or 3); for a ``ListRequest`` a ``Listed``.
+        """
+
+    def close(self) -> None:
+        """Frees what it holds."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -21,6 +22,9 @@ __all__ = ["MAX_EPSILON", "NANO", "ZERO", "Epsilon", "Loss", "exact", "is_exact"
 
 NANO = 10**9
 MAX_EPSILON = 10**6
+# Decimal alone would also read "1_0", " 1 " and the digits of other scripts, which other readers
+# take otherwise or not at all.
+_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -160,6 +164,8 @@ def _fraction(value: object) -> Fraction:
         return Fraction(int(value))
     if isinstance(value, numbers.Real) and not isinstance(value, Decimal):  # floats, numpy floats
         value = repr(float(value))
+    if isinstance(value, str) and not _DECIMAL_TEXT.fullmatch(value):
+        raise ValueError("not a decimal number")
     if isinstance(value, (str, Decimal)):
         number = Decimal(value)
         # Fraction(Decimal("1e999999999")) would build the number; its size is known before that.

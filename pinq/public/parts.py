@@ -194,36 +194,40 @@ class PartSet:
         return joined
 
     def check_disjoint(self) -> None:
-        """``QueryError`` unless every two parts are different parts of one partition, somewhere on their ways down."""
-        taken: set[bytes] = set()  # asked as they are
-        inner: dict[bytes, bytes] = {}  # above something asked -> the one partition by which it is split
+        """``QueryError`` unless every two parts are different parts of one partition, somewhere on their ways down.
+
+        On the ways down to what is asked, a part is used in one of three manners: it is asked
+        whole; it is split, and all parts of the split are asked at once; or it is split and
+        entered, by one or several parts of the split. The parts asked are disjoint exactly where no
+        part is used in two manners, split by two partitions, or asked twice: then two ways that go
+        apart do so in one split. Women, and nurses, are not: the whole table would be split by two
+        partitions. Women, and young women, are not: women would be asked whole and split.
+        """
+        whole: set[bytes] = set()
+        at_once: set[bytes] = set()
+        entered: set[bytes] = set()
+        split: dict[bytes, bytes] = {}
+
+        def use(part: Part, partition: Partition) -> None:
+            if split.setdefault(part.key, partition.key) != partition.key:
+                _overlap(part)
+
+        walked: set[bytes] = set()  # a key stands for a whole way down, which need not be walked again
         for block in self.blocks:
+            part, asked = block.part, whole if block.partition is None else at_once
+            if part.key in asked:
+                _overlap(part)
+            asked.add(part.key)
             if block.partition is not None:
-                for_all = block.part.key + block.partition.key
-                if for_all in taken:
-                    _overlap(block.part)
-                taken.add(for_all)
-                if inner.setdefault(block.part.key, block.partition.key) != block.partition.key:
-                    _overlap(block.part)
-            elif block.part.key in taken:
-                _overlap(block.part)
-            else:
-                taken.add(block.part.key)
-            part = block.part
-            while part.parent is not None and part.partition is not None:
-                if inner.setdefault(part.parent.key, part.partition.key) != part.partition.key:
-                    _overlap(part.parent)
+                use(part, block.partition)
+            while part.parent is not None and part.partition is not None and part.key not in walked:
+                walked.add(part.key)
+                use(part.parent, part.partition)
+                entered.add(part.parent.key)
                 part = part.parent
+        both = (whole & split.keys()) | (at_once & entered)
         for block in self.blocks:
-            if block.partition is None and block.part.key in inner:
-                _overlap(block.part)
-            part = block.part
-            # A single part, or something below one, that is also asked as one of "all parts of".
-            while part.parent is not None and part.partition is not None:
-                if part.parent.key + part.partition.key in taken or part.parent.key in taken:
-                    _overlap(part)
-                part = part.parent
-            if block.partition is not None and part.depth == 0 and block.part.key in taken:
+            if block.part.key in both:
                 _overlap(block.part)
 
 

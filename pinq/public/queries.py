@@ -7,58 +7,26 @@ curator binds every spec to its own schema again, so a forged request is an inva
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from pinq.errors import QueryError
-from pinq.public.crosses import AnyCross
-from pinq.public.epsilon import NANO, show
+from pinq.public.epsilon import NANO, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
+from pinq.public.questions import UNSAID, Question, question_of
 from pinq.public.schema import Schema
-from pinq.public.scores import (
-    AbsoluteError,
-    Balance,
-    ClassCount,
-    EnoughRows,
-    Gini,
-    InfoGain,
-    MaxClass,
-    MutualInformation,
-    SquaredError,
-)
-from pinq.public.specs import (
-    MAX_AXES,
-    MAX_PARTS,
-    AnyCut,
-    AnyGrouping,
-    Cross,
-    Cuts,
-    Family,
-    Groups,
-    Shards,
-    Spec,
-    Values,
-    bind,
-)
+from pinq.public.scores import AnyScore
+from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
 
-__all__ = [
-    "Answer",
-    "Asked",
-    "Candidate",
-    "Preview",
-    "Request",
-    "Verb",
-    "WireParts",
-    "candidate",
-    "columns_of",
-    "new_id",
-]
+__all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "new_id"]
 
 MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
@@ -66,20 +34,16 @@ MAX_NODES = 2**17  # a tree with 2^16 leaves; a million parts are asked through 
 MAX_SPECS = 2**16
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
-Candidate = Spec | Family | AnyCross
 
-WireSpec = Annotated[Values | Cuts | Groups | Shards | Cross, Field(discriminator="kind")]
-WireCandidate = Annotated[
-    Values | Cuts | Groups | Shards | Cross | AnyCut | AnyGrouping | AnyCross, Field(discriminator="kind")
-]
-WireScore = Annotated[
-    AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | EnoughRows | SquaredError,
-    Field(discriminator="kind"),
-]
+WireSpec = Annotated[Spec, Field(discriminator="kind")]
+WireCandidate = Annotated[Candidate, Field(discriminator="kind")]
+WireScore = Annotated[AnyScore, Field(discriminator="kind")]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict: the number 1 is neither true nor 1.0 nor "1", so that a request means one thing to
+    # everybody who reads it.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class WireParts(_Frozen):
@@ -175,6 +139,25 @@ class Request(_Frozen):
     each: bool | None = None
     reuse: bool | None = None
 
+    @property
+    def question(self) -> Question:
+        """What is asked. ``QueryError`` where a field is said that the question does not read, or that it needs is not."""
+        return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
+
+    def columns(self) -> set[str]:
+        """Every column that the request names: what a grant's terms are compared with."""
+        return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))
+
+    def identity(self, schema: str) -> str:
+        """Identifies the question, asked under the schema with the digest ``schema``, whatever the request's id.
+
+        A charge keeps it: a request that is asked again is compared by it. The schema belongs to
+        the question, for a charge for one meaning of "part 1" must not pay for another. The id and
+        ``reuse`` do not belong to it, and one loss has one text here, however it was written.
+        """
+        same = self.model_copy(update={"id": "-", "epsilon": show(to_nano(self.epsilon)), "reuse": None})
+        return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
+
     def to_json(self) -> str:
         """Canonical text."""
         return _request.dump_json(self, exclude_none=True).decode()
@@ -182,7 +165,10 @@ class Request(_Frozen):
     @classmethod
     def from_json(cls, text: str | bytes) -> Request:
         """Reads a request; pydantic's ``ValidationError`` or ``QueryError`` where it is not one."""
-        return _request.validate_json(text)
+        request = _request.validate_json(text)
+        json.loads(text, object_pairs_hook=_require_single_keys)
+        _ = request.question
+        return request
 
 
 class Answer(_Frozen):
@@ -266,18 +252,6 @@ class Asked(_Frozen):
     classes: str | None = None
 
 
-def columns_of(request: Request) -> set[str]:
-    """Every column that a request names."""
-    listed = [one for candidates in request.candidates for one in candidates]
-    specs = [
-        inner
-        for spec in (*request.parts.specs, *listed)
-        for inner in (spec.specs if isinstance(spec, Cross) else (spec,))
-    ]
-    named = [request.column, getattr(request.score, "target", None), *(getattr(spec, "column", None) for spec in specs)]
-    return {name for name in named if name is not None}
-
-
 def new_id() -> str:
     """A fresh request id."""
     return uuid.uuid4().hex
@@ -285,28 +259,43 @@ def new_id() -> str:
 
 def candidate(item: Any) -> Candidate:
     """A candidate as callers write it: a spec, a family, or a tuple of specs for their joint parts."""
-    if isinstance(item, (Values, Cuts, Groups, Shards, Cross, AnyCut, AnyGrouping, AnyCross)):
-        return item
     if isinstance(item, tuple) and item:
         return item[0] if len(item) == 1 else Cross(item)
-    raise QueryError(
-        f"{item!r} is not a candidate; use Values, Cuts, Groups, AnyCut, AnyGrouping, AnyCross or a tuple of specs."
-    )
+    if type(item) not in get_args(Candidate):
+        names = ", ".join(kind.__name__ for kind in get_args(Candidate))
+        raise QueryError(f"{item!r} is not a candidate; use {names} or a tuple of specs.")
+    found: Candidate = item
+    return found
 
 
 def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
-    """Reads ``candidates`` as one list for all parts or a list for each; returns the distinct lists and which part uses which."""
+    """Reads ``candidates`` as one list for all parts or a list for each.
+
+    Returns:
+        The distinct lists, and which of them each part uses; none where nothing is listed.
+    """
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
         raise QueryError("`candidates` must be a list of specs and families, or one such list for each part.")
     items: Sequence[Any] = list(candidates)
-    if items and all(isinstance(item, list) for item in items):
-        if len(items) != parts:
-            raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts.")
-        lists = [tuple(candidate(one) for one in item) for item in items]
-        distinct = {repr(one): one for one in lists}
-        place = {text: number for number, text in enumerate(distinct)}
-        return tuple(distinct.values()), tuple(place[repr(one)] for one in lists)
-    return (tuple(candidate(item) for item in items),), (0,)
+    own = bool(items) and all(isinstance(item, list) for item in items)
+    if own and len(items) != parts:
+        raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts.")
+    lists = [tuple(candidate(inner) for inner in listed) for listed in (items if own else [items])]
+    if not any(lists):
+        return (), (0,)
+    identities = [tuple(one.identity for one in listed) for listed in lists]
+    distinct = dict(zip(identities, lists, strict=True))
+    number = {identity: place for place, identity in enumerate(distinct)}
+    return tuple(distinct.values()), tuple(number[identity] for identity in identities)
+
+
+def _require_single_keys(pairs: list[tuple[str, Any]]) -> None:
+    """``QueryError`` where a key of a JSON object is said twice: readers differ in which of the two counts."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise QueryError(f"the request says {key[:40]!r} twice.")
+        seen.add(key)
 
 
 _request = TypeAdapter(Request)

@@ -29,6 +29,9 @@ __all__ = ["Adjacency", "Categorical", "Column", "Numeric", "PrivacyUnit", "Sche
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1
 REAL_CELLS = 4096
+# Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
+# the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
+MAX_DIGITS = 100
 # Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles
 # can tell apart, where that is more) puts grid points into their own cell.
 CELL_TOLERANCE = 1e-9
@@ -44,8 +47,10 @@ def _canonical(number: Decimal) -> Decimal:
     """One form for each number: 1, 1.0 and 1E0 are the same declaration, so they must not make different digests."""
     if not number:
         return Decimal(0)
-    if abs(number.adjusted()) > 300:
-        raise ValueError("the number is too large, or too close to 0")
+    if not -MAX_DIGITS <= number.adjusted() < MAX_DIGITS:
+        raise ValueError(
+            f"the number {number:.3g} is not between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} in size; declare the column in another unit"
+        )
     digits = format(number, "f")
     return Decimal(digits.rstrip("0").rstrip(".") if "." in digits else digits)
 

@@ -13,25 +13,32 @@ Privacy:
     that width: selection with exp(epsilon * q / span) is epsilon-DP (range lemma, privacy.md 2.4;
     proofs of each row, 2.5). Floors are taken cell by cell of a monotone quantity with an integer
     bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
+
+A new score is a class here and an entry of ``AnyScore``; ``pinq/__init__`` exports it. Its
+sensitivity passes ``pinq.provider.testing.search_sensitivity`` first.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.public.expressions import Expression
+from pinq.public.partitions import Axis
 from pinq.public.schema import Schema
-from pinq.public.specs import Cuts, Values, bind
+from pinq.public.specs import Cuts, Values
 
 __all__ = [
     "WAY",
     "AbsoluteError",
+    "AnyScore",
     "Balance",
     "ClassCount",
     "EnoughRows",
@@ -56,33 +63,65 @@ MOST_ROWS = 2**40
 MAX_DEPTH = 64
 
 
-@dataclass(frozen=True)
-class _OnClasses:
-    """A score of the table of counts of (cell, class)."""
+class Score(Expression):
+    """A quality function of candidates.
 
-    target: str
+    Attributes:
+        measure: What a table holds beside its cells: counts of ``classes``, ``rows``, or
+            ``moments`` of the target.
+        monotone: Whether a row moves all candidates' scores in one direction.
+        unit: How many of the score's integer units make one of its natural ones.
+    """
 
-    monotone = True
-    measure = "classes"
+    measure: ClassVar[Literal["classes", "rows", "moments"]] = "classes"
+    monotone: ClassVar[bool] = True
+    unit: ClassVar[int] = 1
 
-    def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the target is a declared categorical column."""
-        schema.categorical(self.target)
+    @abstractmethod
+    def sensitivity(self, schema: Schema) -> int:
+        """Largest change of a candidate's score when one row comes or goes."""
 
-    def classes(self, schema: Schema) -> Values | Cuts:
-        """The split whose parts are the classes."""
-        return Values(self.target)
+    @abstractmethod
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, measure)."""
 
     def span(self, schema: Schema) -> int:
         """Largest change of the difference between two candidates' scores."""
         return self.sensitivity(schema) * (1 if self.monotone else 2)
 
-    def sensitivity(self, schema: Schema) -> int:
-        raise NotImplementedError
+    def classes(self, schema: Schema) -> Values | Cuts | None:
+        """The split whose parts are the classes; None for a score of another measure."""
+        return None
+
+    def shift(self, schema: Schema) -> int:
+        """Low bits of the target's codes that its moments leave out."""
+        return 0
+
+    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
+        """``QueryError`` where the score is not defined for the cells of a candidate."""
 
 
 @dataclass(frozen=True)
-class MaxClass(_OnClasses):
+class _OfCategories(Expression):
+    """What is computed from the counts of the target's values."""
+
+    target: str
+
+    def columns(self) -> set[str]:
+        """The target."""
+        return {self.target}
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the target is a declared categorical column."""
+        schema.categorical(self.target)
+
+    def classes(self, schema: Schema) -> Values | Cuts | None:
+        """The split whose parts are the classes."""
+        return Values(self.target)
+
+
+@dataclass(frozen=True)
+class MaxClass(_OfCategories, Score):
     """Σ_j max_c n_jc: rows that a vote in each cell gets right. Sensitivity 1, monotone (F&S 2010, sec. 4.2)."""
 
     kind: Literal["max_class"] = field(default="max_class", repr=False)
@@ -96,10 +135,12 @@ class MaxClass(_OnClasses):
 
 
 @dataclass(frozen=True)
-class Gini(_OnClasses):
+class Gini(_OfCategories, Score):
     """-Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored per cell. Sensitivity < 2 rows, monotone (privacy.md 2.5)."""
 
     kind: Literal["gini"] = field(default="gini", repr=False)
+
+    unit = GINI_UNIT
 
     def sensitivity(self, schema: Schema) -> int:
         return 2 * GINI_UNIT
@@ -113,7 +154,7 @@ class Gini(_OnClasses):
 
 
 @dataclass(frozen=True)
-class InfoGain(_OnClasses):
+class InfoGain(_OfCategories, Score):
     """-n H(class given cell) in 2^-20 bits: Σ_jc F(n_jc) - Σ_j F(n_j), F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
 
     φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so
@@ -122,6 +163,8 @@ class InfoGain(_OnClasses):
     """
 
     kind: Literal["info_gain"] = field(default="info_gain", repr=False)
+
+    unit = 2**ENTROPY_BITS
 
     def sensitivity(self, schema: Schema) -> int:
         return max(1, int(monotone_step_table(schema.max_rows)[1][-1]))
@@ -146,72 +189,49 @@ class MutualInformation(InfoGain):
     target: str | Cuts  # type: ignore[assignment]
     kind: Literal["mutual_information"] = field(default="mutual_information", repr=False)  # type: ignore[assignment]
 
+    @property
+    def _split(self) -> Values | Cuts:
+        return self.target if isinstance(self.target, Cuts) else Values(self.target)
+
+    def columns(self) -> set[str]:
+        """The column whose classes are counted."""
+        return self._split.columns()
+
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless the target's classes exist."""
-        if isinstance(self.target, Cuts):
-            bind(self.target, schema)
+        if self._split is self.target:
+            self._split.check(schema)
         else:
             super().check(schema)
 
-    def classes(self, schema: Schema) -> Values | Cuts:
+    def classes(self, schema: Schema) -> Values | Cuts | None:
         """The split whose parts are the classes."""
-        return self.target if isinstance(self.target, Cuts) else Values(self.target)
+        return self._split
 
 
 @dataclass(frozen=True)
-class ClassCount(_OnClasses):
-    """n_c, to choose among the *values* of the target itself: a noisy majority vote. Sensitivity 1, monotone."""
-
-    kind: Literal["class_count"] = field(default="class_count", repr=False)
-
-    def sensitivity(self, schema: Schema) -> int:
-        return 1
-
-
-@dataclass(frozen=True)
-class EnoughRows:
-    """For whole trees, asked of their leaves: does each part above them have rows enough to stay split? One charge, whatever the depth (pinq/curator/stopping.py).
-
-    Attributes:
-        least: Rows from which a tree's first part is more likely to stay split than not; further
-            down a public penalty for each split above is added.
-        above: How many splits of each way lie above its tree: the trees' first parts have ``depth``
-            ``above``.
-    """
-
-    least: int
-    above: int = 0
-    kind: Literal["enough_rows"] = field(default="enough_rows", repr=False)
-
-    target = None
-
-    def check(self, schema: Schema) -> None:
-        """``QueryError`` unless both are whole numbers in their ranges."""
-        for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-                raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}.")
-
-
-@dataclass(frozen=True)
-class Balance:
+class Balance(Score):
     """-|rows in cell 0 - rows in cell 1|, for candidates with two cells: the median, the even bipartition. Sensitivity 1, not monotone."""
 
     kind: Literal["balance"] = field(default="balance", repr=False)
 
-    monotone = False
     measure = "rows"
-    target = None
+    monotone = False
+
+    def columns(self) -> set[str]:
+        """None: it counts rows."""
+        return set()
 
     def check(self, schema: Schema) -> None:
         """Needs nothing of the schema."""
 
+    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
+        """``QueryError`` unless there are two cells, a third for missing values aside."""
+        if len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2:
+            raise QueryError(f"Balance compares two parts, and {candidate!r} does not have two.")
+
     def sensitivity(self, schema: Schema) -> int:
         return 1
-
-    def span(self, schema: Schema) -> int:
-        """Both signs occur for one row, so differences change by up to 2."""
-        return 2
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, 1). A third cell (missing values) does not count."""
@@ -219,22 +239,31 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class SquaredError:
+class _OfNumbers(Score):
+    """A score of the values of a numeric target."""
+
+    target: str
+
+    def columns(self) -> set[str]:
+        """The target."""
+        return {self.target}
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the target is a declared numeric column."""
+        schema.numeric(self.target)
+
+
+@dataclass(frozen=True)
+class SquaredError(_OfNumbers):
     """-Σ_j Σ (y - mean_j)^2 of a numeric target on at most 1,024 public levels, floored per cell.
 
     In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
     2.4). Rows whose target is missing are left out.
     """
 
-    target: str
     kind: Literal["squared_error"] = field(default="squared_error", repr=False)
 
-    monotone = True
     measure = "moments"
-
-    def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the target is a declared numeric column."""
-        schema.numeric(self.target)
 
     def shift(self, schema: Schema) -> int:
         """Low bits of a cell that are dropped to reach at most 1,024 levels."""
@@ -244,10 +273,6 @@ class SquaredError:
         width = (schema.numeric(self.target).cells - 1) >> self.shift(schema)
         return max(1, width * width)
 
-    def span(self, schema: Schema) -> int:
-        """Monotone: the sensitivity."""
-        return self.sensitivity(schema)
-
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, 3) of rows, sums and sums of squares."""
         table = _roomy(table, SQUARED_ERROR_LEVELS**2)
@@ -256,7 +281,7 @@ class SquaredError:
 
 
 @dataclass(frozen=True)
-class AbsoluteError(_OnClasses):
+class AbsoluteError(_OfNumbers):
     """-Σ_j Σ |y - median_j| of a numeric target on at most 256 public levels: a few extreme values weigh less than in ``SquaredError``.
 
     With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly.
@@ -267,11 +292,7 @@ class AbsoluteError(_OnClasses):
 
     kind: Literal["absolute_error"] = field(default="absolute_error", repr=False)
 
-    def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the target is a declared numeric column."""
-        schema.numeric(self.target)
-
-    def classes(self, schema: Schema) -> Values | Cuts:
+    def classes(self, schema: Schema) -> Values | Cuts | None:
         """The split whose parts are the levels, missing values last."""
         column, step = schema.numeric(self.target), 1 << _dropped_bits(schema, self.target, ABSOLUTE_ERROR_LEVELS)
         return (
@@ -295,7 +316,58 @@ class AbsoluteError(_OnClasses):
         return -np.minimum(below, below[..., -1:] - below).sum(axis=(-1, -2))
 
 
-Score = AbsoluteError | InfoGain | MutualInformation | Gini | MaxClass | Balance | ClassCount | SquaredError
+# What an analyst writes as a score, and what is a question of its own: nothing is chosen among
+# candidates (pinq/public/questions.py).
+
+
+@dataclass(frozen=True)
+class ClassCount(_OfCategories):
+    """n_c, to choose among the *values* of the target itself: a noisy majority vote. Sensitivity 1, monotone."""
+
+    kind: Literal["class_count"] = field(default="class_count", repr=False)
+
+    monotone: ClassVar[bool] = True
+
+    def sensitivity(self, schema: Schema) -> int:
+        """A row is of one class."""
+        return 1
+
+    def span(self, schema: Schema) -> int:
+        """Monotone: the sensitivity."""
+        return 1
+
+
+@dataclass(frozen=True)
+class EnoughRows(Expression):
+    """For whole trees, asked of their leaves: does each part above them have rows enough to stay split? One charge, whatever the depth (pinq/curator/verbs/stop.py).
+
+    Attributes:
+        least: Rows from which a tree's first part is more likely to stay split than not; further
+            down a public penalty for each split above is added.
+        above: How many splits of each way lie above its tree: the trees' first parts have ``depth``
+            ``above``.
+    """
+
+    least: int
+    above: int = 0
+    kind: Literal["enough_rows"] = field(default="enough_rows", repr=False)
+
+    def columns(self) -> set[str]:
+        """None: it counts rows."""
+        return set()
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless both are whole numbers in their ranges."""
+        for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+                raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}.")
+
+
+AnyScore = (
+    InfoGain | Gini | MaxClass | Balance | ClassCount | SquaredError | AbsoluteError | MutualInformation | EnoughRows
+)
+"""Whatever can stand for ``score`` of ``exp_mech``."""
 
 
 @lru_cache(maxsize=8)
@@ -345,24 +417,18 @@ def _roomy(table: np.ndarray, unit: int) -> np.ndarray:
     return table.astype(object) if wide else table.astype(np.int64, copy=False)
 
 
-def require_score(score: Any, schema: Schema) -> Score | EnoughRows:
+def require_score(score: Any, schema: Schema) -> AnyScore:
     """``QueryError`` unless this is one of the scores and its target exists."""
-    if isinstance(score, type) and score in (
-        AbsoluteError,
-        InfoGain,
-        MutualInformation,
-        Gini,
-        MaxClass,
-        ClassCount,
-        SquaredError,
-    ):
-        raise QueryError(f"{score.__name__} needs its target: {score.__name__}('column').")
-    if score is EnoughRows:
-        raise QueryError("EnoughRows needs the rows that are enough: EnoughRows(30).")
-    if not isinstance(score, (AbsoluteError, EnoughRows, InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError)):
+    kinds = get_args(AnyScore)
+    if isinstance(score, type) and score in kinds:
+        needed = next((field.name for field in fields(score) if field.default is MISSING), "")
+        raise QueryError(f"{score.__name__} is a class of scores; write {score.__name__}({needed}) to say which.")
+    if type(score) not in kinds:
+        names = [kind.__name__ for kind in kinds]
         raise QueryError(
-            f"{score!r} is not a score; use InfoGain, Gini, MaxClass, Balance, ClassCount, SquaredError, AbsoluteError, MutualInformation or EnoughRows. "
+            f"{score!r} is not a score; use {', '.join(names[:-1])} or {names[-1]}. "
             "Gain ratio is not among them: its sensitivity is its whole range at every table size."
         )
     score.check(schema)
-    return score
+    found: AnyScore = score
+    return found

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary that cuts a table, and what it means under a schema. No data, no noise, no I/O.
+"""The vocabulary that cuts a table. No data, no noise, no I/O.
 
 A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``. Bound to a schema
 it is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md
-1.1).
+1.1). A *family* stands for many specs, of which ``exp_mech`` chooses one.
 
-Two partitions of the same part are *the same* exactly when they send every possible row to the same
-place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with
-the domains of its columns: the order of two ``Groups`` or another spelling of a cut makes another
-key only where parts are numbered differently.
+A new spec is a class here and an entry of ``Spec``. A new family is a class here, an entry of
+``Candidate``, and the file that scores its members (``pinq/curator/candidates``).
 """
 
 from __future__ import annotations
@@ -16,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -24,12 +24,16 @@ from typing import Any, Literal
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.schema import Numeric, Schema, Value, closest
+from pinq.public.expressions import Expression
+from pinq.public.partitions import Axis, Partition
+from pinq.public.schema import Categorical, Numeric, Schema, Value
 
 __all__ = [
+    "AnyCross",
     "AnyCut",
     "AnyGrouping",
     "Axis",
+    "Candidate",
     "Cross",
     "Cuts",
     "Family",
@@ -37,63 +41,146 @@ __all__ = [
     "Partition",
     "Shards",
     "Spec",
+    "Splitting",
     "Values",
     "bind",
 ]
 
 MAX_PARTS = 2**20
 MAX_GROUPINGS = 4096
+MAX_MEMBERS = 100_000
+MAX_CELLS = 2**62
 MAX_AXES = 32
 
 
+class Splitting(Expression):
+    """A spec: it names the parts of a table."""
+
+    @property
+    @abstractmethod
+    def factors(self) -> tuple[Factor, ...]:
+        """The specs whose joint parts these are."""
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless it binds."""
+        bind(self, schema)
+
+
+class Factor(Splitting):
+    """A spec of one axis."""
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """This spec alone."""
+        return (self,)
+
+    @abstractmethod
+    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+        """The axis under a schema, and what identifies it: kind, column, domain, and the numbered parts."""
+
+
 @dataclass(frozen=True)
-class Values:
-    """One part for each declared value of a categorical column, or each grid cell of a numeric one; missing last."""
+class _OfColumn:
+    """What is said of one column."""
 
     column: str
-    kind: Literal["values"] = field(default="values", repr=False)
 
     def __post_init__(self) -> None:
-        _text("column", self.column)
+        if not isinstance(self.column, str):
+            raise QueryError(f"`column` is {self.column!r}; it must be the name of a column.")
+
+    def columns(self) -> set[str]:
+        """The column that it names."""
+        return {self.column}
 
 
 @dataclass(frozen=True)
-class Cuts:
+class Values(_OfColumn, Factor):
+    """One part for each declared value of a categorical column, or each grid cell of a numeric one; missing last."""
+
+    kind: Literal["values"] = field(default="values", repr=False)
+
+    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+        """A part for each code."""
+        column = schema.column(self.column)
+        return Axis(self.column, column.codes, _labels(column)), [self.kind, self.column, column.digest]
+
+
+@dataclass(frozen=True)
+class Cuts(_OfColumn, Factor):
     """``len(points) + 1`` parts of a numeric column: below the first point, ..., at or above the last; missing last."""
 
-    column: str
     points: tuple[float, ...]
     kind: Literal["cuts"] = field(default="cuts", repr=False)
 
     def __post_init__(self) -> None:
-        _text("column", self.column)
+        super().__post_init__()
         points = (self.points,) if isinstance(self.points, (int, float)) else self.points
         try:
             object.__setattr__(self, "points", tuple(_number(point) for point in points))
         except TypeError:
-            raise QueryError(f"the cuts of `{self.column}` must be a list of numbers, not {points!r}.") from None
+            wrong = f"the cuts of `{self.column}` must be a list of numbers, not {points!r}"
+            raise QueryError(f"{wrong}.") from None
+
+    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+        """A part for each interval of codes; a missing code is beyond one more threshold."""
+        column = schema.numeric(self.column)
+        thresholds = tuple(column.threshold(point, self.column) for point in self.points)
+        if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
+            needed = f"must increase and lie in different grid cells (width {float(column.width):g})"
+            raise QueryError(f"the cuts of `{self.column}` {needed}; they are {list(self.points)}.")
+        edges = [f"{column.edge(threshold):.10g}" for threshold in thresholds]
+        between = (f"{low} to < {high}" for low, high in itertools.pairwise(edges))
+        labels: tuple[str | None, ...] = (f"< {edges[0]}", *between, f">= {edges[-1]}")
+        if column.nullable:
+            labels, thresholds = (*labels, None), (*thresholds, column.cells)
+        identity = [self.kind, self.column, column.digest, thresholds]
+        return Axis(self.column, len(labels), labels, thresholds=thresholds), identity
 
 
 @dataclass(frozen=True)
-class Groups:
-    """One part for each listed group of values of a categorical column; ``None`` names the missing value. Rows in no group go nowhere."""
+class Groups(_OfColumn, Factor):
+    """One part for each listed group of values of a categorical column; ``None`` names the missing value.
 
-    column: str
+    Rows in no group go nowhere.
+    """
+
     groups: tuple[tuple[Value | None, ...], ...]
     kind: Literal["groups"] = field(default="groups", repr=False)
 
     def __post_init__(self) -> None:
-        _text("column", self.column)
+        super().__post_init__()
         try:
             groups = tuple((group,) if isinstance(group, (str, int)) else tuple(group) for group in self.groups)
         except TypeError:
-            raise QueryError(f"the groups of `{self.column}` must be a list of lists of values.") from None
+            wrong = f"the groups of `{self.column}` must be a list of lists of values"
+            raise QueryError(f"{wrong}.") from None
         object.__setattr__(self, "groups", groups)
+
+    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+        """A part for each group, by a table from codes to groups."""
+        column = schema.categorical(self.column)
+        lookup = np.full(column.codes, -1, dtype=np.int64)
+        for number, group in enumerate(self.groups):
+            if not group:
+                raise QueryError(f"group {number} of `{self.column}` is empty.")
+            for value in group:
+                code = column.code_of(value, self.column)
+                if lookup[code] >= 0:
+                    raise QueryError(f"the value {value!r} of `{self.column}` stands in two groups.")
+                lookup[code] = number
+        if not self.groups:
+            raise QueryError(f"Groups of `{self.column}` has no group.")
+        identity = [self.kind, self.column, column.digest, lookup.tolist()]
+        return Axis(self.column, len(self.groups), self.groups, lookup=lookup), identity
 
 
 @dataclass(frozen=True)
-class Shards:
-    """``count`` random disjoint parts: one independent keyed coin for each row, steady across sessions. Another ``key``, other coins."""
+class Shards(Factor):
+    """``count`` random disjoint parts: one independent keyed coin for each row, steady across sessions.
+
+    Another ``key``, other coins.
+    """
 
     count: int
     key: int = 0
@@ -103,12 +190,21 @@ class Shards:
         for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-                raise QueryError(f"`{name}` of Shards is {value!r}; it must be a whole number from {low} to {high}.")
+                allowed = f"it must be a whole number from {low} to {high}"
+                raise QueryError(f"`{name}` of Shards is {value!r}; {allowed}.")
             object.__setattr__(self, name, int(value))
+
+    def columns(self) -> set[str]:
+        """None: the coins are drawn beside the columns."""
+        return set()
+
+    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+        """A part for each face of the coin."""
+        return Axis(None, self.count, tuple(range(self.count)), shard_key=self.key), [self.kind, self.count, self.key]
 
 
 @dataclass(frozen=True)
-class Cross:
+class Cross(Splitting):
     """Every combination of the parts of several specs, as one partition."""
 
     specs: tuple[Values | Cuts | Groups | Shards, ...]
@@ -116,162 +212,130 @@ class Cross:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(self.specs))
-        if not self.specs or not all(isinstance(spec, (Values, Cuts, Groups, Shards)) for spec in self.specs):
+        if not self.specs or not all(isinstance(spec, Factor) for spec in self.specs):
             raise QueryError("Cross takes Values, Cuts, Groups or Shards.")
 
+    def columns(self) -> set[str]:
+        """The columns that its specs name."""
+        return set().union(*(spec.columns() for spec in self.specs))
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """Its specs."""
+        return self.specs
+
 
 @dataclass(frozen=True)
-class AnyCut:
-    """A family of candidates for ``exp_mech``: every cut of a numeric column into two at a grid point, mass one in all."""
+class AnyCut(_OfColumn, Expression):
+    """A family of candidates for ``exp_mech``: every cut of a numeric column at a grid point, mass one in all."""
 
-    column: str
     kind: Literal["any_cut"] = field(default="any_cut", repr=False)
 
-    def __post_init__(self) -> None:
-        _text("column", self.column)
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the column is numeric."""
+        schema.numeric(self.column)
 
 
 @dataclass(frozen=True)
-class AnyGrouping:
+class AnyGrouping(_OfColumn, Expression):
     """A family of candidates for ``exp_mech``: bipartitions of a categorical column's values, mass one in all.
 
     Of the values that the splits above leave to a part: all bipartitions while there are at most
     ``MAX_GROUPINGS``; otherwise as many distinct ones, drawn by ``seed`` (public randomness).
     """
 
-    column: str
     seed: int = 0
     kind: Literal["any_grouping"] = field(default="any_grouping", repr=False)
 
-    def __post_init__(self) -> None:
-        _text("column", self.column)
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the column is categorical and has two values to tell apart."""
+        if schema.categorical(self.column).codes < 2:
+            raise QueryError(f"`{self.column}` has a single value, so it cannot be grouped.")
 
     def sides(self, count: int) -> np.ndarray:
-        """Which of ``count`` values are in the first group, for each bipartition; shape (bipartitions, count). Public."""
+        """Which of ``count`` values are in the first group, shape (bipartitions, count). Public."""
         return _sides(self.column, self.seed, count)
 
     def member(self, labels: Sequence[Value | None], side: np.ndarray) -> Groups:
         """The bipartition of these labels that has ``side`` in the first group."""
         pairs = list(zip(labels, side.tolist(), strict=True))
-        return Groups(
-            self.column,
-            (tuple(label for label, first in pairs if first), tuple(label for label, first in pairs if not first)),
-        )
+        first = tuple(label for label, is_first in pairs if is_first)
+        second = tuple(label for label, is_first in pairs if not is_first)
+        return Groups(self.column, (first, second))
 
 
-@lru_cache(maxsize=256)
-def _sides(column: str, seed: int, count: int) -> np.ndarray:
-    if count < 2:
-        return np.zeros((0, count), dtype=bool)
-    # The last value is always in the second group, so that no bipartition appears twice.
-    if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
-        masks: Any = range(1, 2 ** (count - 1))
-    else:
-        masks, counter = {}, itertools.count()
-        while len(masks) < MAX_GROUPINGS:
-            text = f"{column}\x00{seed}\x00{next(counter)}".encode()
-            mask = int.from_bytes(hashlib.shake_256(text).digest((count + 7) // 8), "big") % 2 ** (count - 1)
-            if mask:
-                masks[mask] = None
-    sides = np.array([[mask >> place & 1 for place in range(count)] for mask in masks], dtype=bool)
-    sides.flags.writeable = False
-    return sides
+@dataclass(frozen=True)
+class AnyCross(Expression):
+    """A family of candidates for ``exp_mech``: the joint parts of every ``size`` of the specs, mass one in all.
+
+    ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x
+    sex, job x age and sex x age.
+
+    Attributes:
+        specs: ``Values`` and ``Cuts`` of different columns.
+        size: How many of them make a candidate.
+    """
+
+    specs: tuple[Values | Cuts, ...]
+    size: int
+    kind: Literal["any_cross"] = field(default="any_cross", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(self.specs))
+        if not all(isinstance(spec, (Values, Cuts)) for spec in self.specs):
+            raise QueryError("AnyCross takes Values and Cuts.")
+        columns = [spec.column for spec in self.specs]
+        if len(set(columns)) != len(columns):
+            raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}.")
+        whole = isinstance(self.size, (int, np.integer)) and not isinstance(self.size, bool)
+        if not whole or not 1 <= self.size <= len(columns):
+            allowed = f"it must be a whole number from 1 to {len(columns)}, its specs"
+            raise QueryError(f"`size` of AnyCross is {self.size!r}; {allowed}.")
+        object.__setattr__(self, "size", int(self.size))
+        if len(self) > MAX_MEMBERS:
+            raise QueryError(
+                f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; "
+                f"at most {MAX_MEMBERS:,} are possible."
+            )
+
+    def __len__(self) -> int:
+        return math.comb(len(self.specs), self.size)
+
+    def columns(self) -> set[str]:
+        """The columns that its specs name."""
+        return set().union(*(spec.columns() for spec in self.specs))
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless its specs bind."""
+        for spec in self.specs:
+            spec.check(schema)
+
+    @cached_property
+    def _members(self) -> list[tuple[Values | Cuts, ...]]:
+        return list(itertools.combinations(self.specs, self.size))
+
+    def member(self, index: int) -> Spec:
+        """Candidate ``index``, in the order of ``itertools.combinations``."""
+        specs = self._members[index]
+        return Cross(specs) if len(specs) > 1 else specs[0]
+
+    def require_room(self, sizes: Sequence[int], classes: int) -> None:
+        """``QueryError`` where the cells of some member cannot be numbered. ``sizes`` are the parts of each spec."""
+        cells = math.prod(sorted(sizes)[-self.size :]) * classes
+        if cells * len(sizes) > MAX_CELLS:
+            raise QueryError(
+                f"the largest {self.size} of {len(sizes)} specs have {cells:,} joint cells, more than can be numbered. "
+                "Take a smaller `size`."
+            )
 
 
 Spec = Values | Cuts | Groups | Shards | Cross
 Family = AnyCut | AnyGrouping
+"""The families of one column."""
+Candidate = Spec | Family | AnyCross
 
 
-@dataclass(frozen=True, eq=False)
-class Axis:
-    """How one column (or coin) says which part a row belongs to.
-
-    Attributes:
-        column: The encoded column; None for a shard.
-        size: Number of parts.
-        thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a
-            missing code is the last threshold.
-        lookup: For groups: the part of each code, -1 for none; shape (codes,).
-        shard_key: For shards: the key of their coins.
-    """
-
-    column: str | None
-    size: int
-    labels: tuple[Any, ...]
-    thresholds: tuple[int, ...] | None = None
-    lookup: np.ndarray | None = None
-    shard_key: int | None = None
-
-    @cached_property
-    def slots(self) -> int:
-        """Parts, and one more where a row can be in none."""
-        return self.size + int(self.lookup is not None and bool((self.lookup < 0).any()))
-
-    def parts_of(self, codes: np.ndarray) -> np.ndarray:
-        """The part of each code (-1 for none), shape like ``codes``; the row-wise map itself."""
-        if self.thresholds is not None:
-            return np.where(codes < 0, -1, np.searchsorted(np.array(self.thresholds), codes, side="right"))
-        if self.lookup is not None:
-            return np.where(codes < 0, -1, self.lookup[codes])
-        return codes
-
-
-@dataclass(frozen=True, eq=False)
-class Partition:
-    """A spec bound to a schema."""
-
-    spec: Spec
-    axes: tuple[Axis, ...]
-    key: bytes
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Parts along each axis."""
-        return tuple(axis.size for axis in self.axes)
-
-    @cached_property
-    def size(self) -> int:
-        """Number of parts."""
-        return int(np.prod([int(n) for n in self.shape], dtype=object))
-
-    def label(self, index: int) -> Any:
-        """What part ``index`` is called: a value, an interval's text, a group, a shard's number; a tuple for a Cross."""
-        places = np.unravel_index(index, self.shape)
-        labels = tuple(axis.labels[int(place)] for axis, place in zip(self.axes, places, strict=True))
-        return labels[0] if len(labels) == 1 else labels
-
-    def find(self, label: Any) -> int:
-        """The part of a label, or of its number. ``QueryError`` when there is none."""
-        wanted = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
-        if len(wanted) != len(self.axes):
-            raise QueryError(
-                f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
-            )
-        places = []
-        for axis, name in zip(
-            self.axes, [one.item() if isinstance(one, np.generic) else one for one in wanted], strict=True
-        ):
-            found = next(
-                (i for i, known in enumerate(axis.labels) if known == name and type(known) is type(name)), None
-            )
-            positional = not any(isinstance(known, int) for known in axis.labels)
-            if (
-                found is None
-                and positional
-                and isinstance(name, int)
-                and not isinstance(name, bool)
-                and 0 <= name < axis.size
-            ):
-                found = name
-            if found is None:
-                listed = ", ".join(repr(known) for known in axis.labels[:12]) + (", ..." if axis.size > 12 else "")
-                meant = closest(str(name), axis.labels)
-                raise QueryError(f"there is no part {name!r}{meant}; the parts are {listed}.")
-            places.append(found)
-        return int(np.ravel_multi_index(places, self.shape))
-
-
-def bind(spec: Spec, schema: Schema) -> Partition:
+def bind(spec: Splitting, schema: Schema) -> Partition:
     """Binds a spec to a schema.
 
     Raises:
@@ -279,25 +343,19 @@ def bind(spec: Spec, schema: Schema) -> Partition:
             parts.
     """
     cache = schema.kept().setdefault("bind", {})
-    try:
-        hash(spec)
-    except TypeError:
-        raise QueryError(f"{spec!r} holds something that is not a plain value.") from None
-    known = (
-        spec if isinstance(spec, (Values, Cuts, Shards)) else repr(spec)
-    )  # Python's 1 == True, and the value "1" is not "true"
-    found = cache.get(known)
-    if found is None:
-        found = _bind(spec, schema)
+    if not isinstance(spec, Splitting):
+        raise QueryError(f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.")
+    partition: Partition | None = cache.get(spec.identity)
+    if partition is None:
+        partition = _bind(spec, schema)
         if len(cache) > 10_000:
             cache.clear()
-        cache[known] = found
-    return found
+        cache[spec.identity] = partition
+    return partition
 
 
-def _bind(spec: Spec, schema: Schema) -> Partition:
-    specs = spec.specs if isinstance(spec, Cross) else (spec,)
-    bound = [_axis(one, schema) for one in specs]
+def _bind(spec: Splitting, schema: Schema) -> Partition:
+    bound = [factor.axis(schema) for factor in spec.factors]
     columns = [axis.column for axis, _ in bound if axis.column is not None]
     if len(set(columns)) != len(columns):
         raise QueryError(f"a column stands twice in {spec!r}.")
@@ -306,61 +364,44 @@ def _bind(spec: Spec, schema: Schema) -> Partition:
         # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under
         # another encoding a row could fall into another part, so it is another partition.
         identity.append(schema.row_digest)
-    partition = Partition(
-        spec, tuple(axis for axis, _ in bound), hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
-    )
+    key = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
+    partition = Partition(spec, tuple(axis for axis, _ in bound), key)
     if partition.size > MAX_PARTS:
         raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
     return partition
 
 
-def _axis(spec: Any, schema: Schema) -> tuple[Axis, list[Any]]:
-    """The axis of a spec, and what identifies it: kind, column, domain, and the numbered parts."""
-    if isinstance(spec, Shards):
-        return Axis(None, spec.count, tuple(range(spec.count)), shard_key=spec.key), ["shards", spec.count, spec.key]
-    if not isinstance(spec, (Values, Cuts, Groups)):
-        raise QueryError(f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.")
-    column = schema.column(spec.column)
-    identity = [spec.kind, spec.column, column.digest]
-    if isinstance(spec, Values):
-        if isinstance(column, Numeric):
-            numbers = (column.number(code) for code in range(column.cells))
-            labels = tuple(int(n) if n == int(n) else n for n in numbers) if column.cells <= MAX_PARTS else ()
-            return Axis(spec.column, column.codes, labels + ((None,) if column.nullable else ())), identity
-        return Axis(spec.column, column.codes, column.labels), identity
-    if isinstance(spec, Cuts):
-        numeric = schema.numeric(spec.column)
-        thresholds = tuple(numeric.threshold(point, spec.column) for point in spec.points)
-        if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
-            cells = f"must increase and lie in different grid cells (width {float(numeric.width):g})"
-            raise QueryError(f"the cuts of `{spec.column}` {cells}; they are {list(spec.points)}.")
-        edges = [f"{numeric.edge(t):.10g}" for t in thresholds]
-        intervals: tuple[str | None, ...] = (
-            f"< {edges[0]}",
-            *(f"{a} to < {b}" for a, b in itertools.pairwise(edges)),
-            f">= {edges[-1]}",
-        )
-        if numeric.nullable:
-            intervals, thresholds = (*intervals, None), (*thresholds, numeric.cells)
-        return Axis(spec.column, len(intervals), intervals, thresholds=thresholds), [*identity, thresholds]
-    categorical = schema.categorical(spec.column)
-    lookup = np.full(categorical.codes, -1, dtype=np.int64)
-    for number, group in enumerate(spec.groups):
-        if not group:
-            raise QueryError(f"group {number} of `{spec.column}` is empty.")
-        for value in group:
-            code = categorical.code_of(value, spec.column)
-            if lookup[code] >= 0:
-                raise QueryError(f"the value {value!r} of `{spec.column}` stands in two groups.")
-            lookup[code] = number
-    if not spec.groups:
-        raise QueryError(f"Groups of `{spec.column}` has no group.")
-    return Axis(spec.column, len(spec.groups), spec.groups, lookup=lookup), [*identity, lookup.tolist()]
+def _labels(column: Categorical | Numeric) -> tuple[Any, ...]:
+    """What the codes of a column are called; nothing for a numeric column of too many cells to be split by each."""
+    if isinstance(column, Categorical):
+        return column.labels
+    numbers = [column.number(code) for code in range(column.cells)] if column.cells <= MAX_PARTS else []
+    missing = (None,) if column.nullable else ()
+    return (*(int(number) if number == int(number) else number for number in numbers), *missing)
 
 
-def _text(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise QueryError(f"`{name}` is {value!r}; it must be the name of a column.")
+@lru_cache(maxsize=256)
+def _sides(column: str, seed: int, count: int) -> np.ndarray:
+    """Bipartitions of ``count`` values, as rows of truth values: value i is in the first group where bit i is set."""
+    if count < 2:
+        return np.zeros((0, count), dtype=bool)
+    # The last value is always in the second group, so that no bipartition appears twice.
+    every, length = 2 ** (count - 1), (count + 7) // 8
+    masks: dict[int, None] = {}
+    if every - 1 <= MAX_GROUPINGS:
+        masks = dict.fromkeys(range(1, every))
+    draws = itertools.count()
+    while len(masks) < min(MAX_GROUPINGS, every - 1):
+        text = f"{column}\x00{seed}\x00{next(draws)}".encode()
+        mask = int.from_bytes(hashlib.shake_256(text).digest(length), "big") % every
+        if mask:
+            masks[mask] = None
+    octets = np.frombuffer(b"".join(mask.to_bytes(length, "little") for mask in masks), dtype=np.uint8).reshape(
+        -1, length
+    )
+    sides = np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(bool)
+    sides.flags.writeable = False
+    return sides
 
 
 def _number(value: object) -> float:

@@ -343,7 +343,7 @@ def test_a_failure_in_the_noise_is_an_engine_failure_too(
     def fail(*_: Any) -> Any:
         raise ValueError("the true count is 40")
 
-    monkeypatch.setattr("pinq.curator.monitor.laplace", fail)
+    monkeypatch.setattr("pinq.curator.verbs.count.laplace", fail)
     with pytest.raises(EngineError, match="^" + re.escape(ENGINE_ERROR) + "$"):
         handle.noisy_count(epsilon=0.1)
     assert handle.budget.spent == Fraction(1, 10)
@@ -762,7 +762,7 @@ MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no candidates": (lambda h: h.exp_mech([], score=Gini("income"), epsilon=0.1), "^`candidates` is empty"),
     "candidates for counts": (
         lambda h: h.exp_mech([Values("sex")], score=ClassCount("income"), epsilon=0.1),
-        "takes no candidates",
+        "takes no `candidates`",
     ),
     "balance of three": (
         lambda h: h.exp_mech([Cuts("age", (10, 20))], score=pinq.Balance(), epsilon=0.1),

@@ -186,6 +186,36 @@ def test_what_is_not_a_loss_is_refused(epsilon: Any, server: Server, policy: Pat
         assert client.get("/v1/people/budget").json() == {"epsilon": "1", "spent": "0", "remaining": "1"}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '"column":"age"',
+        '"column":"nosuch"',
+        '"score":{"kind":"balance"}',
+        '"each":true',
+        '"textbook":true',
+        '"which":[0,0]',
+        '"epsilon":"0.2"',
+        '"verb":"noisy_count"',
+        '"parts":{"specs":[{"kind":"shards","count":0}]}',
+        '"parts":{"specs":[{"kind":"cross","specs":[]}]}',
+        '"parts":{"shape":[1.0]}',
+        '"parts":{"shape":[true]}',
+        '"parts":{"specs":[{"kind":"values","column":"sex","points":[1]}]}',
+    ],
+)
+def test_a_request_means_one_thing(body: str, server: Server, policy: Path) -> None:
+    """What its verb does not read, a value of another type, or a key that stands there already: refused by query and preview, nothing charged."""
+    with server.http(Authorization=f"Bearer {token_of(policy, f'one-{os.urandom(4).hex()}', 1)}") as client:
+        for route in ("query", "preview"):
+            answer = client.post(
+                f"/v1/people/{route}", content='{"id":"strict","verb":"noisy_count","epsilon":"0.1",' + body + "}"
+            )
+            assert (answer.status_code, answer.json()["code"]) == (400, "query")
+            assert answer.json()["message"].count("Nothing was spent") == 1
+        assert client.get("/v1/people/budget").json() == {"epsilon": "1", "spent": "0", "remaining": "1"}
+
+
 def test_one_id_is_answered_once(server: Server, policy: Path) -> None:
     """The same id again, also at the same moment from many threads, gets one answer for one charge; for another question it is refused."""
     with server.http(Authorization=f"Bearer {token_of(policy, 'once', 1)}") as client:

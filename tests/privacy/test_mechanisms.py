@@ -24,13 +24,14 @@ import pytest
 from scipy import stats
 
 import pinq.curator.mechanisms
+from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
-from pinq.curator.selection import Selection
+from pinq.curator.verbs import prepare
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.accuracy import laplace_interval
-from pinq.public.crosses import AnyCross
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
+from pinq.public.questions import Vote
 from pinq.public.schema import Schema
 from pinq.public.scores import (
     AbsoluteError,
@@ -42,7 +43,7 @@ from pinq.public.scores import (
     MutualInformation,
     SquaredError,
 )
-from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
+from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
 
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
@@ -58,7 +59,7 @@ def weak(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             pinq.curator.mechanisms, "scale_of", lambda sensitivity, epsilon: right_scale(sensitivity, epsilon / WEAK)
         )
         monkeypatch.setattr(
-            "pinq.curator.selection.choose_weighted",
+            "pinq.curator.candidates.selection.choose_weighted",
             lambda candidates, span, epsilon: right_choice(candidates, span, epsilon / WEAK),
         )
 
@@ -340,9 +341,12 @@ RARE = weighted([0, 0], [1, 49], [50, 50]), weighted([0, -3], [1, 49], [50, 50])
 
 def test_a_weighted_choice_loses_its_epsilon(weak: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A rare candidate stays where all others fall: the loss is close to epsilon, and not more."""
-    import pinq.curator.selection
+    import pinq.curator.candidates.selection
 
-    mechanism = lambda one, runs: [pinq.curator.selection.choose_weighted(one, 3, Fraction(2))[0] for _ in range(runs)]  # noqa: E731
+    def mechanism(database: Any, runs: int) -> list[int]:
+        choose = pinq.curator.candidates.selection.choose_weighted
+        return [choose(database, 3, Fraction(2))[0] for _ in range(runs)]
+
     holds_and_would_fail(mechanism, *RARE, epsilon=2, runs=48_000, weaken=weak)
 
 
@@ -362,18 +366,27 @@ def schema_of(max_rows: int = 8, x: int = 8) -> Schema:
     )
 
 
+def choosing(
+    schema: Schema, parts: PartSet, score: Any, candidates: list[Any]
+) -> Callable[[list[Any], Fraction], list[Any]]:
+    """What chooses for each part from exact tables: a vote where there are no candidates."""
+    if not candidates:
+        return lambda tables, epsilon: prepare(Vote(score), parts, schema).release(tables, epsilon).values
+    return Selection(schema, parts, score, [candidates], (0,)).choose
+
+
 def selecting(
     schema: Schema, score: Any, candidates: list[Any], epsilon: Fraction, batch: int = 1000
 ) -> Callable[[list[Any], int], list[str]]:
     """A mechanism from one part's exact tables to the choice; each draw is one of many parts with equal tables."""
     parts = PartSet([Block(Part())]).split(bind(Shards(batch), schema))
-    selection = Selection(schema, parts, score, [candidates] if candidates else [], (0,))
+    choose = choosing(schema, parts, score, candidates)
 
     def mechanism(tables: list[Any], runs: int) -> list[str]:
         full = [np.broadcast_to(np.array(table), (batch, *np.shape(table))) for table in tables]
         chosen: list[Any] = []
         while len(chosen) < runs:
-            chosen += selection.choose(full, epsilon)
+            chosen += choose(full, epsilon)
         return [repr(one) for one in chosen[:runs]]
 
     return mechanism
@@ -387,11 +400,11 @@ def loses_exactly(score: Any, schema: Schema, candidates: list[Any], table: list
     """
     epsilon, handed = Fraction(3, 2), []
     parts = PartSet([Block(Part())])
-    selection = Selection(schema, parts, score, [candidates] if candidates else [], (0,))
+    choose = choosing(schema, parts, score, candidates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pinq.curator.selection.choose", lambda *given: handed.append(given) or 0)
+        patch.setattr("pinq.curator.candidates.selection.choose", lambda *given: handed.append(given) or 0)
         for tables in (table, neighbour):
-            selection.choose([np.array([one]) for one in tables], epsilon)
+            choose([np.array([one]) for one in tables], epsilon)
     for weaker, fails in ((Fraction(1), False), (WEAK, True)):
         laws = [
             np.log(flip_law([int(one) for one in scores], float(given / span / weaker)))
@@ -575,7 +588,7 @@ def test_sparse_and_dense_cuts_have_one_law(in_memory: Any, monkeypatch: pytest.
     ]
     alone = int(table.sum(axis=0).max())
     weight = np.append(np.exp(np.array(scores) - float(max(scores))) / 39, math.exp(alone - max(scores)))
-    monkeypatch.setattr("pinq.curator.selection.DENSE_CODES", 4)
+    monkeypatch.setattr("pinq.curator.candidates.scorer.DENSE_CODES", 4)
     parts = in_memory(10**6, policy=policy, data=frame).partition(Values("part"))
     drawn = [one for _ in range(6) for one in parts.exp_mech([AnyCut("x"), Values("g")], score=score, epsilon=epsilon)]
     candidates = [Cuts("x", (float(cut),)) for cut in range(1, 40)] + [Values("g")]

@@ -14,7 +14,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinq.public.crosses import AnyCross
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plain_yaml import read_yaml
 from pinq.public.policy import Policy, load_policy
@@ -31,7 +30,7 @@ from pinq.public.scores import (
     MutualInformation,
     SquaredError,
 )
-from pinq.public.specs import AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
+from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
 from pinq.public.wire import Description, History
 from pinq.server.api.routes import page
 
@@ -251,29 +250,44 @@ CROSSES = st.lists(
 CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)), CROSSES)
 SCORES = st.one_of(
     st.just(Balance()),
-    st.builds(EnoughRows, st.integers(0, 2**40), st.integers(0, 64)),
     st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))),
-    *(
-        st.builds(score, NAMES)
-        for score in (InfoGain, MutualInformation, Gini, MaxClass, ClassCount, SquaredError, AbsoluteError)
+    *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, SquaredError, AbsoluteError)),
+)
+ASKED = st.one_of(
+    st.just({"verb": "noisy_count"}),
+    st.fixed_dictionaries({"verb": st.sampled_from(["noisy_sum", "noisy_avg"]), "column": NAMES}),
+    st.fixed_dictionaries(
+        {"verb": st.just("exp_mech"), "score": st.builds(ClassCount, NAMES), "textbook": st.booleans()}
     ),
+    st.fixed_dictionaries(
+        {"verb": st.just("exp_mech"), "score": st.builds(EnoughRows, st.integers(0, 2**40), st.integers(0, 64))}
+    ),
+    st.fixed_dictionaries(
+        {
+            "verb": st.just("exp_mech"),
+            "score": SCORES,
+            "candidates": st.lists(st.lists(CANDIDATES, max_size=3).map(tuple), max_size=2).map(tuple),
+            "which": st.lists(st.integers(0, 3), max_size=3).map(tuple),
+            "textbook": st.booleans(),
+            "each": st.sampled_from([None, True, False]),
+        }
+    ),
+)
+PARTS = st.builds(
+    WireParts,
+    specs=st.lists(SPECS, max_size=3).map(tuple),
+    nodes=st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=4).map(tuple),
 )
 
 
 @given(
     st.builds(
-        Request,
+        lambda asked, **common: Request(**common, **asked),
+        ASKED,
         id=st.text("abc0-", min_size=1, max_size=64),
-        verb=st.sampled_from(["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]),
         epsilon=st.just("0.1"),
-        parts=st.builds(
-            WireParts,
-            specs=st.lists(SPECS, max_size=3).map(tuple),
-            nodes=st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=4).map(tuple),
-        ),
-        column=st.none() | NAMES,
-        score=st.none() | SCORES,
-        candidates=st.lists(st.lists(CANDIDATES, max_size=3).map(tuple), max_size=2).map(tuple),
+        parts=PARTS,
+        reuse=st.sampled_from([None, True, False]),
     )
 )
 @CROSSINGS

@@ -184,7 +184,12 @@ def _malformed(error: ValidationError) -> QueryError:
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
         return QueryError(f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.')
+    for problem in problems:
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
+            return cause
     said = "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in problems[:3]
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in problems[:3]
     )
     return QueryError(f"the request is malformed: {said[:500]}.")

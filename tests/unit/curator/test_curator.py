@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -31,6 +32,8 @@ from pinq import (
     SquaredError,
     Values,
 )
+from pinq.engine import Moments, open_engine
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import MAX_NODES, MAX_SPECS, Request, WireParts
 
@@ -81,7 +84,7 @@ def test_sums_of_any_grid(
 ) -> None:
     """Each cell stands for its only whole number or its middle, exactly, in the largest unit that fits all."""
     policy = Policy(dataset="grid", cap=1, max_rows=9, columns={"x": {"type": "numeric"} | column})
-    monkeypatch.setattr("pinq.curator.monitor.laplace", lambda exact, *_: exact)
+    monkeypatch.setattr("pinq.curator.verbs.sum.laplace", lambda exact, *_: exact)
     answer = in_memory(1, policy=policy, data=pd.DataFrame({"x": values}))._session.ask(
         Request(id="x", verb="noisy_sum", epsilon="1", column="x")
     )
@@ -178,7 +181,7 @@ def test_a_member_of_each_candidate_is_chosen_on_demand(in_memory: Callable[...,
         handle.partition(Shards(40_000)).exp_mech(
             [AnyGrouping("job", seed=seed) for seed in range(60)], score=Balance(), epsilon=1, each=True
         )
-    with pytest.raises(QueryError, match="nothing to choose from each"):
+    with pytest.raises(QueryError, match="takes no `each`"):
         handle.exp_mech(score=ClassCount("income"), epsilon=1, each=True)
 
 
@@ -220,7 +223,7 @@ def test_many_splits_of_a_column_share_a_table(
         for first in (1, 5)
     ]
     chosen = parts.exp_mech(lists, score=score, epsilon=SURE)
-    monkeypatch.setattr("pinq.curator.selection.FEW_SPLITS", 1000)
+    monkeypatch.setattr("pinq.curator.candidates.scorer.FEW_SPLITS", 1000)
     assert parts.exp_mech(lists, score=score, epsilon=SURE) == chosen
 
 
@@ -302,6 +305,13 @@ def test_forged_parts_are_refused(case: str, in_memory: Callable[..., Any]) -> N
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (1,)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),),), "which": (0, 0)},
         {"verb": "exp_mech", "score": Gini("income"), "candidates": ((Values("sex"),), ()), "which": (0,)},
+        {
+            "verb": "exp_mech",
+            "score": Gini("income"),
+            "candidates": ((Values("sex"),), (Values("job"), AnyCut("age"))),
+            "which": (0,),
+            "each": True,
+        },
     ],
     ids=str,
 )
@@ -338,6 +348,66 @@ def test_sums_that_could_overflow_are_refused_first(in_memory: Callable[..., Any
     assert handle.budget.spent == Fraction(1, 10)
 
 
+FINE = {"type": "numeric", "lower": "0.123456789", "upper": "16000000.123456789", "step": 1}
+"""1.6e16 units of 1e-9 a row: 64 bits hold 576 rows of them."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "total"),
+    [
+        (287, 287 * 15999999.623456789),
+        (288, 288 * 15999999.623456789),
+        (576, 2**62 / 1e9),
+        (577, 2**62 / 1e9),
+        (2000, 2**62 / 1e9),
+    ],
+)
+@pytest.mark.parametrize("negative", [False, True])
+def test_sums_beyond_the_cap_stay_exact_or_stop_at_a_public_bound(
+    rows: int, total: float, negative: bool, in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table with more rows than the policy says: its sums are exact up to 2^62 units and stop there; they never wrap around."""
+    monkeypatch.setattr("pinq.curator.verbs.sum.laplace", lambda exact, *_: exact)
+    column = (
+        {"type": "numeric", "lower": "-16000000.123456789", "upper": "-0.123456789", "step": 1} if negative else FINE
+    )
+    handle = in_memory(
+        1,
+        policy=Policy(dataset="cap", cap=1, max_rows=287, columns={"x": column}),
+        data=pd.DataFrame({"x": [-1.6e7 if negative else 1.6e7] * rows}),
+    )
+    assert handle.noisy_sum("x", epsilon="0.1") == pytest.approx(-total if negative else total, rel=1e-6)
+
+
+def test_sums_of_the_engine_stop_where_64_bits_end(tiny_policy: Policy) -> None:
+    """No table makes an error: sums of squares that 64 bits do not hold stop at 2^62, all others are exact."""
+    columns = {"x": {"type": "numeric", "lower": 0, "upper": 2**24 - 1, "integer": True}}
+    top, rows = 2**24 - 1, 2**16
+    engine, _ = open_engine(
+        tiny_policy.model_copy(update={"columns": columns}), data=pd.DataFrame({"x": np.full(rows, top)}), salt=b""
+    )
+    whole = PartSet([Block(Part())])
+    assert engine.tabulate(whole, moments=Moments("x", squares=True))[0].tolist() == [[rows, rows * top, 2**62]]
+    assert engine.tabulate(whole, moments=Moments("x", 14, squares=True))[0].tolist() == [
+        [rows, rows * (top >> 14), rows * (top >> 14) ** 2]
+    ]
+    engine.close()
+
+
+@pytest.mark.parametrize("verb", ["noisy_sum", "noisy_avg"])
+def test_the_largest_bounds_answer_whatever_the_noise(verb: str, in_memory: Callable[..., Any]) -> None:
+    """At the smallest epsilon and the largest bounds that a policy can have, an answer is a number, and so are its scale and interval."""
+    columns = {"x": {"type": "numeric", "lower": "-9.9e99", "upper": "9.9e99", "nullable": True}}
+    unit = {"column": "who", "max_rows": 10**6}
+    policy = Policy(dataset="large", cap=1, max_rows=10, adjacency="substitute", privacy_unit=unit, columns=columns)
+    handle = in_memory(1, policy=policy, data=pd.DataFrame({"x": [9.9e99, None], "who": ["a", "b"]}))
+    for number in range(40):
+        answer = getattr(handle.partition(Shards(2, key=number)), verb)("x", epsilon="1e-9")
+        assert np.isfinite(answer).all()
+        assert np.isfinite(handle.preview(verb, "x", epsilon="1e-9").scale or 0)
+    assert len(handle.history()) == 40
+
+
 def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A level of ten thousands of nodes passes the wire; one beyond the bounds is refused by the handle, and from a forger as no request."""
     handle = in_memory(SURE)
@@ -349,10 +419,12 @@ def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch
         ("asked", (0, -1), MAX_NODES),
         ("specs", {"kind": "values", "column": "sex"}, MAX_SPECS),
     ):
-        Request.model_validate({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * most}})
+        Request.from_json(
+            json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * most}})
+        )
         with pytest.raises(ValidationError, match="should have at most"):
-            Request.model_validate(
-                {"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * (most + 1)}}
+            Request.from_json(
+                json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * (most + 1)}})
             )
     monkeypatch.setattr("pinq.public.queries.MAX_NODES", 29_999)
     with pytest.raises(QueryError, match=r"names more than 29,999 parts one by one.*Nothing was spent"):

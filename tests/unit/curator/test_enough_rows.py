@@ -70,11 +70,11 @@ def test_part_of_a_tree_costs_no_less():
 @pytest.mark.parametrize(
     ("ask", "match"),
     [
-        (lambda h: leaves(h, 10).exp_mech(score=EnoughRows, epsilon=1), "EnoughRows needs the rows"),
+        (lambda h: leaves(h, 10).exp_mech(score=EnoughRows, epsilon=1), r"write EnoughRows\(least\)"),
         (lambda h: leaves(h, 10).exp_mech(score=EnoughRows(-1), epsilon=1), "`least` of EnoughRows is -1"),
         (lambda h: leaves(h, 10).exp_mech(score=EnoughRows(1, above=99), epsilon=1), "`above` of EnoughRows is 99"),
         (lambda h: leaves(h, 10).exp_mech(score=EnoughRows(1, above=2), epsilon=1), "begin 2 splits below"),
-        (lambda h: leaves(h, 10).exp_mech([Cuts("x", (5,))], score=EnoughRows(1), epsilon=1), "no candidates"),
+        (lambda h: leaves(h, 10).exp_mech([Cuts("x", (5,))], score=EnoughRows(1), epsilon=1), "takes no `candidates`"),
         (lambda h: leaves(h, 10).exp_mech(score=EnoughRows(1), epsilon=1, textbook=True), "`textbook`"),
         (lambda h: leaves(h, 10).exp_mech(score=Balance(), epsilon=1), "`candidates` is empty"),
     ],

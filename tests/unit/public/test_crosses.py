@@ -27,7 +27,7 @@ from pinq import (
     SquaredError,
     Values,
 )
-from pinq.public.crosses import member_scores
+from pinq.curator.candidates.any_cross import member_scores
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
 
@@ -72,7 +72,7 @@ def test_every_member_is_scored_by_its_own_table(
 ) -> None:
     """The long table, in whatever blocks and by whichever way of counting, gives what each member's own table gives."""
     for name, value in limits.items():
-        monkeypatch.setattr(f"pinq.public.crosses.{name}", value)
+        monkeypatch.setattr(f"pinq.curator.candidates.any_cross.{name}", value)
     codes, target = codes_of(rows_of(250))
     sizes = [bind(spec, SCHEMA).size for spec in SPECS]
     expected = []

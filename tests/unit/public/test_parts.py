@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinq.curator.selection import _sums
+from pinq.curator.candidates.any_grouping import side_sums
 from pinq.errors import QueryError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
@@ -221,4 +221,4 @@ def test_sums_of_groups_are_exact(kind: type) -> None:
             [[[int(counts[part, side, cell].sum()) for cell in range(2)] for side in sides] for part in range(3)],
             dtype=object,
         )
-        assert (_sums(sides, counts) == expected).all()
+        assert (side_sums(sides, counts) == expected).all()

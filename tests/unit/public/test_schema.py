@@ -148,7 +148,10 @@ def test_cuts_out_of_bounds(cut: Any) -> None:
         ({"lower": 0, "upper": 10, "cuts": [3, 3]}, "cuts must increase"),
         ({"lower": 0, "upper": 10, "cuts": [0]}, "must be above lower"),
         ({"lower": 0, "upper": 10, "stepp": 1}, "Extra inputs"),
-        ({"lower": 0, "upper": "1e400"}, "too large"),
+        ({"lower": 0, "upper": "1e400"}, "is not between 1e-100 and 1e100 in size"),
+        ({"lower": 0, "upper": "9e300", "step": "1e297"}, "is not between 1e-100 and 1e100 in size"),
+        ({"lower": "-1e100", "upper": 0}, "is not between 1e-100 and 1e100 in size"),
+        ({"lower": 0, "upper": "9e-101"}, "is not between 1e-100 and 1e100 in size"),
     ],
 )
 def test_grids_that_cannot_be(declared: dict[str, Any], text: str) -> None:

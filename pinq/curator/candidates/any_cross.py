@@ -8,83 +8,59 @@ a small table of its own that is counted and forgotten: memory follows the rows.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
-from pinq.public.specs import Cross, Cuts, Spec, Values
+from pinq.public.scores import Score
+from pinq.public.specs import AnyCross, bind
 
-__all__ = ["AnyCross", "member_scores"]
+__all__ = ["AnyCrossScorer", "member_scores"]
 
-MAX_MEMBERS = 100_000
-MAX_CELLS = 2**62
 BLOCK = 2**18  # keys that are made at a time
 DENSE_CELLS = 2**22  # a larger table is counted by sorting
 
 
-@dataclass(frozen=True)
-class AnyCross:
-    """A family of candidates for ``exp_mech``: the joint parts of every ``size`` of the specs, mass one in all.
+class AnyCrossScorer(Scorer):
+    """Scores every member from one listing of the occupied cells over all specs."""
 
-    ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x
-    sex, job x age and sex x age.
-
-    Attributes:
-        specs: ``Values`` and ``Cuts`` of different columns.
-        size: How many of them make a candidate.
-    """
-
-    specs: tuple[Values | Cuts, ...]
-    size: int
-    kind: Literal["any_cross"] = field(default="any_cross", repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "specs", tuple(self.specs))
-        if not all(isinstance(spec, (Values, Cuts)) for spec in self.specs):
-            raise QueryError("AnyCross takes Values and Cuts.")
-        columns = [spec.column for spec in self.specs]
-        if len(set(columns)) != len(columns):
-            raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}.")
-        if (
-            isinstance(self.size, bool)
-            or not isinstance(self.size, (int, np.integer))
-            or not 1 <= self.size <= len(columns)
-        ):
+    def __init__(self, candidate: AnyCross, frame: Frame) -> None:
+        if not frame.classes:
             raise QueryError(
-                f"`size` of AnyCross is {self.size!r}; it must be a whole number from 1 to {len(columns)}, its specs."
+                f"{candidate!r} goes with scores of a table of classes, and {frame.score.kind} is not one."
             )
-        object.__setattr__(self, "size", int(self.size))
-        if len(self) > MAX_MEMBERS:
-            raise QueryError(
-                f"there are {len(self):,} ways to take {self.size} of {len(columns)} specs; at most {MAX_MEMBERS:,} are possible."
+        axes = tuple(bind(spec, frame.schema).axes[0] for spec in candidate.specs)
+        self._sizes = [axis.size for axis in axes]
+        candidate.require_room(self._sizes, frame.classes[0].size)
+        super().__init__(candidate, frame)
+        self.table = frame.add_list(axes)
+
+    @property
+    def options(self) -> int:
+        """Its members."""
+        return len(self.candidate)
+
+    def flips(self, size: int) -> bool:
+        """Always."""
+        return True
+
+    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+        """Each member as a run."""
+        frame, classes = self.frame, self.frame.classes[0].size
+        numbers, single = np.arange(len(self.candidate), dtype=np.int64), np.ones(len(self.candidate), dtype=np.int64)
+        runs = []
+        for place in places:
+            mine = slice(None) if len(frame.parts) == 1 else table.parts == place
+            codes, counts = table.codes[:, mine], table.counts[mine]
+            scores = member_scores(
+                codes[:-1], codes[-1], counts, self._sizes, classes, self.candidate.size, frame.score, frame.schema
             )
-
-    def __len__(self) -> int:
-        return math.comb(len(self.specs), self.size)
-
-    @cached_property
-    def _members(self) -> list[tuple[Values | Cuts, ...]]:
-        return list(itertools.combinations(self.specs, self.size))
-
-    def member(self, index: int) -> Spec:
-        """Candidate ``index``, in the order of ``itertools.combinations``."""
-        specs = self._members[index]
-        return Cross(specs) if len(specs) > 1 else specs[0]
-
-    def require_room(self, sizes: Sequence[int], classes: int) -> None:
-        """``QueryError`` where the cells of some member cannot be numbered. ``sizes`` are the parts of each spec."""
-        cells = math.prod(sorted(sizes)[-self.size :]) * classes
-        if cells * len(sizes) > MAX_CELLS:
-            raise QueryError(
-                f"the largest {self.size} of {len(sizes)} specs have {cells:,} joint cells, more than can be numbered. Take a smaller `size`."
-            )
+            runs.append(Runs(scores, single, numbers, self.candidate.member))
+        return runs
 
 
 def member_scores(
@@ -94,7 +70,7 @@ def member_scores(
     sizes: Sequence[int],
     classes: int,
     size: int,
-    score: Any,
+    score: Score,
     schema: Schema,
 ) -> np.ndarray:
     """The exact score of every member of an ``AnyCross``.
@@ -136,7 +112,11 @@ def member_scores(
 def _prefixes(
     codes: np.ndarray, sizes: np.ndarray, size: int, start: int = 0, cell: np.ndarray | None = None, cells: int = 1
 ) -> Iterator[tuple[int, np.ndarray, int]]:
-    """All choices of ``size - 1`` specs in lexicographic order: where the next spec may start, each row's joint cell, and how many cells there are."""
+    """All choices of ``size - 1`` specs, in lexicographic order.
+
+    Yields:
+        Where the next spec may start, each row's joint cell, and how many cells there are.
+    """
     if cell is None:
         cell = np.zeros(codes.shape[1], dtype=np.int64)
     if size == 1:
@@ -151,7 +131,7 @@ def _prefixes(
 
 
 def _block(
-    keys: np.ndarray, cells: np.ndarray, classes: int, counts: np.ndarray, score: Any, schema: Schema
+    keys: np.ndarray, cells: np.ndarray, classes: int, counts: np.ndarray, score: Score, schema: Schema
 ) -> np.ndarray:
     """The scores of several members.
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``AnyCut``: every cut of a numeric column into two, from the counts at its codes.
+
+A column of few codes has a dense table, and each cut is a run of its own. On a fine grid only the
+occupied codes are listed: cuts between two neighbouring ones put the same rows on the same sides,
+so they score alike and are one run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer, occupied
+from pinq.engine.tables import Sparse
+from pinq.public.specs import AnyCut, Cuts, Spec
+
+__all__ = ["AnyCutScorer"]
+
+FLIP_CUTS = 256  # among more cuts of one column many score alike, and the two mechanisms have nearly the same law
+
+
+class AnyCutScorer(Scorer):
+    """Scores all cuts at once, by sums of what is below each."""
+
+    def __init__(self, candidate: AnyCut, frame: Frame) -> None:
+        super().__init__(candidate, frame)
+        self._column = frame.schema.numeric(candidate.column)
+        self.table = frame.add_codes(candidate.column)
+
+    def flips(self, size: int) -> bool:
+        """Where there are few cuts."""
+        return size <= FLIP_CUTS
+
+    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+        """The cuts within the interval that a part's own splits leave to it."""
+        if isinstance(table, Sparse):
+            return self._sparse(table, places)
+        return self._dense(self.frame.measured(table[places]), places)
+
+    def _dense(self, table: np.ndarray, places: np.ndarray) -> list[Runs]:
+        """Every cut as a run; table (places, codes, measure)."""
+        below = np.cumsum(table[:, : self._column.cells], axis=1)
+        left, total = below[:, :-1], below[:, -1:]
+        sides = [left, total - left]
+        if self._column.nullable:
+            sides.append(np.broadcast_to(table[:, self._column.cells :], left.shape))
+        scores = self.frame.scores(np.stack(sides, axis=2))
+        runs = []
+        for place, row in zip(places, scores, strict=True):
+            low, high = self._interval(place)
+            first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
+            runs.append(Runs(row[first - 1], np.ones(len(first), dtype=np.int64), first, self._name))
+        return runs
+
+    def _sparse(self, table: Sparse, places: np.ndarray) -> list[Runs]:
+        """A run for each gap between occupied codes, and one before the first and behind the last of them."""
+        runs = []
+        for place, (codes, counts) in zip(places, occupied(self.frame, table, self._column.codes, places), strict=True):
+            missing = codes >= self._column.cells
+            edges = codes[~missing]
+            nothing = np.zeros((1, counts.shape[1]), dtype=np.int64)
+            below = np.concatenate([nothing, np.cumsum(counts[~missing], axis=0)])
+            sides = [below, below[-1:] - below]
+            if self._column.nullable:
+                sides.append(np.broadcast_to(counts[missing].sum(axis=0), below.shape))
+            scores = self.frame.scores(np.stack(sides, axis=1))
+            # Codes 3 and 7 occupied, interval 0 to 9: the cuts before 1..3, before 4..7 and before
+            # 8..9 make three runs.
+            low, high = self._interval(place)
+            first = np.maximum(np.concatenate([[low], edges]) + 1, low + 1)
+            last = np.minimum(np.concatenate([edges, [high - 1]]), high - 1)
+            runs.append(Runs(scores, np.maximum(0, last - first + 1), first, self._name))
+        return runs
+
+    def _interval(self, place: int) -> tuple[int, int]:
+        return self.frame.part_list[place].interval(self.candidate.column, self._column)
+
+    def _name(self, threshold: int) -> Spec:
+        return Cuts(self.candidate.column, (self._column.edge(threshold),))

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``AnyGrouping``: bipartitions of the values of a categorical column that a part has left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer, no_runs
+from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
+
+__all__ = ["AnyGroupingScorer"]
+
+
+class AnyGroupingScorer(Scorer):
+    """Scores all bipartitions at once, by a product of the sides with the table of the column's values."""
+
+    def __init__(self, candidate: AnyGrouping, frame: Frame) -> None:
+        super().__init__(candidate, frame)
+        self._column = frame.schema.categorical(candidate.column)
+        self.table = frame.add_codes(candidate.column)
+
+    @property
+    def widest(self) -> int:
+        """As many bipartitions as there can be."""
+        return min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
+
+    def flips(self, size: int) -> bool:
+        """Always: there are at most ``MAX_GROUPINGS``."""
+        return True
+
+    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+        """Each bipartition as a run; parts that have the same values left are scored together."""
+        counts = self.frame.measured(table[places])
+        column = self._column
+        left = [self.frame.part_list[place].values_left(self.candidate.column, column.codes) for place in places]
+        lefts = np.array(left).reshape(len(places), column.codes)
+        runs = [no_runs()] * len(places)
+        for kept in np.unique(lefts, axis=0):
+            alike = np.flatnonzero((lefts == kept).all(axis=1))
+            codes = np.flatnonzero(kept)
+            sides = self.candidate.sides(len(codes))
+            if not len(sides):
+                continue
+            here = counts[np.ix_(alike, codes)]
+            first = side_sums(sides, here)
+            scores = self.frame.scores(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2))
+            numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
+            name = self._namer([column.labels[code] for code in codes], sides)
+            for place, row in zip(alike, scores, strict=True):
+                runs[place] = Runs(row, single, numbers, name)
+        return runs
+
+    def _namer(self, labels: list[Any], sides: np.ndarray) -> Callable[[int], Spec]:
+        return lambda number: self.candidate.member(labels, sides[number])
+
+
+def side_sums(sides: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """What each side's values add up to, exactly, shape (parts, members, measure).
+
+    Args:
+        sides: Which values are on the side, shape (members, values).
+        table: What each value has, shape (parts, values, measure).
+    """
+    # Doubles are exact below 2^53, and their matrix product is many times as fast as that of
+    # integers.
+    exact = table.dtype == object or int(np.abs(table).sum(dtype=np.float64)) >= 2**53
+    kind = table.dtype if exact else np.dtype(np.float64)
+    result: np.ndarray = (sides.astype(kind) @ table.astype(kind)).astype(table.dtype)
+    return result

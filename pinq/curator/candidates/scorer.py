@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ways to score candidates have in common: the tables of a request, and runs of equal score."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pinq.engine.tables import ListRequest, Moments, Sparse, TableRequest
+from pinq.errors import QueryError
+from pinq.public.parts import Part, PartSet
+from pinq.public.schema import Categorical, Schema
+from pinq.public.scores import Score
+from pinq.public.specs import Axis, Spec, Values, bind
+
+__all__ = ["Frame", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
+
+DENSE_CODES = 1024
+FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more share a table of the column's codes
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """One candidate as it stands for one part: its members, gathered into runs of equal score.
+
+    Attributes:
+        scores: The score of each run, integers, shape (runs,).
+        members: How many members each run has, shape (runs,).
+        first: The number of each run's first member, shape (runs,); those after it are numbered on.
+        name: The spec of a member, by its number.
+    """
+
+    scores: np.ndarray
+    members: np.ndarray
+    first: np.ndarray
+    name: Callable[[int], Spec]
+
+    @property
+    def size(self) -> int:
+        """Members in all."""
+        return int(self.members.sum())
+
+    def spec(self, run: int, member: int) -> Spec:
+        """The spec of a member of a run."""
+        return self.name(int(self.first[run]) + member)
+
+
+def no_runs() -> Runs:
+    """A candidate without a member: the splits above the part leave none."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return Runs(nothing, nothing, nothing, _nobody)
+
+
+def _nobody(number: int) -> Spec:
+    raise IndexError(number)
+
+
+class Frame:
+    """What all candidates of a request share: the schema, the parts, the score, and the tables, each asked for once.
+
+    Args:
+        schema: The public columns.
+        parts: Whom the candidates are for.
+        score: By what they are judged.
+        splits: All plain candidates.
+
+    Attributes:
+        tables: What the engine is to count, in the order in which it was asked for.
+    """
+
+    def __init__(self, schema: Schema, parts: PartSet, score: Score, splits: Iterable[Spec] = ()) -> None:
+        self.schema, self.parts, self.score = schema, parts, score
+        self.tables: list[TableRequest | ListRequest] = []
+        self._by_codes: dict[str, int] = {}
+        # Where a column is split in many ways, one table of its codes serves them all: a level of a
+        # forest has hundreds.
+        count = Counter(column for split in splits if len(split.factors) == 1 for column in split.columns())
+        self._crowded = {column for column, splits_of_it in count.items() if splits_of_it > FEW_SPLITS}
+
+    @cached_property
+    def classes(self) -> tuple[Axis, ...]:
+        """The last axis of every table for a score of classes; none for others."""
+        split = self.score.classes(self.schema)
+        return () if split is None else bind(split, self.schema).axes
+
+    @cached_property
+    def moments(self) -> Moments | None:
+        """What to sum up, for a score of moments."""
+        if self.score.measure != "moments":
+            return None
+        (target,) = self.score.columns()
+        return Moments(target, self.score.shift(self.schema), squares=True)
+
+    @cached_property
+    def part_list(self) -> list[Part]:
+        """The parts, in order."""
+        return list(self.parts)
+
+    def is_crowded(self, column: str | None) -> bool:
+        """Whether the splits of this column share a table."""
+        return column in self._crowded
+
+    def add_table(self, axes: tuple[Axis, ...]) -> int:
+        """Asks for a table over some axes and the classes; returns its position."""
+        self.tables.append(TableRequest((*axes, *self.classes)))
+        return len(self.tables) - 1
+
+    def add_list(self, axes: tuple[Axis, ...]) -> int:
+        """Asks for the occupied cells over some axes and the classes; returns its position."""
+        self.tables.append(ListRequest((*axes, *self.classes)))
+        return len(self.tables) - 1
+
+    def add_codes(self, name: str) -> int:
+        """Asks for a table over the codes of a column, once; returns its position. That of a fine grid is sparse."""
+        if name not in self._by_codes:
+            column = self.schema.column(name)
+            few = column.codes <= DENSE_CODES or isinstance(column, Categorical)
+            axis = bind(Values(name), self.schema).axes[0] if few else Axis(name, column.codes, ())
+            self._by_codes[name] = len(self.tables)
+            self.tables.append(TableRequest((axis, *self.classes), sparse=not few))
+        return self._by_codes[name]
+
+    def measured(self, table: np.ndarray) -> np.ndarray:
+        """A table with the score's measure as its last axis."""
+        return table[..., None] if self.score.measure == "rows" else table
+
+    def scores(self, table: np.ndarray) -> np.ndarray:
+        """The scores of tables (..., cells, measure), int64."""
+        return np.asarray(self.score.of(table, self.schema)).astype(np.int64)
+
+
+class Scorer(ABC):
+    """How one candidate is scored: made before the charge from public facts, asked for scores after it.
+
+    Args:
+        candidate: What is scored.
+        frame: What it shares with the others.
+
+    Attributes:
+        table: The position in ``frame.tables`` of what it needs.
+
+    Raises:
+        QueryError: The candidate means nothing under the schema, or the score is not defined for
+            it.
+    """
+
+    is_family: ClassVar[bool] = True
+    table: int
+
+    def __init__(self, candidate: Any, frame: Frame) -> None:
+        self.candidate, self.frame = candidate, frame
+        candidate.check(frame.schema)
+        for target in candidate.columns() & frame.score.columns():
+            raise QueryError(f"{candidate!r} splits by the target `{target}` itself.")
+
+    @property
+    def options(self) -> int:
+        """How many candidates this one counts as where a preview says how far a choice may be from the best."""
+        return 1
+
+    @property
+    def widest(self) -> int:
+        """Members that are scored as one array, where that is larger than the tables themselves."""
+        return 0
+
+    @abstractmethod
+    def flips(self, size: int) -> bool:
+        """Whether a member, of so many that a part has, is chosen by permute-and-flip where nothing else is offered."""
+
+    @abstractmethod
+    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+        """The members and their exact scores.
+
+        Args:
+            table: What the engine counted for ``table``.
+            places: For which parts, positions in the parts' flat order.
+
+        Returns:
+            One for each of ``places``.
+        """
+
+
+def occupied(frame: Frame, table: Sparse, codes: int, places: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each of these parts the occupied codes of a column, in order, and what is there, shape (codes, measure)."""
+    classes = frame.classes[0].size if frame.classes else 1
+    part_of, rest = np.divmod(table.places, codes * classes)
+    code, label = np.divmod(rest, classes)
+    starts = np.searchsorted(part_of, np.arange(len(frame.parts) + 1))
+    for place in places:
+        mine = slice(starts[place], starts[place + 1])
+        found, inverse = np.unique(code[mine], return_inverse=True)
+        if frame.moments is not None:
+            counts = table.values[mine]
+        else:
+            counts = np.zeros((len(found), classes), dtype=np.int64)
+            np.add.at(counts, (inverse, label[mine]), table.values[mine])
+        yield found, counts
+
+
+def cells_by_codes(axis: Axis, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """What is in each part of a split, shape (parts, measure), from what is at codes of its column, (codes, measure)."""
+    parts, cells = axis.parts_of(codes), np.zeros((axis.size, counts.shape[1]), dtype=counts.dtype)
+    np.add.at(cells, parts[parts >= 0], counts[parts >= 0])
+    return cells

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``exp_mech`` among candidates: which tables a list of them needs, their exact scores, and the noisy choice.
+
+Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members
+(privacy.md 2.7). Lists of plain candidates, one ``AnyCross``, and one family of at most 4,096
+groupings or 256 cuts are chosen from by permute-and-flip; mixed lists and larger families by the
+exponential mechanism over runs of equal score. Which of the two, public facts decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pinq.curator.candidates.any_cross import AnyCrossScorer
+from pinq.curator.candidates.any_cut import AnyCutScorer
+from pinq.curator.candidates.any_grouping import AnyGroupingScorer
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer
+from pinq.curator.candidates.split import SplitScorer
+from pinq.curator.mechanisms import Weighted, choose, choose_weighted
+from pinq.errors import QueryError
+from pinq.public.parts import PartSet
+from pinq.public.schema import Schema
+from pinq.public.scores import Score
+from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
+
+__all__ = ["SCORERS", "Selection", "choose_evenly"]
+
+SCORERS: dict[type, type[Scorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
+"""How the members of each family are scored; any other candidate is a plain split."""
+
+
+class Selection:
+    """A checked list of candidates for each part: what to tabulate, and how to choose from the tables.
+
+    Args:
+        schema: The public columns.
+        parts: Who chooses.
+        score: By what.
+        lists: The distinct lists of candidates.
+        which: Which list each part chooses from; a single entry is for all.
+        textbook: Select by the exponential mechanism with its general factor 2.
+        each: Choose a member of every candidate of a list.
+
+    Raises:
+        QueryError: An unknown candidate, or one that the score is not defined for.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        parts: PartSet,
+        score: Score,
+        lists: Sequence[Sequence[Candidate]],
+        which: Sequence[int],
+        *,
+        textbook: bool = False,
+        each: bool = False,
+    ) -> None:
+        self.schema, self.parts, self.score, self.textbook, self.each = schema, parts, score, textbook, each
+        self.lists = [tuple(candidates) for candidates in lists]
+        self.which = list(which) * len(parts) if len(which) == 1 else list(which)
+        if not self.lists or not all(self.lists):
+            raise QueryError("`candidates` is empty; name at least one spec or family for each part.")
+        # A list that no part chooses from would still count where the choices of the longest list
+        # share epsilon.
+        if len(self.which) != len(parts) or set(self.which) != set(range(len(self.lists))):
+            raise QueryError("the request's lists of candidates do not fit its parts.")
+        if len(parts) * self.choices > MAX_PARTS:
+            choices = f"{len(parts) * self.choices:,} choices"
+            raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible.")
+        distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
+        splits: list[Any] = [candidate for candidate in distinct.values() if type(candidate) not in SCORERS]
+        self.frame = Frame(schema, parts, score, splits)
+        scorers = {
+            identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
+            for identity, candidate in distinct.items()
+        }
+        self._listed = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
+
+    @property
+    def cells(self) -> int:
+        """Cells of the largest array that choosing makes beside the tables: the members of a family, two sides each."""
+        widest = max(scorer.widest for listed in self._listed for scorer in listed)
+        return len(self.parts) * widest * 2 * math.prod(axis.size for axis in self.frame.classes)
+
+    @cached_property
+    def span(self) -> int:
+        """What the mechanism's exponent divides by.
+
+        The width of changes, or in the textbook form twice the sensitivity, which is never less.
+        """
+        return 2 * self.score.sensitivity(self.schema) if self.textbook else self.score.span(self.schema)
+
+    @property
+    def options(self) -> int:
+        """The most candidates that a part has, each member of an ``AnyCross`` being one."""
+        return max(sum(scorer.options for scorer in listed) for listed in self._listed)
+
+    @cached_property
+    def choices(self) -> int:
+        """How many choices each part's epsilon is spread over: as many as the longest list has candidates."""
+        return max(map(len, self.lists)) if self.each else 1
+
+    def choose(self, tables: list[Any], epsilon: Fraction) -> list[Spec | None]:
+        """The choice for each part, None where it has nothing to choose from; with ``each`` its ``choices`` choices.
+
+        Privacy:
+            Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+            Why: the parts are disjoint, each part's choice is epsilon-DP by its mechanism, and
+            scores follow pinq/public/scores.py. With ``each`` a part gets at most k = ``choices``
+            choices of epsilon / k (sequential composition); k follows from the request.
+        """
+        runs = self._runs(tables)
+        chosen: list[Spec | None] = []
+        for place, number in enumerate(self.which):
+            listed = self._listed[number]
+            own = [runs[scorer][place] for scorer in listed]
+            if not self.each:
+                chosen.append(self._choose_one(listed, own, epsilon))
+                continue
+            chosen += [
+                self._choose_one([scorer], [alone], epsilon / self.choices)
+                for scorer, alone in zip(listed, own, strict=True)
+            ]
+            chosen += [None] * (self.choices - len(listed))
+        return chosen
+
+    def _runs(self, tables: list[Any]) -> dict[Scorer, dict[int, Runs]]:
+        """The runs of each candidate for each part that may choose it, by the part's place."""
+        users: dict[Scorer, list[int]] = {}
+        for place, number in enumerate(self.which):
+            for scorer in self._listed[number]:
+                users.setdefault(scorer, []).append(place)
+        return {
+            scorer: dict(zip(places, scorer.runs(tables[scorer.table], np.array(places)), strict=True))
+            for scorer, places in users.items()
+        }
+
+    def _choose_one(self, listed: Sequence[Scorer], runs: Sequence[Runs], epsilon: Fraction) -> Spec | None:
+        """One choice among the members of some candidates; None where they have no member for this part."""
+        offered = [own for own in runs if own.size]
+        if not offered:
+            return None
+        alone = len(listed) == 1 and listed[0].flips(offered[0].size)
+        if alone or not any(scorer.is_family for scorer in listed):
+            return self._flip(offered, epsilon)
+        sizes = [own.size for own in offered]
+        joined = Weighted(
+            np.concatenate([own.scores for own in offered]),
+            np.concatenate([own.members for own in offered]),
+            np.concatenate(
+                [np.full(len(own.scores), size, dtype=np.int64) for own, size in zip(offered, sizes, strict=True)]
+            ),
+        )
+        run, member = choose_weighted(joined, self.span, epsilon)
+        candidate, run = _locate([len(own.scores) for own in offered], run)
+        return offered[candidate].spec(run, member)
+
+    def _flip(self, offered: Sequence[Runs], epsilon: Fraction) -> Spec:
+        """One of equally likely members.
+
+        Members are numbered through: those of the first candidate's first run, of its second run,
+        ..., of the second candidate. With runs of 2 and 3 members of the first and one of 4 of the
+        second, number 6 is the second candidate's member 1.
+        """
+        scores = np.concatenate([np.repeat(own.scores, own.members) for own in offered])
+        winner = choose_evenly(scores, self.span, epsilon, textbook=self.textbook)
+        candidate, winner = _locate([own.size for own in offered], winner)
+        run, member = _locate(offered[candidate].members, winner)
+        return offered[candidate].spec(run, member)
+
+
+def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook: bool) -> int:
+    """Which of equally likely candidates, by permute-and-flip; in the textbook's form by the exponential mechanism."""
+    if not textbook:
+        return choose(scores, span, epsilon)
+    single = np.ones(len(scores), dtype=np.int64)
+    return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
+
+
+def _locate(lengths: Any, number: int) -> tuple[int, int]:
+    """Which of several stretches of these lengths, laid end to end, holds a number, and its number within it."""
+    ends = np.cumsum(lengths)
+    stretch = int(np.searchsorted(ends, number, side="right"))
+    return stretch, number - int(ends[stretch] - lengths[stretch])

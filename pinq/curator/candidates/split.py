@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plain candidate: one spec, one score for each part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pinq.curator.candidates.scorer import Frame, Runs, Scorer, cells_by_codes, occupied
+from pinq.engine.tables import Sparse
+from pinq.public.specs import Spec, bind
+
+__all__ = ["SplitScorer"]
+
+
+class SplitScorer(Scorer):
+    """Scores a spec by a table of its parts; one of many splits of a column, by the table of codes that they share."""
+
+    is_family = False
+
+    def __init__(self, candidate: Spec, frame: Frame) -> None:
+        self.partition = bind(candidate, frame.schema)
+        frame.score.check_cells(candidate, self.partition.axes)
+        super().__init__(candidate, frame)
+        self._column = self.partition.axes[0].column if len(self.partition.axes) == 1 else None
+        self._shares = frame.is_crowded(self._column)
+        self.table = frame.add_codes(str(self._column)) if self._shares else frame.add_table(self.partition.axes)
+
+    def flips(self, size: int) -> bool:
+        """A list of plain candidates is always chosen from by permute-and-flip."""
+        return True
+
+    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+        """One run of one member."""
+        single = np.ones(1, dtype=np.int64)
+        scores = self.frame.scores(self._cells(table, places))
+        return [Runs(score.reshape(1), single, single, lambda _: self.partition.spec) for score in scores]
+
+    def _cells(self, table: Any, places: np.ndarray) -> np.ndarray:
+        """What is in each part of the split, shape (places, cells, measure)."""
+        axis = self.partition.axes[0]
+        if isinstance(table, Sparse):
+            codes = self.frame.schema.column(self._column).codes
+            return np.stack(
+                [cells_by_codes(axis, found, counts) for found, counts in occupied(self.frame, table, codes, places)]
+            )
+        rows = self.frame.measured(table[places])
+        if self._shares:
+            return np.stack([cells_by_codes(axis, np.arange(len(counts)), counts) for counts in rows])
+        return rows.reshape(rows.shape[0], self.partition.size, rows.shape[-1])

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each question is answered: one file each, with one ``prepare`` that makes a ``PreparedQuery`` of it.
+
+``prepared.py`` says what that is; ``count.py`` is the shortest to read first. What is prepared
+looks at public facts alone: it refuses what cannot be asked, and says what to tabulate, how exact
+an answer will be, and how exact tables become a noisy release. The curator charges between the two.
+
+To add a question: its class (``pinq/public/questions.py``), its file here, and its line in
+``PREPARE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pinq.curator.verbs import average, choose, count, stop, vote
+from pinq.curator.verbs import sum as total
+from pinq.curator.verbs.prepared import PreparedQuery
+from pinq.public.parts import PartSet
+from pinq.public.questions import Average, Choose, Count, Question, Stop, Sum, Vote
+from pinq.public.schema import Schema
+
+__all__ = ["PREPARE", "prepare"]
+
+PREPARE: dict[type[Question], Callable[[Any, PartSet, Schema], PreparedQuery]] = {
+    Count: count.prepare,
+    Sum: total.prepare,
+    Average: average.prepare,
+    Choose: choose.prepare,
+    Vote: vote.prepare,
+    Stop: stop.prepare,
+}
+
+
+def prepare(question: Question, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Checks a question against the schema. ``QueryError`` where it cannot be asked of these parts."""
+    return PREPARE[type(question)](question, parts, schema)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``noisy_avg``: a noisy average from two noisy bins.
+
+A row in cell k adds k to the bin U and G - k to the bin L, where G is the last cell: U / (U + L)
+says how far between the first cell and the last one the average lies.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pinq.curator.mechanisms import laplace
+from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
+from pinq.engine.tables import Moments
+from pinq.public.parts import PartSet
+from pinq.public.questions import Average
+from pinq.public.schema import Schema
+
+__all__ = ["prepare"]
+
+EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
+
+
+def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Prepares an average: U + DLap(G / epsilon), L + DLap(G / epsilon).
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: the pair's L1 sensitivity is exactly G, so both together cost epsilon; the ratio is
+        post-processing, and so is the number of rows, (U + L) / G. (A mean with noise scaled by the
+        private number of rows would not be private; privacy.md 2.3.)
+        Exact: G is below 2^24, so 64 bits hold the bins of 2^38 rows, as many as the engine adds
+        up.
+    """
+    column = schema.numeric(question.column)
+    last = column.cells - 1
+
+    def noise(epsilon: Fraction) -> Noise:
+        spread = float(column.width * last) * float(1 / epsilon)
+        error = f"{_average_error(spread, schema.max_rows)}, {grid_error(column)}"
+        return Noise(error, spread, float(column.width), uniform=False)
+
+    def release(tables: list[Any], epsilon: Fraction) -> Released:
+        rows, upper = tables[0][..., 0], tables[0][..., 1]
+        bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
+        pairs = list(zip(*bins, strict=True))
+        averages = [column.number(last * _share(up, low)) for up, low in pairs]
+        return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
+
+    what = about(f"noisy_avg of {question.column}", parts)
+    return PreparedQuery(parts, what, noise, release, moments=Moments(question.column))
+
+
+def _average_error(spread: float, max_rows: int) -> str:
+    """Says how exact an average is for two sizes of a part; how large the parts are is not public."""
+    sizes = sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
+    errors = [f"{spread / rows:,.4g} to {spread * math.sqrt(2) / rows:,.4g} over {rows:,} rows" for rows in sizes]
+    return f"an average has a standard error of about {' and of '.join(errors)}"
+
+
+def _share(up: int, low: int) -> Fraction:
+    """U / (U + L) within [0, 1]; a half where the noise leaves nothing to divide by."""
+    if up + low <= 0:
+        return Fraction(1, 2)
+    return min(Fraction(1), max(Fraction(0), Fraction(up, up + low)))

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``exp_mech`` among candidates: the choice itself is in ``pinq/curator/candidates``."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from pinq.curator.candidates.selection import Selection
+from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, require_room
+from pinq.errors import QueryError
+from pinq.public.parts import PartSet
+from pinq.public.queries import MAX_CANDIDATES
+from pinq.public.questions import Choose
+from pinq.public.schema import Schema
+from pinq.public.scores import Score, require_score
+
+__all__ = ["prepare", "within"]
+
+
+def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Prepares a choice among candidates. Its privacy is that of ``Selection.choose``."""
+    require_score(question.score, schema)
+    if sum(map(len, question.candidates)) > MAX_CANDIDATES:
+        raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible.")
+    score: Score = question.score
+    selection = Selection(
+        schema, parts, score, question.candidates, question.which, textbook=question.textbook, each=bool(question.each)
+    )
+    require_room(selection.cells)
+
+    def noise(epsilon: Fraction) -> Noise:
+        shortfall = within(selection.span * selection.choices, epsilon, selection.options) / score.unit
+        return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
+
+    def release(tables: list[Any], epsilon: Fraction) -> Released:
+        chosen = selection.choose(tables, epsilon)
+        distinct = {spec.identity: spec for spec in chosen if spec is not None}
+        place = {identity: number for number, identity in enumerate(distinct)}
+        return Released([-1 if spec is None else place[spec.identity] for spec in chosen], tuple(distinct.values()))
+
+    target = f" of {score.target}" if hasattr(score, "target") else ""
+    what = about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts)
+    return PreparedQuery(parts, what, noise, release, tuple(selection.frame.tables), selection.frame.moments)
+
+
+def within(span: int, epsilon: Fraction, options: int) -> float:
+    """How far a choice is from the best of so many options in 95 % of cases at most, in the score's integer units.
+
+    P[score of the choice < best - t] <= options * exp(-eta t), eta = epsilon / span: a bound for
+    both mechanisms.
+    """
+    return float(span / epsilon) * math.log(max(2, options) / 0.05)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``noisy_count``: the rows of each part + DLap(1 / epsilon)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from pinq.curator.mechanisms import laplace
+from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
+from pinq.public.accuracy import laplace_interval
+from pinq.public.parts import PartSet
+from pinq.public.questions import Count
+from pinq.public.schema import Schema
+
+__all__ = ["prepare"]
+
+
+def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Prepares a count.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: parts are disjoint, so one row changes one part's count by 1 (privacy.md 2.1).
+    """
+
+    def noise(epsilon: Fraction) -> Noise:
+        scale = float(1 / epsilon)
+        within = laplace_interval(scale, 0.95)
+        return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
+
+    def release(tables: list[Any], epsilon: Fraction) -> Released:
+        return Released(laplace(tables[0], 1, epsilon).tolist())
+
+    return PreparedQuery(parts, about("noisy_count", parts), noise, release)

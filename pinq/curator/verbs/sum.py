@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``noisy_sum``: a sum of whole numbers of units + DLap(largest / epsilon), scaled back to the column's own units.
+
+Cell k of the grid counts as ``factor * k + offset`` units, the largest unit of which the numbers of
+all cells are whole multiples. A column from 10 to 100 in steps of 10 has cells of 14.5, 24.5, ...:
+29, 49, ... units of 0.5.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pinq.curator.mechanisms import laplace
+from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
+from pinq.engine.tables import Moments
+from pinq.errors import QueryError
+from pinq.public.accuracy import laplace_interval
+from pinq.public.parts import PartSet
+from pinq.public.questions import Sum
+from pinq.public.schema import Numeric, Schema
+
+__all__ = ["prepare"]
+
+MAX_SUM = 2**62
+
+
+@dataclass(frozen=True)
+class _Units:
+    """A column's numbers as whole multiples of a unit."""
+
+    unit: Fraction
+    factor: int
+    offset: int
+    largest: int
+
+    @classmethod
+    def of(cls, column: Numeric) -> _Units:
+        origin, width = column.origin, column.width
+        shared = math.gcd(origin.numerator * width.denominator, width.numerator * origin.denominator)
+        unit = Fraction(shared, origin.denominator * width.denominator)
+        factor, offset = int(width / unit), int(origin / unit)
+        return cls(unit, factor, offset, max(abs(offset), abs(factor * (column.cells - 1) + offset)))
+
+    def total(self, rows: np.ndarray, codes: np.ndarray, max_rows: int) -> np.ndarray:
+        """The sums in units, exact up to 2^62, from the rows and sums of codes of each part; int64."""
+        if rows.sum() > max_rows:  # the policy's cap was wrong: 64 bits may not do
+            rows, codes = rows.astype(object), codes.astype(object)
+        return np.clip(self.factor * codes + self.offset * rows, -MAX_SUM, MAX_SUM).astype(np.int64)
+
+
+def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Prepares a sum.
+
+    Privacy:
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
+        Why: a row adds at most ``largest`` units to one part (privacy.md 2.2). No table that the
+        policy admits has a sum beyond 2^62 units. One with more rows may: its sums stop there, and
+        to stop at a public bound moves no two sums apart.
+    """
+    column = schema.numeric(question.column)
+    units = _Units.of(column)
+    if units.largest * schema.max_rows >= MAX_SUM:
+        raise QueryError(
+            f"sums of `{question.column}` could pass 2^62 units of {float(units.unit):g}; "
+            "the provider must declare rounder bounds or a larger step."
+        )
+
+    def noise(epsilon: Fraction) -> Noise:
+        scale = float(units.largest / epsilon)
+        within = laplace_interval(scale, 0.95) * float(units.unit)
+        error = f"each sum is within ±{within:,.6g} of the truth in 95 % of cases, {grid_error(column)}"
+        return Noise(error, scale * float(units.unit), float(units.unit))
+
+    def release(tables: list[Any], epsilon: Fraction) -> Released:
+        total = units.total(tables[0][..., 0], tables[0][..., 1], schema.max_rows)
+        return Released([float(value * units.unit) for value in laplace(total, units.largest, epsilon).tolist()])
+
+    what = about(f"noisy_sum of {question.column}", parts)
+    return PreparedQuery(parts, what, noise, release, moments=Moments(question.column))

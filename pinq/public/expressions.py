@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What specs, families and scores have in common: each is a frozen value that answers for itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import fields
+from functools import cached_property
+from typing import Any
+
+from pydantic import ConfigDict
+
+from pinq.errors import QueryError
+from pinq.public.schema import Schema
+
+__all__ = ["Expression"]
+
+
+class Expression(ABC):
+    """A spec, a family of candidates, or a score: a frozen dataclass with a ``kind``.
+
+    Whoever handles an expression asks it, and never looks at its class; so a new class cannot be
+    forgotten anywhere.
+    """
+
+    # On the wire the number 1 is neither true nor 1.0 nor "1", and a field that the class does not
+    # have is no request.
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    kind: str
+
+    @abstractmethod
+    def columns(self) -> set[str]:
+        """The columns that it names: what a grant's terms are compared with."""
+
+    @abstractmethod
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless it means something under this schema."""
+
+    @cached_property
+    def identity(self) -> Hashable:
+        """The kind and all values with their types: for Python ``True == 1``, but a column can have both as values."""
+        names = [field.name for field in fields(self) if field.name != "kind"]  # type: ignore[arg-type]
+        identity = (self.kind, *(_tagged(getattr(self, name)) for name in names))
+        try:
+            hash(identity)
+        except TypeError:
+            raise QueryError(f"{self!r} holds something that is not a plain value.") from None
+        return identity
+
+
+def _tagged(value: Any) -> Hashable:
+    if isinstance(value, Expression):
+        return value.identity
+    if isinstance(value, tuple):
+        return tuple(map(_tagged, value))
+    return type(value).__name__, value

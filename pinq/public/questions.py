@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be asked of the parts of a table: six questions, each a frozen value with the fields that it reads.
+
+An analyst writes five verbs. ``exp_mech`` is three questions, told apart by its score: a choice
+among candidates, a vote for a class (``ClassCount``), and how far down a tree its parts are large
+enough (``EnoughRows``). How a question is answered is the curator's affair
+(``pinq/curator/verbs``).
+
+A new question is a class here and an entry of ``_BY_VERB`` or ``_BY_SCORE``, and the file that
+prepares it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from pinq.errors import QueryError
+from pinq.public.schema import Schema
+from pinq.public.scores import ClassCount, EnoughRows, Score
+from pinq.public.specs import Candidate, Spec
+
+__all__ = ["UNSAID", "Average", "ChoiceQuestion", "Choose", "Count", "Question", "Stop", "Sum", "Vote", "question_of"]
+
+
+class Question(ABC):
+    """One of the six.
+
+    Attributes:
+        task: What it does, for errors.
+    """
+
+    task: ClassVar[str]
+
+    @abstractmethod
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the log keeps beside the text that identifies the question."""
+        return {}
+
+
+class ChoiceQuestion(Question):
+    """A question that is answered by choices."""
+
+    @abstractmethod
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+        """The choices that an answer's numbers stand for."""
+
+
+@dataclass(frozen=True)
+class Count(Question):
+    """How many rows has each part?"""
+
+    task = "`noisy_count` counts rows"
+
+    def columns(self) -> set[str]:
+        """None."""
+        return set()
+
+
+@dataclass(frozen=True)
+class _OfNumbers(Question):
+    """A question about a numeric column."""
+
+    column: str
+
+    def columns(self) -> set[str]:
+        """The column."""
+        return {self.column}
+
+
+@dataclass(frozen=True)
+class Sum(_OfNumbers):
+    """What do a column's values add up to in each part?"""
+
+    task = "`noisy_sum` adds up a column"
+
+
+@dataclass(frozen=True)
+class Average(_OfNumbers):
+    """What is the average of a column in each part?"""
+
+    task = "`noisy_avg` averages a column"
+
+
+@dataclass(frozen=True)
+class Choose(ChoiceQuestion):
+    """Which candidate is best for each part?
+
+    Attributes:
+        score: By which quality.
+        candidates: The distinct lists of candidates.
+        which: Which list each part chooses from; a single entry is for all.
+        textbook: Select as papers do.
+        each: Choose a member of every candidate instead of one candidate.
+    """
+
+    task = "`exp_mech` chooses among candidates"
+
+    score: Score
+    candidates: tuple[tuple[Candidate, ...], ...]
+    which: tuple[int, ...] = (0,)
+    textbook: bool = False
+    each: bool | None = None
+
+    def columns(self) -> set[str]:
+        """Those of the score and of all candidates."""
+        return self.score.columns().union(*(candidate.columns() for listed in self.candidates for candidate in listed))
+
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+        """The chosen specs; None where a part had nothing to choose from."""
+        return [None if place < 0 else chosen[int(place)] for place in values]
+
+
+@dataclass(frozen=True)
+class Vote(ChoiceQuestion):
+    """Which value of a column do most rows of each part have?"""
+
+    task = "ClassCount chooses among the values of its own column"
+
+    score: ClassCount
+    textbook: bool = False
+
+    def columns(self) -> set[str]:
+        """The column."""
+        return self.score.columns()
+
+    def facts(self) -> dict[str, Any]:
+        """Through which column the answer's numbers are read."""
+        return {"classes": self.score.target}
+
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+        """The chosen values."""
+        labels = schema.categorical(self.score.target).labels
+        return [labels[int(place)] for place in values]
+
+
+@dataclass(frozen=True)
+class Stop(ChoiceQuestion):
+    """How many splits above each leaf of grown trees have rows enough?"""
+
+    task = "EnoughRows tests the leaves of trees"
+
+    score: EnoughRows
+
+    def columns(self) -> set[str]:
+        """None: it counts rows."""
+        return self.score.columns()
+
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+        """Numbers of splits."""
+        return [int(kept) for kept in values]
+
+
+_BY_VERB: dict[str, type[Question]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
+_BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
+UNSAID = {"column": None, "score": None, "candidates": (), "which": (0,), "textbook": False, "each": None}
+"""The fields by which requests differ, each with the value that says nothing."""
+
+
+def question_of(verb: str, said: Mapping[str, Any]) -> Question:
+    """The question that a request asks.
+
+    Args:
+        verb: Of the request.
+        said: A value for each name in ``UNSAID``.
+
+    Raises:
+        QueryError: The request says something that the question does not read, or does not say what
+            it needs.
+    """
+    kind = _BY_VERB.get(verb) or _BY_SCORE.get(type(said["score"]), Choose)
+    reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    for name, nothing in UNSAID.items():
+        if name not in reads and said[name] != nothing:
+            raise QueryError(f"{kind.task}; it takes no `{name}`.")
+        if name in reads & {"column", "score"} and said[name] is None:
+            raise QueryError(f"{kind.task}; it needs a `{name}`.")
+    return kind(**{name: said[name] for name in reads})

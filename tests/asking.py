@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that can be asked, by introspection: a spec, family or score that is added later is missed by no test."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pinq import (
+    AbsoluteError,
+    AnyCross,
+    AnyCut,
+    AnyGrouping,
+    Balance,
+    ClassCount,
+    Cross,
+    Cuts,
+    EnoughRows,
+    Gini,
+    Groups,
+    InfoGain,
+    MaxClass,
+    MutualInformation,
+    Shards,
+    SquaredError,
+    Values,
+)
+from pinq.public.queries import Request, WireParts
+
+SPECS = [
+    Values("job"),
+    Cuts("age", (50,)),
+    Groups("job", (("clerk", None), ("nurse", "smith"))),
+    Shards(2),
+    Cross((Values("sex"), Cuts("age", (50,)))),
+]
+FAMILIES = [
+    AnyCut("age"),
+    AnyGrouping("job"),
+    AnyCross((Values("job"), Cuts("age", (50,)), Values("sex")), 1),
+    AnyCross((Values("job"), Cuts("age", (50,))), 2),
+]
+SCORES = [
+    AbsoluteError("age"),
+    Balance(),
+    Gini("income"),
+    InfoGain("income"),
+    MaxClass("income"),
+    MutualInformation("income"),
+    MutualInformation(Cuts("age", (50,))),
+    SquaredError("age"),
+]
+ALONE = [ClassCount("income"), EnoughRows(1)]
+"""Scores that take no candidates."""
+
+
+def kinds() -> set[type]:
+    """Every class of specs, families and scores: the dataclasses of pinq whose ``kind`` is a constant of the wire."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("pinq.")]
+    classes = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and dataclasses.is_dataclass(value)
+    }
+    return {
+        one
+        for one in classes
+        if any(field.name == "kind" and str(field.type).startswith("Literal") for field in dataclasses.fields(one))
+    }
+
+
+def named(request: Request) -> set[str]:
+    """The columns that a request's text names."""
+    found: set[str] = set()
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            found.update(value[key] for key in ("column", "target") if isinstance(value.get(key), str))
+            value = list(value.values())
+        for inner in value if isinstance(value, list) else ():
+            look(inner)
+
+    look(json.loads(request.to_json()))
+    return found
+
+
+def requests() -> Iterator[Request]:
+    """A request for each way to ask by each spec, family and score, alone and together; some fit no verb."""
+    number = itertools.count()
+
+    def made(verb: str, **fields: Any) -> Request:
+        return Request(id=f"asked-{next(number)}", verb=verb, epsilon="0.001", **fields)
+
+    for spec in SPECS:
+        below = WireParts(specs=(spec,), nodes=((0, 0, 0),), asked=((1, -1),))
+        yield made("noisy_count", parts=below)
+        yield made("noisy_sum", parts=below, column="age")
+        yield made("noisy_avg", parts=below, column="age")
+    for score in ALONE:
+        yield made("exp_mech", score=score)
+    for candidate, score in itertools.product([*SPECS, *FAMILIES], SCORES):
+        yield made("exp_mech", score=score, candidates=((candidate,),))
