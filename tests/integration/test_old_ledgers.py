@@ -20,7 +20,7 @@ from pinq.provider.report.audit import replay
 from pinq.public.epsilon import Epsilon
 
 GOLDEN: dict[str, Any] = json.loads(
-    (Path(__file__).parent.parent / "golden" / "ledger.json").read_text(encoding="utf-8")
+    (Path(__file__).parent.parent / "contract" / "golden" / "every_kind.json").read_text(encoding="utf-8")
 )
 """A ledger of the first release, with an event of every kind, and what that release said of it."""
 
