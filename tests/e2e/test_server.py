@@ -60,6 +60,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("server")
 
 
+# A policy declares values of one type for each column, so numbers and truth values among texts are texts.
+DECLARED = EVERY_TYPE | {"mixed": EVERY_TYPE["mixed"] | {"values": ["true", "1", "yes", "no"]}}
+
+
 @pytest.fixture(scope="module")
 def server(place: Path) -> Iterator[Server]:
     """Four datasets behind TLS."""
@@ -67,7 +71,7 @@ def server(place: Path) -> Iterator[Server]:
     publish(place / "policies", "others")
     rows = pd.DataFrame({name: (column.get("values") or list(range(4)))[:4] * 10 for name, column in WEIRD.items()})
     publish(place / "policies", "weird", rows, columns=WEIRD, padding="40ms")
-    publish(place / "policies", "types", every_type(), columns=EVERY_TYPE, cap=10**6)
+    publish(place / "policies", "types", every_type(), columns=DECLARED, cap=10**6)
     metrics = free_port()
     with serving(
         place / "policies",
@@ -308,7 +312,7 @@ def test_what_others_say_is_not_taken_for_an_answer(tmp_path: Path) -> None:
             pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=5)
         thread.join()
     started = time.monotonic()
-    with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: .* Nothing was spent\.$"):
+    with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^:]*$"):
         pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=0.5)
     assert time.monotonic() - started < 5
 
