@@ -60,10 +60,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("server")
 
 
-# A policy declares values of one type for each column, so numbers and truth values among texts are texts.
-DECLARED = EVERY_TYPE | {"mixed": EVERY_TYPE["mixed"] | {"values": ["true", "1", "yes", "no"]}}
-
-
 @pytest.fixture(scope="module")
 def server(place: Path) -> Iterator[Server]:
     """Four datasets behind TLS."""
@@ -71,7 +67,7 @@ def server(place: Path) -> Iterator[Server]:
     publish(place / "policies", "others")
     rows = pd.DataFrame({name: (column.get("values") or list(range(4)))[:4] * 10 for name, column in WEIRD.items()})
     publish(place / "policies", "weird", rows, columns=WEIRD, padding="40ms")
-    publish(place / "policies", "types", every_type(), columns=DECLARED, cap=10**6)
+    publish(place / "policies", "types", every_type(), columns=EVERY_TYPE, cap=10**6)
     metrics = free_port()
     with serving(
         place / "policies",
