@@ -308,7 +308,7 @@ def test_what_others_say_is_not_taken_for_an_answer(tmp_path: Path) -> None:
             pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=5)
         thread.join()
     started = time.monotonic()
-    with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: .* Nothing was spent\.$"):
+    with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^:]*$"):
         pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=0.5)
     assert time.monotonic() - started < 5
 
