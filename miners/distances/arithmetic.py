@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DILCA's arithmetic turns released tables into distances between values, and between records.
 
-It only sees tables that have already been released, so nothing here is private.
+It only sees tables that have already been released, so it costs nothing.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from miners.distances.task import ContextTask, Pair
 from pinq.public.crosses import AnyCross
 from pinq.public.epsilon import exact
 from pinq.public.scores import MutualInformation
-from pinq.public.specs import Cuts
+from pinq.public.specs import Cuts, Values
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -146,7 +146,9 @@ def _most_relevant(handle: PrivateQueryable, task: ContextTask, target: str, sha
     """Returns a context by one noisy choice after the other, without replacement."""
     remaining = {name: task.splits[name] for name in task.others(target)}
     for share in shares:
-        chosen: Any = handle.exp_mech(list(remaining.values()), score=_score(task, target), epsilon=exact(share))
+        chosen: Values | Cuts = handle.exp_mech(
+            list(remaining.values()), score=_score(task, target), epsilon=exact(share)
+        )
         del remaining[chosen.column]
     return tuple(name for name in task.others(target) if name not in remaining)
 

@@ -34,9 +34,8 @@ NODES_AT_ONCE = 1024  # keeps the grid at a few megabytes
 def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the best linear unbiased estimates of quantities that add up along a tree.
 
-    For example, a root of two leaves is answered with 10, its leaves with 4 and 3, all with
-    variance
-    1. The leaves' sum is 7 with variance 2, so the root's estimate is 7 + 2/3 (10 - 7) = 9 with
+    For example, the answer of a root is 10, those of its two leaves are 4 and 3, each with variance
+    one. The leaves' sum is 7 with variance 2, so the root's estimate is 7 + 2/3 (10 - 7) = 9 with
     variance 2/3. The gain of 2 is shared out evenly: the leaves become 5 and 4.
 
     Args:
@@ -77,8 +76,7 @@ def _estimate_from_below(
             best[node], spread[node] = answers[node], own
             continue
         total, noise = best[below].sum(axis=0), spread[below].sum()
-        # The own answer counts the more, the noisier the children's sum is; 0 where nothing was
-        # asked.
+        # The noisier the children's sum, the more the own answer weighs; 0 where nothing was asked.
         weight = noise / (own + noise)
         best[node] = total + weight * (answers[node] - total) if weight else total
         spread[node] = (1 - weight) * noise
@@ -117,7 +115,7 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
       |p|^2). Here u = 0 is a node like its parent; u = 1 is as far off as nodes of one class each,
       in the parent's proportions, for their mean squared distance from p is the parent's Gini
       impurity 1 - |p|^2. Any u between is as likely as any other.
-    - In the direction of (1, ..., 1) the counts then say how many rows there are, with variance k
+    - In the direction of (1, ..., 1) the counts then tell how many rows there are, with variance k
       s^2. In the k - 1 directions across, y' has mean N p' and variance v = N^2 t + s^2, where t =
       u^2 (1 - |p|^2) / (k - 1); and E[q | y, N, u] = p + (N t / v) (y' - N p').
     - The result is the mean of that over a grid of N and u, weighted by their likelihood; shares
@@ -173,8 +171,7 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     rows = (low + (high - low) * _midpoints(GRID_ROWS))[:, :, None]
     gini = (1 - np.square(before).sum(axis=1))[:, None, None]
     apart = gini * np.square(_midpoints(GRID_DISTANCES)) / max(1, classes - 1)
-    # Across the plane: counts (60, 30) of 90 rows become (15, -15), shares (0.8, 0.2) become (0.3,
-    # -0.3).
+    # Across: counts (60, 30) become (15, -15), and shares (0.8, 0.2) become (0.3, -0.3).
     across, expected = counts - total / classes, before - 1 / classes
     variance = np.square(rows) * apart + np.square(noise)[:, :, None]
     # |y' - N p'|^2, multiplied out so that no axis of classes meets the two of the grid.

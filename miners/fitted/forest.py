@@ -30,7 +30,7 @@ MAX_NAMED = 5  # columns in its one-line text
 
 
 class Forest:
-    """A forest is trees that predict together. Immutable; equal when all of its trees are equal.
+    """A forest holds trees that predict together. Immutable; equal when all its trees are equal.
 
     A row goes down each tree. Class probabilities and means are averaged, every tree counting
     alike: a leaf of few rows leans on its parent already.
@@ -68,12 +68,12 @@ class Forest:
 
     @property
     def n_leaves(self) -> int:
-        """Leaves of all trees."""
+        """Returns the number of leaves of all trees."""
         return sum(tree.n_leaves for tree in self.trees)
 
     @property
     def depth(self) -> int:
-        """Splits above the deepest leaf."""
+        """Returns the number of splits above the deepest leaf of all trees."""
         return max(tree.depth for tree in self.trees)
 
     @cached_property
@@ -167,5 +167,6 @@ class Forest:
         return f"{text}; splits by {', '.join(columns)}{more}"
 
     def _repr_html_(self) -> str:
+        """Returns the forest as a notebook shows it."""
         first = f"<details><summary>its first tree</summary>{self.trees[0]._repr_html_()}</details>"
         return f"<p>{escape(repr(self))}</p>{first}"

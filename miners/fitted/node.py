@@ -19,7 +19,7 @@ Split = Values | Cuts | Groups
 
 @dataclass(frozen=True)
 class Node:
-    """One node, as its noisy answers describe it.
+    """A node holds a split and the noisy answers about its rows.
 
     Attributes:
         split: The spec by which it is split; None at a leaf.

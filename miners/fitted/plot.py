@@ -28,7 +28,7 @@ BAR, BAR_HIGH = 0.62, 0.14
 LINK = 0.5  # space for the links between two levels
 SPACE = 0.08
 HINTING = 0.005  # by which a letter on a screen may be wider than its outline: half a pixel of a hundredth of an inch
-ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it there is room for a title
+ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it there is space for a title
 LEGIBLE = 0.6  # the smallest scale at which all of the text can be read
 MARGIN, HEADER = 0.2, 0.75
 INK, PALE, PATH, TRACK = "#222222", "#777777", "#c9ced6", "#ececec"
@@ -37,6 +37,8 @@ LABEL = 28  # characters
 
 
 class _Font(NamedTuple):
+    """A font gives size, in points, weight and style of a text."""
+
     size: float
     weight: Literal["normal", "bold"] = "normal"
     style: Literal["normal", "italic"] = "normal"
@@ -228,10 +230,12 @@ def _block_wide(card: Card) -> float:
 
 
 def _question(card: Card) -> str:
+    """Returns the question of an inner node."""
     return f"{shorten(card.question or '', LABEL)} ?"
 
 
 def _folded(card: Card) -> str:
+    """Returns the note at an end below which leaves are not shown."""
     return f"… {card.hidden:,} leaves, by {shorten(card.question or '', LABEL)}"
 
 

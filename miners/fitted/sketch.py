@@ -93,7 +93,7 @@ class Sketch:
 
 
 class _Answer(NamedTuple):
-    """What a node answers; see ``Card`` for each field."""
+    """An answer holds what a node predicts, as ``Card`` describes its fields."""
 
     shares: tuple[float, ...]
     best: int
@@ -103,7 +103,7 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shape:
-    """The shape of a tree as arrays over its nodes.
+    """A shape holds the structure of a tree as arrays over its nodes.
 
     Attributes:
         parents: Of each node; -1 for the root.

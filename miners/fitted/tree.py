@@ -45,7 +45,7 @@ NAMED_COLUMNS = 5  # in its one-line text
 
 
 class Tree:
-    """A decision tree classifies by a categorical target, or regresses a numeric one.
+    """A decision tree predicts the classes of a categorical target, or the mean of a numeric one.
 
     It is immutable, and equal to another when all of their data are equal.
 
@@ -94,6 +94,7 @@ class Tree:
 
     @cached_property
     def _target(self) -> Target:
+        """Returns the target with its classes or bounds."""
         return target_of(self.schema, self.target)
 
     @property
@@ -322,6 +323,7 @@ class Tree:
         return f"{text}, splits on {', '.join(used[:NAMED_COLUMNS])}{more}"
 
     def _repr_html_(self) -> str:
+        """Returns the tree as a notebook shows it."""
         return html(self._sketch(None, max_ends=MAX_HTML_LINES), repr(self))
 
     def _sketch(self, max_depth: int | None, *, max_ends: int | None = None) -> Sketch:
@@ -339,6 +341,7 @@ class Tree:
 
     @cached_property
     def _router(self) -> Router:
+        """Returns the router, which is built at the first prediction."""
         return Router(self.schema, self.nodes)
 
 

@@ -22,7 +22,7 @@ __all__ = ["PublicRows"]
 
 
 class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier or regressor that fits a pandas frame of *public* rows by a simulated handle.
+    """Fits a miner to a pandas frame of *public* rows, behind a simulated handle.
 
     scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and
     fit on each. A private handle has no rows to cut, so they compare settings on public rows:

@@ -45,7 +45,7 @@ NOTE = "Made-up rows: this says how far noise lets the miner follow rules of thi
 
 @dataclass(frozen=True)
 class Tried:
-    """The accuracy of one epsilon over all runs.
+    """A tried epsilon has an accuracy over all runs.
 
     Attributes:
         epsilon: The loss of a fit.
@@ -67,7 +67,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The answer of ``suggest``, and the curve from which it was read.
+    """A suggestion holds the answer of ``suggest``, and the curve from which it was read.
 
     Attributes:
         epsilon: The smallest epsilon whose mean accuracy reaches the goal; None where none up to
@@ -144,6 +144,7 @@ class Suggestion:
         return "\n".join([f"{self.miner}: {self.verdict}", *lines, f"Note: {NOTE}"])
 
     def _repr_html_(self) -> str:
+        """Returns the answer and its curve as a notebook shows them."""
         rows = "".join(
             f"<tr><td>{point.epsilon:g}</td><td>{point.mean:.1%}</td><td>{point.deviation:.1%}</td>"
             f"<td>{point.runs}</td></tr>"
@@ -217,6 +218,7 @@ def suggest(
         ]
 
         def attempt(epsilon: float) -> Tried:
+            """Returns the accuracy of an epsilon over all trials."""
             scores = []
             for number, trial in enumerate(trials):
                 advance(f"epsilon {epsilon:g}", number, runs)

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from benchmarks.dilca.oracle import Oracle, object_distances
 from miners import DPDilca
 from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
-from miners.distances.context import mean_context, predominant_context
+from miners.distances.context import NoisyTable, mean_context, predominant_context
 from miners.distances.task import METHODS
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.provider.simulation import made_up, simulate
@@ -341,6 +341,40 @@ def test_uncertainty_is_corrected_for_noise():
     assert (
         symmetric_uncertainty(np.zeros((2, 2)), 3.0) == symmetric_uncertainty(np.array([[4.0, 0], [-4, 0]]), 1.0) == 0
     )
+
+
+def test_two_releases_of_a_table_weigh_by_precision():
+    joined = NoisyTable(np.array([[10.0]]), 1.0).joined(NoisyTable(np.array([[20.0]]), 2.0))
+    assert joined.counts.item() == pytest.approx(12)
+    assert joined.scale == pytest.approx(0.8**0.5)
+
+
+@pytest.mark.parametrize(
+    ("params", "selection"),
+    [
+        ({"method": "max_relevance", "k": 2}, Fraction("0.3")),
+        ({"method": "max_relevance", "k": 3}, 0),
+        ({"method": "max_dependency", "k": 9}, 0),
+        ({"method": "mean_su", "k": 9}, Fraction("0.3")),
+        ({"method": "baseline"}, 1),
+    ],
+)
+def test_nothing_is_spent_on_a_context_without_alternatives(params, selection):
+    """Of four attributes each has three others: with three in a context there is one context."""
+    task = DPDilca(epsilon=1, attributes=["age", "job", "sex", "town"], **params)._task(SCHEMA, None)
+    assert task.selection_nano == selection * 10**9
+    assert task.total == 1
+
+
+def test_mean_su_of_two_attributes_has_nothing_to_select():
+    task = DPDilca(method="mean_su", epsilon=1, attributes=["sex", "town"])._task(SCHEMA, None)
+    assert (task.selection_nano, task.max_pairs) == (0, 1)
+
+
+def test_a_pair_of_attributes_needs_one_table():
+    task = DPDilca(attributes=["age", "job", "sex"])._task(SCHEMA, None)
+    assert task.pairs({"job": ["age"], "age": ["job"]}) == (("age", "job"),)
+    assert task.pairs({"sex": ["age", "job"]}) == (("age", "sex"), ("job", "sex"))
 
 
 def test_contexts_from_uncertainties():

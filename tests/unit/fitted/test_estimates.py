@@ -45,6 +45,12 @@ def test_it_is_generalized_least_squares(seed, nodes, width):
         assert not below or np.allclose(best[below].sum(axis=0), best[node])
 
 
+def test_a_root_and_two_leaves_share_out_their_difference():
+    best, spread = least_squares([[1, 2], [], []], np.array([[10.0], [4.0], [3.0]]), np.ones(3))
+    assert np.allclose(best[:, 0], [9, 5, 4])
+    assert np.allclose(spread, 2 / 3)
+
+
 def test_a_leaf_that_nothing_was_asked_of_is_an_error():
     with pytest.raises(ValueError, match="nothing was asked of leaf 1"):
         least_squares([[1, 2], [], []], np.ones((3, 1)), np.array([1.0, np.inf, 1.0]))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
+from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 
 
@@ -210,6 +211,19 @@ def test_the_interval_of_a_size_follows_from_its_noise():
     for level in (0, 1, 95, -0.1, float("nan")):
         with pytest.raises(QueryError, match="between 0 and 1"):
             Node(size=3.0, size_scale=1.0).interval(level)
+
+
+def test_a_target_is_shown_with_its_first_classes_or_its_bounds():
+    many = {"type": "categorical", "values": list("abcdef")}
+    schema = Schema(columns={"c": many, "n": {"type": "numeric", "lower": 0, "upper": 9, "integer": True}}, max_rows=9)
+    assert repr(Tree(schema, "c", [Node(counts=(1.0,) * 6)])).startswith("Tree for `c` (a, b, c, d, ...): depth 0")
+    mean = Tree(schema, "n", [Node(counts=(1.0, 2.0))])
+    assert repr(mean).startswith("Tree for `n` (0 to 9): depth 0")
+    assert (mean.kind, mean.classes, mean.values.tolist()) == ("regression", (), [6.0])
+    with pytest.raises(QueryError, match="`n` is numeric and has 2 ends"):
+        Tree(schema, "n", [Node(counts=(1.0,))])
+    with pytest.raises(QueryError, match="`c` has 6 classes"):
+        Tree(schema, "c", [Node(counts=(1.0,))])
 
 
 def law_of_sum(scale: float, weights: list[int]) -> np.ndarray:
