@@ -178,8 +178,7 @@ def _binary(
         for side in range(2):
             masks[side, index, : len(row)] = row == side
             masks[side, index, -1] = missing[index] == side
-    # scikit-learn sends x <= threshold to the left, so the threshold is the double before the
-    # point.
+    # scikit-learn sends x <= threshold left, so the threshold is the double before the point.
     threshold = np.array([np.nextafter(row[0], -np.inf) if len(row) else np.nan for row in points])
     return BinaryArrays(children[:, 0], children[:, 1], threshold, masks[0], masks[1])
 
