@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distances between categories (DP-DILCA), and what follows from released tables.
+"""This room learns distances between categories by DP-DILCA.
 
 It asks for contexts and contingency tables; everything after that is arithmetic. Read ``dilca.py``
 first.

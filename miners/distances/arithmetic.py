@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DILCA's arithmetic on tables that have already been released: distances between values, embeddings, distances between records. No privacy here."""
+"""DILCA's arithmetic turns released tables into distances between values, and between records.
+
+It only sees tables that have already been released, so it costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,15 @@ NOISE_DRAWS = 8
 
 
 def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[np.ndarray]:
-    """P(value of the target | value of the context attribute), estimated from noisy tables of counts.
+    """Returns P(target's value | context attribute's value), estimated from noisy tables of counts.
 
     Negative counts become zero. Each column is then shrunk towards the target's marginal law, which
-    all tables together know best, by ``SHRINK`` rows for each cell and unit of noise: rows in
-    plenty are left as they are, columns that noise dominates say nothing. Where no row is left a
-    column is zero, as in DILCA. Without noise this is the plain conditional law.
+    all tables together estimate best, by ``SHRINK`` rows for each cell and unit of noise. A column
+    of many rows hardly changes, and a column that noise dominates becomes the marginal law. Where
+    no row is left a column is zero, as in DILCA. Without noise this is the plain conditional law.
+
+    For example, at scale 10 a target of two values gets 0.1 * 10 = 1 row for each cell: with an
+    even marginal law, counts (9, 1) become (9 + 1) / 12 and (1 + 1) / 12.
 
     Args:
         tables: One for each context attribute, noisy counts, shape (values of the target, values of
@@ -38,17 +44,17 @@ def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[
     weights = [1 / (table.shape[1] * max(scale, 1e-9) ** 2) for table, scale in zip(tables, scales, strict=True)]
     total = sum(weight * count.sum(axis=1) for weight, count in zip(weights, counts, strict=True))
     marginal = total / total.sum() if np.sum(total) > 0 else np.full(len(counts[0]), 1 / len(counts[0]))
-    found = []
+    laws = []
     for count, scale in zip(counts, scales, strict=True):
         rows = count.sum(axis=0)
         extra = SHRINK * scale * len(marginal)
         law = (count + extra * marginal[:, None]) / np.maximum(rows + extra, 1e-300)
-        found.append(np.where(rows > 0, law, 0.0))
-    return found
+        laws.append(np.where(rows > 0, law, 0.0))
+    return laws
 
 
 def value_distances(laws: Sequence[np.ndarray]) -> np.ndarray:
-    """DILCA's distances between the target's values, shape (values, values), each in [0, 1].
+    """Returns DILCA's distances between the target's values, shape (values, values), in [0, 1].
 
     d(i, j)^2 is the mean over all values x of all context attributes of (P(i|x) - P(j|x))^2
     (Battaglia et al. 2021, eq. 1).
@@ -59,16 +65,17 @@ def value_distances(laws: Sequence[np.ndarray]) -> np.ndarray:
     """
     law = np.concatenate(list(laws), axis=1)
     gaps = law[:, None, :] - law[None, :, :]
-    found: np.ndarray = np.sqrt((gaps**2).mean(axis=2))
-    return found
+    distances: np.ndarray = np.sqrt((gaps**2).mean(axis=2))
+    return distances
 
 
 def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
-    """SU = 2 I(X, Y) / (H(X) + H(Y)) of a table of counts, corrected for noise where there is some.
+    """Returns SU = 2 I(X, Y) / (H(X) + H(Y)) of a table of counts, corrected for its noise.
 
-    Noise makes independent attributes seem dependent, the more the more cells a table has. What it
-    does to an independent table with the same margins, on average over a few fixed draws, is taken
-    off. So the estimate is about 0 for independent attributes, and can lie below.
+    Noise makes independent attributes seem dependent, and the more so the more cells a table has.
+    The correction draws noise over an independent table with the same margins, a few fixed times,
+    and takes the mean information of those tables off. So the estimate is about 0 for independent
+    attributes, and can lie below.
 
     Args:
         table: Counts, noisy or not.
@@ -94,7 +101,9 @@ def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
 
 
 def embedding(distances: np.ndarray) -> np.ndarray:
-    """Points whose Euclidean distances are the given ones, shape (values, dimensions), the widest dimension first.
+    """Returns points whose Euclidean distances are the given ones, shape (values, dimensions).
+
+    The widest dimension stands first.
 
     Classical scaling (Crippen & Havel 1978): the eigenvectors of the doubly centred squares.
     DILCA's distances are Euclidean, so nothing is lost.
@@ -113,23 +122,29 @@ def embedding(distances: np.ndarray) -> np.ndarray:
 def pairwise(
     distances: Mapping[str, np.ndarray], left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Distances between records, shape (left, right): the root of the sum of the squared distances of their values.
+    """Returns distances between records, shape (left, right).
+
+    Each is the root of the sum of the squared distances of the two records' values.
 
     Args:
         distances: The distances between an attribute's values, by attribute.
         left: Codes of each attribute, shape (records,).
         right: The same for the other records.
     """
-    # A row of squared distances to every value of every attribute, times the indicator of the
-    # values that the other record has.
+    # Row i of `to_values` has the squared distances from the values of record i to every value of
+    # every attribute; row j of `has` has a 1 for each value of record j. Their product adds up one
+    # squared distance for each attribute.
     to_values = np.concatenate([matrix[left[name]] ** 2 for name, matrix in distances.items()], axis=1)
     has = np.concatenate([np.eye(len(matrix))[right[name]] for name, matrix in distances.items()], axis=1)
-    found: np.ndarray = np.sqrt(to_values @ has.T)
-    return found
+    result: np.ndarray = np.sqrt(to_values @ has.T)
+    return result
 
 
 def _information(tables: np.ndarray) -> np.ndarray:
-    """Mutual information of the positive part of tables, in bits; shape (..., rows, columns) to (...). 0 where there is nothing."""
+    """Returns the mutual information of the positive part of tables, in bits.
+
+    Tables of shape (..., rows, columns) give shape (...); a table without a positive count gives 0.
+    """
     counts = np.maximum(tables, 0.0)
     total = np.maximum(counts.sum(axis=(-2, -1)), 1e-300)
     inside = (
@@ -141,5 +156,5 @@ def _information(tables: np.ndarray) -> np.ndarray:
 
 
 def _plogp(counts: np.ndarray) -> np.ndarray:
-    """Of each count x, x lg x; 0 at 0."""
+    """Returns x lg x for each count x, and 0 for 0."""
     return counts * np.log2(np.where(counts > 0, counts, 1.0))

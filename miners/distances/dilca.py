@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DP-DILCA: distances between the values of categorical attributes, learned from a private table (Battaglia, Celano & Pensa 2021)."""
+"""DP-DILCA learns distances between the values of categorical attributes from a private table.
+
+Battaglia, Celano & Pensa 2021 describe it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,20 +17,17 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from miners.budget.noise import count_scale
-from miners.budget.plan import Plan, PlanLine, remember_fit, rows_text, warn_before_fit
-from miners.budget.schedule import spread
+from miners.budget.plan import Plan, remember_fit, warn_before_fit
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
-from miners.distances.context import METHODS, ContextTask, ask_tables, select
+from miners.distances.context import NoisyTable, ask_tables, select, tables_of
+from miners.distances.forecast import forecast
+from miners.distances.task import ContextTask, make_task
 from miners.estimator import Bill, plain, public_schema, read_stored, require_budget, whole_number
 from miners.fitted.route import encode
-from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
-from pinq.public.accuracy import standard_deviation
-from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
-from pinq.public.schema import Numeric, Schema, closest, text_of
-from pinq.public.scores import ENTROPY_BITS, MutualInformation
-from pinq.public.specs import MAX_PARTS, bind
+from pinq.public.epsilon import NANO, Loss, show
+from pinq.public.schema import Schema, closest, text_of
+from pinq.public.specs import Cuts, Values, bind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,25 +38,24 @@ if TYPE_CHECKING:
 __all__ = ["DPDilca"]
 
 VERSION = 1
-BINS = 5
-MAX_ATTRIBUTES = 60
+SHOWN_FRAMES, SHOWN_VALUES = 3, 20  # frames in a notebook's view, and the largest of them
 
 
 class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Learns how far apart the values of an attribute are, from how they go together with other attributes.
+    """Learns how far apart the values of an attribute are, from how other attributes go with them.
 
-    Two values are close if rows that have them look alike elsewhere: ``gastritis`` is nearer to
-    ``ulcer`` than to ``migraine``. Elsewhere means in the attribute's *context*, a few other
-    attributes that say much about it. A noisy choice or noisy tables find the context, noisy tables
-    of the attribute and each member of its context give the distances, and the rest (embeddings,
+    Two values are close if rows that have them look alike in other columns: ``gastritis`` is nearer
+    to ``ulcer`` than to ``migraine``. Those other columns are the attribute's *context*, a few
+    attributes that tell much about it. A noisy choice or noisy tables find the context. Noisy
+    tables of the attribute and each member of its context give the distances. The rest (embeddings,
     distances between records, pictures) is free.
 
     Args:
         method: How contexts are found. ``"max_relevance"``: ``k`` noisy choices of the attribute
             that shares most with the target. ``"max_dependency"``: one noisy choice among all sets
-            of ``k`` attributes, by what they say together; best where attributes repeat each other.
-            ``"mean_su"``: all attributes whose symmetric uncertainty is at least the mean, from
-            noisy tables. ``"baseline"``: noisy tables of all pairs, for comparison.
+            of ``k`` attributes, by what they tell together; best where attributes repeat each
+            other. ``"mean_su"``: all attributes whose symmetric uncertainty is at least the mean,
+            from noisy tables. ``"baseline"``: noisy tables of all pairs, for comparison.
         k: Attributes in a context, for the two max methods.
         h: Share of the budget that finds the context, between 0 and 1; not for the baseline.
         epsilon: What ``fit`` costs in all, for however many attributes.
@@ -107,7 +106,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     distances_: dict[str, pd.DataFrame]
     context_: dict[str, tuple[str, ...]]
-    splits_: dict[str, Any]
+    splits_: dict[str, Values | Cuts]
     left_out_: tuple[str, ...]
     schema_: Schema
     cost_: Fraction
@@ -147,22 +146,15 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             warn_before_fit(self, handle, task.total, self.plan(task.schema, target).warnings)
         with Bill(handle) as bill:
             contexts, tables = select(handle, task)
-            asked = ask_tables(handle, task, task.pairs(contexts), task.telling) if task.telling else {}
-        if task.telling:
-            tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
-        distances = {}
-        for name, context in contexts.items():
-            mine = [tables[name, other] if (name, other) in tables else tables[other, name] for other in context]
-            counts = [
-                table.counts if (name, other) in tables else table.counts.T
-                for table, other in zip(mine, context, strict=True)
-            ]
-            distances[name] = value_distances(conditionals(counts, [table.scale for table in mine]))
+            if task.table_nano:
+                asked = ask_tables(handle, task, task.pairs(contexts), task.table_nano)
+                tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
+        distances = {name: _distances(tables_of(name, context, tables)) for name, context in contexts.items()}
         remember_fit(self, handle)
-        return self._fitted(task.schema, dict(task.splits), contexts, distances, bill.total)
+        return self._fitted(task, contexts, distances, bill.total)
 
     def plan(self, schema: Schema, target: str | Sequence[str] | None = None, *, rows: int | None = None) -> Plan:
-        """What ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
+        """Returns what ``fit`` will ask and what it costs. Free: it looks at the schema only.
 
         Args:
             schema: The public schema, ``handle.schema``.
@@ -171,54 +163,11 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                 ``max_rows``. For the warning only.
         """
         task = self._task(schema, target)
-        known = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        lines = []
-        if task.choices:
-            share = exact(task.selecting) / task.choices
-            one = "attribute" if task.method == "max_relevance" else f"set of {task.size} attributes"
-            slack = float(MutualInformation(task.targets[0]).span(schema) * schema.distance / share) / 2**ENTROPY_BITS
-            lines.append(
-                PlanLine(0, f"best {one} for a context", "exp_mech", task.choices, exact(task.selecting), slack, "bits")
-            )
-        elif task.selecting:
-            share = exact(task.selecting) / len(task.surveyed)
-            lines.append(
-                PlanLine(
-                    0,
-                    "tables of pairs, to find contexts by",
-                    "noisy_count",
-                    len(task.surveyed),
-                    exact(task.selecting),
-                    self._spread(schema, share),
-                )
-            )
-        if task.telling:
-            share = exact(task.telling) / task.most_pairs
-            lines.append(
-                PlanLine(
-                    1,
-                    "tables of each target and its context",
-                    "noisy_count",
-                    task.most_pairs,
-                    exact(task.telling),
-                    self._spread(schema, share),
-                )
-            )
-        counted = f"{len(task.targets):,} {'attribute' if len(task.targets) == 1 else 'attributes'}"
-        title = f"DPDilca: distances between the values of {counted}, contexts by {task.method} among {len(task.splits):,} attributes"
-        notes = (
-            [
-                "a table of two attributes is asked once where each is in the other's context; then the others get more of the budget."
-            ]
-            if task.telling
-            else []
-        )
-        if constant := self._constant(schema, task.splits):
-            notes.append(f"left out, for they have a single declared value: {', '.join(constant)}.")
-        return Plan(title, tuple(lines), task.total, tuple(notes), self._warnings(task, lines[-1], known))
+        max_rows = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        return forecast(task, self._left_out(task), max_rows)
 
     def pairwise(self, X: Any, Y: Any = None) -> np.ndarray:
-        """Distances between the records of two tables, for ``metric="precomputed"``.
+        """Returns distances between the records of two tables, for ``metric="precomputed"``.
 
         Args:
             X: A pandas or Arrow table that has the learned attributes; the analyst's own or public,
@@ -237,22 +186,31 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return pairwise(matrices, left, left if Y is None else self._codes(Y))
 
     def transform(self, X: Any) -> np.ndarray:
-        """Points whose Euclidean distances are ``pairwise``, shape (rows, dimensions): for k-means and everything else that wants coordinates."""
+        """Returns points whose Euclidean distances are ``pairwise``, shape (rows, dimensions).
+
+        They serve k-means and everything else that needs coordinates.
+        """
         check_is_fitted(self, "distances_")
         return np.concatenate(
             [self.embedding(name).to_numpy()[codes] for name, codes in self._codes(X).items()], axis=1
         )
 
     def embedding(self, target: str) -> pd.DataFrame:
-        """A point for each value of an attribute; their Euclidean distances are the learned ones (Crippen & Havel 1978)."""
+        """Returns a point for each value of an attribute.
+
+        Their Euclidean distances are the learned ones (Crippen & Havel 1978).
+        """
         frame = self._frame(target)
         points = embedding(frame.to_numpy())
-        return pd.DataFrame(
-            points, index=frame.index, columns=[f"{target}_{number}" for number in range(points.shape[1])]
-        )
+        columns = [f"{target}_{number}" for number in range(points.shape[1])]
+        return pd.DataFrame(points, index=frame.index, columns=columns)
 
     def clusters(self, target: str, n_clusters: int) -> pd.Series:
-        """Groups the values of an attribute by Ward's clustering: the group's number for each value."""
+        """Groups the values of an attribute by Ward's clustering.
+
+        Returns:
+            The group's number for each value.
+        """
         from sklearn.cluster import AgglomerativeClustering
 
         frame = self._frame(target)
@@ -262,35 +220,37 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return pd.Series(AgglomerativeClustering(n_clusters).fit_predict(points), index=frame.index, name="cluster")
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the coordinates that ``transform`` gives: ``education_0``, ``education_1``, ..."""
+        """Returns the names of the coordinates: ``education_0``, ``education_1``, ..."""
         check_is_fitted(self, "distances_")
         return np.array([column for name in self.distances_ for column in self.embedding(name).columns], dtype=object)
 
     def plot(self, target: str | None = None, axes: Sequence[Axes] | None = None) -> Figure:
-        """Draws an attribute's distances as a heat map beside the dendrogram that orders it; needs matplotlib.
+        """Draws an attribute's distances as a heat map, beside the dendrogram that orders it.
+
+        It needs matplotlib.
 
         Args:
-            target: Which; None if only one was learned.
-            axes: Two to draw on, for the dendrogram and the map; a new figure by default.
+            target: The attribute; None if only one was learned.
+            axes: Two axes to draw on, for the dendrogram and the map; a new figure by default.
         """
         from miners.distances.plot import plot_distances
 
-        target = (
-            next(iter(self.distances_))
-            if target is None and hasattr(self, "distances_") and len(self.distances_) == 1
-            else target
-        )
+        if target is None and len(getattr(self, "distances_", ())) == 1:
+            target = next(iter(self.distances_))
         return plot_distances(self._frame(target), str(target), self.context_[str(target)], axes)
 
     def plot_context(self, ax: Axes | None = None) -> Axes:
-        """Draws who is in whose context as a graph: an arrow from each target to the members of its context; needs matplotlib."""
+        """Draws contexts as a graph, with an arrow from each target to the members of its context.
+
+        It needs matplotlib.
+        """
         from miners.distances.plot import plot_context
 
         check_is_fitted(self, "distances_")
         return plot_context(self.context_, ax)
 
     def to_json(self) -> str:
-        """The fitted miner as text: its parameters, what it cost, contexts and distances."""
+        """Returns the fitted miner as text: its parameters, its cost, contexts and distances."""
         check_is_fitted(self, "distances_")
         return json.dumps(
             {
@@ -310,166 +270,114 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        found, params, cost = read_stored(cls, text, VERSION)
+        stored, params, cost = read_stored(cls, text, VERSION)
         miner: Self = cls(**params)
         try:
-            schema = Schema.model_validate(found["schema"])
-            targets: dict[str, Any] = dict(found["targets"])
+            schema = Schema.model_validate(stored["schema"])
+            targets: dict[str, Any] = dict(stored["targets"])
             task = miner._task(schema, list(targets))
-            distances = {name: np.array(one["distances"], dtype=np.float64) for name, one in targets.items()}
-            contexts = {name: tuple(one["context"]) for name, one in targets.items()}
-            fits = all(
-                matrix.shape == (task.parts(name),) * 2 and np.isfinite(matrix).all()
-                for name, matrix in distances.items()
-            )
-            if not fits or any(
-                other not in task.others(name) for name, context in contexts.items() for other in context
-            ):
+            distances = {name: np.array(entry["distances"], dtype=np.float64) for name, entry in targets.items()}
+            contexts = {name: tuple(entry["context"]) for name, entry in targets.items()}
+            if not _fits(task, contexts, distances):
                 raise ValueError
         except (KeyError, TypeError, ValueError):
             raise QueryError(
                 "this is not a stored DPDilca: its schema, contexts and distances do not fit together."
             ) from None
-        return miner._fitted(schema, dict(task.splits), contexts, distances, cost)
+        return miner._fitted(task, contexts, distances, cost)
 
     def _repr_html_(self) -> str:
-        """The parameters, and once fitted the contexts and the distances of the first attributes."""
+        """Returns the parameters, and once fitted the contexts and the first distances."""
         if not hasattr(self, "distances_"):
             return f"<p>{escape(repr(self))}, not fitted</p>"
+        head = f"<p>{escape(repr(self))}, cost {show(int(self.cost_ * NANO))}</p>"
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td style='text-align:left'>{escape(', '.join(context))}</td></tr>"
             for name, context in self.context_.items()
         )
-        head = f"<p>{escape(repr(self))}, cost {show(int(self.cost_ * NANO))}</p><table><thead><tr><th>attribute</th><th>context</th></tr></thead><tbody>{rows}</tbody></table>"
-        head += (
-            f"<p>Left out, for they have a single declared value: {escape(', '.join(self.left_out_))}</p>"
-            if self.left_out_
-            else ""
-        )
-        shown = [(name, frame) for name, frame in self.distances_.items() if len(frame) <= 20][:3]
-        return head + "".join(
+        columns = "<thead><tr><th>attribute</th><th>context</th></tr></thead>"
+        contexts = f"<table>{columns}<tbody>{rows}</tbody></table>"
+        left_out = ""
+        if self.left_out_:
+            names = escape(", ".join(self.left_out_))
+            left_out = f"<p>Left out, for they have a single declared value: {names}</p>"
+        small = [(name, frame) for name, frame in self.distances_.items() if len(frame) <= SHOWN_VALUES]
+        frames = "".join(
             f"<p>Distances between values of <b>{escape(name)}</b></p>{frame.round(3).to_html()}"
-            for name, frame in shown
+            for name, frame in small[:SHOWN_FRAMES]
         )
+        return head + contexts + left_out + frames
 
     def _task(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
-        """Everything checked, before anything is spent."""
-        total = to_nano(self.epsilon)
-        whole_number("k", self.k, 1, MAX_ATTRIBUTES)
-        if not isinstance(self.method, str) or self.method not in METHODS:
-            known = ", ".join(repr(name) for name in METHODS)
-            raise QueryError(
-                f"`method` is {self.method!r}{closest(str(self.method), METHODS)}; it must be one of {known}."
-            )
-        share = exact(to_nano(self.h, name="h"))
-        if share >= 1:
-            raise QueryError(f"`h` is {self.h!r}; it must be a share of the budget, greater than 0 and less than 1.")
-        splits = {
-            split.column: split
-            for split in multiway_splits(schema, None, attributes=self.attributes, cuts=self._cuts(schema))
-        }
-        if not 2 <= len(splits) <= MAX_ATTRIBUTES:
-            raise QueryError(
-                f"there are {len(splits)} attributes with at least two values; 2 to {MAX_ATTRIBUTES} are needed. Name some in `attributes`."
-            )
-        targets = (
-            tuple(splits)
-            if target is None
-            else tuple(target)
-            if isinstance(target, Iterable) and not isinstance(target, str)
-            else (target,)
+        """Returns what is to be learned, all of it checked before anything is spent."""
+        return make_task(
+            schema,
+            target,
+            method=self.method,
+            k=self.k,
+            h=self.h,
+            epsilon=self.epsilon,
+            attributes=self.attributes,
+            cuts=self.cuts,
         )
-        for name in targets:
-            schema.column(name)
-            if name not in splits:
-                raise QueryError(
-                    f"the target `{name}` is not among the attributes that have at least two values: {', '.join(splits)}."
-                )
-        if not targets or len(set(targets)) != len(targets):
-            raise QueryError(
-                f"`target` is {target!r}; it must name an attribute, or a list of different ones, or be None for all."
-            )
-        widest = sorted(bind(split, schema).size for split in splits.values())[-2:]
-        if widest[0] * widest[1] > MAX_PARTS:
-            raise QueryError(
-                f"the two widest attributes have {widest[0] * widest[1]:,} pairs of values; at most {MAX_PARTS:,} are possible."
-            )
-        size = min(self.k, len(splits) - 1)
-        nothing_to_choose = len(splits) == 2 if self.method == "mean_su" else size == len(splits) - 1
-        selecting = total if self.method == "baseline" else 0 if nothing_to_choose else int(total * share)
-        task = ContextTask(schema, splits, targets, self.method, size, selecting, total - selecting)
-        for amount, shares in ((task.selecting, task.choices or len(task.surveyed)), (task.telling, task.most_pairs)):
-            if amount:
-                spread(amount, [1] * shares)  # whether each share is at least a nano-epsilon
-        return task
 
-    def _cuts(self, schema: Schema) -> Any:
-        """What the caller says, and five intervals for the numeric columns of which nobody says anything."""
-        if self.cuts is not None and not isinstance(self.cuts, Mapping):
-            return self.cuts  # whoever reads it says what is wrong
-        named = list(self.attributes) if isinstance(self.attributes, Iterable) else list(schema.columns)
-        silent = {
-            name: BINS
-            for name, column in schema.columns.items()
-            if name in named and isinstance(column, Numeric) and not column.cuts
-        }
-        return silent | dict(self.cuts or {})
-
-    def _constant(self, schema: Schema, splits: Mapping[str, Any]) -> tuple[str, ...]:
-        """Columns that nobody chose to leave out and that have nothing to tell apart."""
-        return () if self.attributes is not None else tuple(name for name in schema.columns if name not in splits)
-
-    def _warnings(self, task: ContextTask, line: PlanLine, rows: int) -> tuple[str, ...]:
-        """Whether counts stand out of the noise, on a table whose values are evenly spread."""
-        widest = max(task.parts(name) for name in task.targets)
-        other = sum(task.parts(name) for name in task.splits) / len(task.splits)
-        noise = line.noise or 0.0
-        if rows >= widest * other * noise:
+    def _left_out(self, task: ContextTask) -> tuple[str, ...]:
+        """Returns the columns with a single value that were left out without being named."""
+        if self.attributes is not None:
             return ()
-        return (
-            f"with at most {rows:,} rows, the cells of a table of the widest target hold about {rows_text(rows / (widest * other))} rows, and the noise "
-            f"of each is ±{rows_text(noise)}: distances between its rarer values say little. A larger `epsilon`, fewer targets or a smaller `k` helps.",
-        )
-
-    @staticmethod
-    def _spread(schema: Schema, epsilon: Fraction) -> float:
-        return standard_deviation(count_scale(schema, epsilon))
+        return tuple(name for name in task.schema.columns if name not in task.splits)
 
     def _frame(self, target: str | None) -> pd.DataFrame:
+        """Returns the distances of a target. ``QueryError`` where none were learned."""
         check_is_fitted(self, "distances_")
         if target not in self.distances_:
             raise QueryError(
-                f"no distances were learned for {target!r}{closest(str(target), self.distances_)}; they were for {', '.join(self.distances_)}."
+                f"no distances were learned for {target!r}{closest(str(target), self.distances_)}; "
+                f"they were for {', '.join(self.distances_)}."
             )
         return self.distances_[str(target)]
 
     def _codes(self, X: Any) -> dict[str, np.ndarray]:
-        """The place of each record's value, for each learned attribute."""
-        found = {}
+        """Returns which value each record has, as an index, for each learned attribute."""
+        indices = {}
         for name in self.distances_:
             codes = encode(self.schema_, name, X)
             if (codes < 0).any():
-                place = int(np.argmax(codes < 0))
+                row = int(np.argmax(codes < 0))
                 raise QueryError(
-                    f"row {place} has a value of `{name}` that the schema does not declare, or none at all; leave such rows out."
+                    f"row {row} has a value of `{name}` that the schema does not declare, or none at all; "
+                    "leave such rows out."
                 )
-            found[name] = bind(self.splits_[name], self.schema_).axes[0].parts_of(codes)
-        return found
+            indices[name] = bind(self.splits_[name], self.schema_).axes[0].parts_of(codes)
+        return indices
 
     def _fitted(
         self,
-        schema: Schema,
-        splits: dict[str, Any],
+        task: ContextTask,
         contexts: dict[str, tuple[str, ...]],
-        distances: dict[str, np.ndarray],
+        distances: Mapping[str, np.ndarray],
         cost: Fraction,
     ) -> Self:
-        self.schema_, self.splits_, self.context_, self.cost_ = schema, splits, contexts, cost
-        self.left_out_ = self._constant(schema, splits)
+        """Stores what was learned; returns the miner."""
+        self.schema_, self.splits_, self.context_, self.cost_ = task.schema, dict(task.splits), contexts, cost
+        self.left_out_ = self._left_out(task)
         self.distances_ = {}
         for name, matrix in distances.items():
-            known = bind(splits[name], schema).axes[0].labels
-            missing = "missing" if "missing" not in known else "(missing)"
-            labels = [missing if label is None else text_of(label) for label in known]
+            values = bind(task.splits[name], task.schema).axes[0].labels
+            missing = "missing" if "missing" not in values else "(missing)"
+            labels = [missing if value is None else text_of(value) for value in values]
             self.distances_[name] = pd.DataFrame(matrix, index=pd.Index(labels, name=name), columns=labels)
         return self
+
+
+def _distances(tables: Sequence[NoisyTable]) -> np.ndarray:
+    """Returns the distances between a target's values, from its tables with its context."""
+    return value_distances(conditionals([table.counts for table in tables], [table.scale for table in tables]))
+
+
+def _fits(task: ContextTask, contexts: Mapping[str, tuple[str, ...]], distances: Mapping[str, np.ndarray]) -> bool:
+    """Returns whether contexts and distances can have been learned for a task."""
+    has_shapes = all(
+        matrix.shape == (task.parts(name),) * 2 and np.isfinite(matrix).all() for name, matrix in distances.items()
+    )
+    return has_shapes and all(other in task.others(name) for name, context in contexts.items() for other in context)

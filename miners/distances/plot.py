@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of learned distances: a heat map in the order of its dendrogram, and who is in whose context."""
+"""This module draws distances as a heat map with its dendrogram, and contexts as a graph."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,57 +20,23 @@ __all__ = ["plot_context", "plot_distances"]
 CELL = 0.34  # inches
 TREE = 1.5
 CHARACTER = 0.085  # width of one at 8 points
-LONGEST = 28
+MAX_LABEL = 28  # characters
 SCALE = 0.42  # inches below the dendrogram: a bar of colours and what they mean
 COLOURS = "YlGnBu_r"
-NUMBERS = 12  # up to so many values the cells say their number
+NUMBERS = 12  # values; larger maps have no numbers in their cells
 INK, PALE, LINE, ACCENT = "#222222", "#777777", "#9aa5b1", "#4e79a7"
 
 
 def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axes: Sequence[Axes] | None) -> Figure:
     """Draws a dendrogram and, in its order, a heat map; see ``DPDilca.plot``."""
-    from scipy.cluster.hierarchy import dendrogram, linkage, optimal_leaf_ordering
-    from scipy.spatial.distance import squareform
-
     labels = [_short(str(label)) for label in frame.index]
     matrix = frame.to_numpy()
     tree_ax, map_ax = axes if axes is not None else _page(labels)
-    order = np.arange(len(labels))
     tree_ax.set_axis_off()
-    if len(labels) > 1:
-        near = squareform(matrix, checks=False)
-        ward = optimal_leaf_ordering(linkage(near, method="ward"), near)
-        drawn = dendrogram(
-            ward, orientation="left", ax=tree_ax, no_labels=True, color_threshold=0, above_threshold_color=LINE
-        )
-        order = np.array(drawn["leaves"])
-        tree_ax.invert_yaxis()
-    most = max(float(matrix.max()), 1e-9)
-    map_ax.imshow(matrix[np.ix_(order, order)], cmap=COLOURS, vmin=0, vmax=most, aspect="auto")
-    _scale(tree_ax, most)
-    places = range(len(labels))
-    map_ax.set_xticks(places, [labels[i] for i in order], rotation=90, fontsize=8, color=INK)
-    map_ax.set_yticks(places, [labels[i] for i in order], fontsize=8, color=INK)
-    map_ax.yaxis.tick_right()
-    map_ax.tick_params(length=0)
-    for spine in map_ax.spines.values():
-        spine.set_visible(False)
-    if len(labels) <= NUMBERS:
-        half = matrix.max() / 2
-        for row in places:
-            for column in places:
-                value = matrix[order[row], order[column]]
-                # Near is dark, far is light.
-                map_ax.text(
-                    column,
-                    row,
-                    f"{value:.2f}"[1 if value < 0.995 else 0 :],
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color="white" if value < half else INK,
-                )
-    figure = map_ax.figure
+    order = _dendrogram(tree_ax, matrix)
+    largest = max(float(matrix.max()), 1e-9)
+    _heat_map(map_ax, matrix[np.ix_(order, order)], [labels[index] for index in order], largest)
+    _scale(tree_ax, largest)
     tree_ax.set_title(f"{target}", fontsize=12, weight="bold", color=INK, loc="left")
     map_ax.set_title(
         _wrapped("near is dark; compared by " + ", ".join(context), max(24, len(labels) * 4)),
@@ -77,61 +44,58 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
         color=PALE,
         loc="left",
     )
-    return figure  # type: ignore[return-value]
+    return map_ax.figure  # type: ignore[return-value]
+
+
+def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:
+    """Draws the tree of clusters; returns the values in the order of its leaves."""
+    from scipy.cluster.hierarchy import dendrogram, linkage, optimal_leaf_ordering
+    from scipy.spatial.distance import squareform
+
+    if len(matrix) < 2:
+        return np.arange(len(matrix))
+    pairs = squareform(matrix, checks=False)
+    ward = optimal_leaf_ordering(linkage(pairs, method="ward"), pairs)
+    drawn = dendrogram(ward, orientation="left", ax=ax, no_labels=True, color_threshold=0, above_threshold_color=LINE)
+    ax.invert_yaxis()
+    return np.array(drawn["leaves"])
+
+
+def _heat_map(ax: Axes, matrix: np.ndarray, labels: Sequence[str], largest: float) -> None:
+    """Draws distances between values, whose labels stand below and on the right."""
+    ax.imshow(matrix, cmap=COLOURS, vmin=0, vmax=largest, aspect="auto")
+    ticks = range(len(labels))
+    ax.set_xticks(ticks, labels, rotation=90, fontsize=8, color=INK)
+    ax.set_yticks(ticks, labels, fontsize=8, color=INK)
+    ax.yaxis.tick_right()
+    ax.tick_params(length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    if len(labels) > NUMBERS:
+        return
+    half = matrix.max() / 2
+    for (row, column), value in np.ndenumerate(matrix):
+        # Near is dark, so its number is white; the 0 before the point is left out.
+        text = f"{value:.2f}"[1 if value < 0.995 else 0 :]
+        ink = "white" if value < half else INK
+        ax.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
 
 
 def plot_context(context: Mapping[str, Sequence[str]], ax: Axes | None) -> Axes:
     """Draws the context graph; see ``DPDilca.plot_context``."""
-    plt = _pyplot()
     names = list(dict.fromkeys([*context, *(name for members in context.values() for name in members)]))
-    popular = {name: sum(name in members for members in context.values()) for name in names}
+    longest = max(len(_short(name)) for name in names)
     if ax is None:
-        size = 3.4 + 0.16 * len(names) + CHARACTER * max(len(_short(name)) for name in names)
-        figure = plt.figure(figsize=(size, size))
+        size = 3.4 + 0.16 * len(names) + CHARACTER * longest
+        figure = _pyplot().figure(figsize=(size, size))
         ax = figure.add_axes((0.02, 0.02, 0.96, 0.93))
-    angle = {name: 2 * math.pi * place / len(names) for place, name in enumerate(names)}
-    at = {name: (math.sin(angle[name]), math.cos(angle[name])) for name in names}
-    for target, members in context.items():
-        for name in members:
-            mutual = target in context.get(name, ())
-            if mutual and names.index(name) < names.index(target):
-                continue  # drawn once, with two heads
-            style = {
-                "arrowstyle": "<|-|>" if mutual else "-|>",
-                "color": ACCENT if mutual else LINE,
-                "lw": 1.3 if mutual else 0.9,
-            }
-            ax.annotate(
-                "",
-                at[name],
-                at[target],
-                arrowprops=style | {"shrinkA": 7, "shrinkB": 7, "connectionstyle": "arc3,rad=0.12"},
-                zorder=1,
-            )
+    # All names stand on a circle of radius 1, the first at the top, then clockwise.
+    angles = {name: 2 * math.pi * index / len(names) for index, name in enumerate(names)}
+    _arrows(ax, context, names, angles)
     for name in names:
-        x, y = at[name]
-        ax.scatter(
-            [x],
-            [y],
-            s=28 + 26 * popular[name],
-            color=ACCENT if name in context else "white",
-            edgecolor=ACCENT,
-            zorder=3,
-        )
-        right = x >= -1e-9
-        turn = 90 - math.degrees(angle[name]) + (0 if right else 180)
-        ax.text(
-            1.09 * x,
-            1.09 * y,
-            _short(name),
-            fontsize=8.5,
-            color=INK,
-            ha="left" if right else "right",
-            va="center",
-            rotation=turn,
-            rotation_mode="anchor",
-        )
-    reach = 1.12 + 0.033 * max(len(_short(name)) for name in names)
+        popularity = sum(name in members for members in context.values())
+        _context_node(ax, name, angles[name], popularity, is_target=name in context)
+    reach = 1.12 + 0.033 * longest
     ax.set_xlim(-reach, reach)
     ax.set_ylim(-reach, reach)
     ax.set_aspect("equal")
@@ -142,25 +106,63 @@ def plot_context(context: Mapping[str, Sequence[str]], ax: Axes | None) -> Axes:
     return ax
 
 
+def _arrows(ax: Axes, context: Mapping[str, Sequence[str]], names: Sequence[str], angles: Mapping[str, float]) -> None:
+    """Draws an arrow from each target to each member of its context."""
+    points = {name: (math.sin(angle), math.cos(angle)) for name, angle in angles.items()}
+    for target, members in context.items():
+        for name in members:
+            mutual = target in context.get(name, ())
+            if mutual and names.index(name) < names.index(target):
+                continue  # drawn once, with two heads
+            style = {
+                "arrowstyle": "<|-|>" if mutual else "-|>",
+                "color": ACCENT if mutual else LINE,
+                "lw": 1.3 if mutual else 0.9,
+                "shrinkA": 7,
+                "shrinkB": 7,
+                "connectionstyle": "arc3,rad=0.12",
+            }
+            ax.annotate("", points[name], points[target], arrowprops=style, zorder=1)
+
+
+def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_target: bool) -> None:
+    """Draws an attribute, the larger the more contexts it is in, and its name outwards."""
+    x, y = math.sin(angle), math.cos(angle)
+    fill = ACCENT if is_target else "white"
+    ax.scatter([x], [y], s=28 + 26 * popularity, color=fill, edgecolor=ACCENT, zorder=3)
+    # On the left half a name is turned round, so that no name stands upside down.
+    right = x >= -1e-9
+    ax.text(
+        1.09 * x,
+        1.09 * y,
+        _short(name),
+        fontsize=8.5,
+        color=INK,
+        ha="left" if right else "right",
+        va="center",
+        rotation=90 - math.degrees(angle) + (0 if right else 180),
+        rotation_mode="anchor",
+    )
+
+
 def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
-    """A figure of the right size for so many labels: the tree's axes on the left, the map's on the right."""
+    """Returns the axes of the tree and of the map, on a figure that is as large as they need."""
     plt = _pyplot()
     side = max(CELL * len(labels), 1.2)
     label = max(SCALE + 0.1, CHARACTER * max(map(len, labels)) + 0.15)
     wide, high = 0.2 + TREE + side + label + 0.2, 0.6 + side + label + 0.1
     figure = plt.figure(figsize=(wide, high))
     low, tall = (label + 0.1) / high, side / high
-    return figure.add_axes((0.2 / wide, low, (TREE - 0.05) / wide, tall)), figure.add_axes(
-        ((0.2 + TREE) / wide, low, side / wide, tall)
-    )
+    tree_ax = figure.add_axes((0.2 / wide, low, (TREE - 0.05) / wide, tall))
+    return tree_ax, figure.add_axes(((0.2 + TREE) / wide, low, side / wide, tall))
 
 
-def _scale(ax: Axes, most: float) -> None:
-    """Which colour is which distance, below the dendrogram."""
+def _scale(ax: Axes, largest: float) -> None:
+    """Draws which colour is which distance, below the dendrogram."""
     high = ax.get_window_extent().height / ax.figure.dpi
     bar = ax.inset_axes((0.05, -SCALE / high, 0.8, 0.1 / high))
-    bar.imshow(np.linspace(0, most, 64)[np.newaxis], cmap=COLOURS, aspect="auto", extent=(0, most, 0, 1))
-    bar.set_xticks([0, most], ["0", f"{most:.2g}"], fontsize=7, color=PALE)
+    bar.imshow(np.linspace(0, largest, 64)[np.newaxis], cmap=COLOURS, aspect="auto", extent=(0, largest, 0, 1))
+    bar.set_xticks([0, largest], ["0", f"{largest:.2g}"], fontsize=7, color=PALE)
     bar.set_yticks([])
     bar.tick_params(length=0, pad=2)
     bar.set_title("distance", fontsize=7, color=PALE, loc="left", pad=2)
@@ -168,7 +170,8 @@ def _scale(ax: Axes, most: float) -> None:
         spine.set_visible(False)
 
 
-def _pyplot() -> Any:
+def _pyplot() -> ModuleType:
+    """Returns matplotlib's pyplot. ``ImportError`` tells how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:
@@ -177,10 +180,12 @@ def _pyplot() -> Any:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    """Returns a label, cut short where it is long."""
+    return name if len(name) <= MAX_LABEL else name[: MAX_LABEL - 1] + "…"
 
 
 def _wrapped(text: str, width: int) -> str:
+    """Returns a text in lines of at most ``width`` characters."""
     from textwrap import fill
 
     return fill(text, width)

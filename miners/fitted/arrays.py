@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fitted tree as plain numpy arrays in the manner of scikit-learn's ``tree_``, for tools that want no objects."""
+"""This module lays a fitted tree out as plain numpy arrays, like scikit-learn's ``tree_``.
+
+They serve tools that want no objects.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ LEAF, NUMERIC, CATEGORICAL = 0, 1, 2
 class BinaryArrays:
     """A tree whose splits all have two parts, as scikit-learn lays such trees out.
 
-    A number goes left where ``x <= threshold``, a category where ``goes_left``; a row whose value
-    is missing, or a category in neither group, stops.
+    A number goes left where ``x <= threshold``, a category where ``goes_left``. A row stops where
+    its value is missing, or is a category in neither group.
 
     Attributes:
         children_left: Shape (nodes,); -1 at a leaf.
@@ -43,7 +46,10 @@ class BinaryArrays:
 
 @dataclass(frozen=True, eq=False)
 class TreeArrays:
-    """A fitted tree of n nodes: the root is node 0, each node comes before its children, and ragged rows stand one behind another (as in a CSR matrix).
+    """The arrays of a fitted tree of n nodes.
+
+    The root is node 0, and each node comes before its children. Ragged rows stand one behind
+    another, as in a CSR matrix: those of node v lie between ``start[v]`` and ``start[v + 1]``.
 
     A row at a split node v, with value x in column ``features[feature[v]]``, is in part p:
 
@@ -64,9 +70,9 @@ class TreeArrays:
         children_start: Where each node's children begin in ``children``, shape (n + 1,).
         children: Shape (n - 1,).
         points_start: Where each node's points begin in ``points``, shape (n + 1,).
-        points: The smallest double of each part of a numeric split but the first. A hair below the
-            cut that texts show, since ``predict`` forgives numbers that are a rounding error short
-            of a grid point.
+        points: The smallest double of each part of a numeric split, without the first part. It
+            lies slightly below the cut that texts show, because ``predict`` forgives numbers that
+            are a rounding error short of a grid point.
         parts_start: Where each node's categories begin in ``parts``, shape (n + 1,).
         parts: Which part each category belongs to; -1 for none.
         missing: Which part a missing value belongs to, shape (n,); -1 where such a row stops.
@@ -103,20 +109,21 @@ def to_arrays(
     features = tuple(name for name in schema.columns if name != target)
     columns = [schema.columns[name] for name in features]
     axes = [None if node.split is None else bind(node.split, schema).axes[0] for node in nodes]
-    kind, feature, missing = (np.full(len(nodes), first) for first in (LEAF, -1, -1))
+    kind, feature, missing = (np.full(len(nodes), default) for default in (LEAF, -1, -1))
     points: list[np.ndarray] = [np.zeros(0)] * len(nodes)
     parts: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * len(nodes)
-    for place, axis in enumerate(axes):
+    for index, axis in enumerate(axes):
         if axis is None:
             continue
-        feature[place] = features.index(str(axis.column))
-        column = columns[feature[place]]
+        feature[index] = features.index(str(axis.column))
+        column = columns[feature[index]]
         if column.null_code is not None:
-            missing[place] = axis.parts_of(np.array([column.null_code]))[0]
+            missing[index] = axis.parts_of(np.array([column.null_code]))[0]
         if isinstance(column, Numeric):
-            kind[place], points[place] = NUMERIC, _points(column, axis)
+            kind[index], points[index] = NUMERIC, _points(column, axis)
         else:
-            kind[place], parts[place] = CATEGORICAL, axis.parts_of(np.arange(column.cells))
+            kind[index], parts[index] = CATEGORICAL, axis.parts_of(np.arange(column.cells))
+    is_binary = all(len(node.children) in (0, 2) for node in nodes)
     children_start, children = _ragged([np.array(node.children, dtype=np.int64) for node in nodes])
     points_start, all_points = _ragged(points)
     parts_start, all_parts = _ragged(parts)
@@ -136,40 +143,49 @@ def to_arrays(
         value=np.array(value),
         n_node_samples=np.array([node.rows for node in nodes]),
         impurity=1 - np.square(value).sum(axis=1) if classes else np.full(len(nodes), np.nan),
-        binary=_binary(nodes, points, parts, missing) if all(len(node.children) in (0, 2) for node in nodes) else None,
+        binary=_binary(nodes, points, parts, missing) if is_binary else None,
     )
 
 
 def _points(column: Numeric, axis: Axis) -> np.ndarray:
-    """The smallest double of each part but the first: halves the way between a number before it and one in it until they are neighbours."""
-    firsts = np.array(
-        [first for first in axis.thresholds or () if first < column.cells]
-        if axis.thresholds is not None
-        else range(1, column.cells)
-    )
-    edges = np.array([column.edge(int(first)) for first in firsts])
+    """Returns the smallest double of each part but the first.
+
+    Between a number of the part before and a number of the part itself the search halves the
+    interval until its two ends are neighbouring doubles. For example, a part that begins at 30 on
+    a grid of whole numbers starts from 29 and 31, and ends a rounding error below 30.
+    """
+    thresholds = range(1, column.cells) if axis.thresholds is None else axis.thresholds
+    first_codes = np.array([code for code in thresholds if code < column.cells])
+    edges = np.array([column.edge(int(code)) for code in first_codes])
     before, within = edges - float(column.width), edges + float(column.width)
     while True:
         middle = before / 2 + within / 2
-        if not (open_ := (before < middle) & (middle < within)).any():
+        is_open = (before < middle) & (middle < within)
+        if not is_open.any():
             return within
-        reached = column.encode(middle) >= firsts
-        within, before = np.where(open_ & reached, middle, within), np.where(open_ & ~reached, middle, before)
+        in_part = column.encode(middle) >= first_codes
+        within, before = np.where(is_open & in_part, middle, within), np.where(is_open & ~in_part, middle, before)
 
 
 def _binary(
     nodes: Sequence[Node], points: list[np.ndarray], parts: list[np.ndarray], missing: np.ndarray
 ) -> BinaryArrays:
+    """Returns the arrays of a tree whose splits all have two parts."""
     children = np.array([node.children or (-1, -1) for node in nodes])
-    masks = np.zeros((2, len(nodes), max(len(one) for one in parts) + 1), dtype=bool)
-    for place, one in enumerate(parts):
+    # One mask for each side; the last column stands for the missing value.
+    masks = np.zeros((2, len(nodes), max(len(row) for row in parts) + 1), dtype=bool)
+    for index, row in enumerate(parts):
         for side in range(2):
-            masks[side, place, : len(one)] = one == side
-            masks[side, place, -1] = missing[place] == side
-    threshold = np.array([np.nextafter(one[0], -np.inf) if len(one) else np.nan for one in points])
+            masks[side, index, : len(row)] = row == side
+            masks[side, index, -1] = missing[index] == side
+    # scikit-learn sends x <= threshold left, so the threshold is the double before the point.
+    threshold = np.array([np.nextafter(row[0], -np.inf) if len(row) else np.nan for row in points])
     return BinaryArrays(children[:, 0], children[:, 1], threshold, masks[0], masks[1])
 
 
 def _ragged(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Where each row begins, and all of them one behind another."""
+    """Returns where each row begins, and all rows one behind another.
+
+    Rows [5, 6], [] and [7] become starts [0, 2, 2, 3] and values [5, 6, 7].
+    """
     return np.concatenate([[0], np.cumsum([len(row) for row in rows])]), np.concatenate(rows)

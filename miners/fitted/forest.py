@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fitted forest: trees for one target under one schema, whose answers are averaged. Public data like each of its trees."""
+"""A fitted forest averages the answers of trees for one target under one schema.
+
+It is public data like each of its trees.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ import numpy as np
 
 from miners.fitted.json_form import read_json
 from miners.fitted.route import encode_rows
-from miners.fitted.tree import Tree, as_array, length, said
+from miners.fitted.target import as_array, target_of
+from miners.fitted.tree import Tree, length
 from pinq.errors import QueryError
 from pinq.public.schema import Schema, Value
 
@@ -22,11 +26,11 @@ __all__ = ["Forest"]
 
 FORMAT = "pinq-forest"
 VERSION = 1
-MOST_NAMED = 5
+MAX_NAMED = 5  # columns in its one-line text
 
 
 class Forest:
-    """Trees that predict together. Immutable; equal when all of its trees are equal.
+    """A forest holds trees that predict together. Immutable; equal when all its trees are equal.
 
     A row goes down each tree. Class probabilities and means are averaged, every tree counting
     alike: a leaf of few rows leans on its parent already.
@@ -41,7 +45,7 @@ class Forest:
         QueryError: No tree, or trees that do not go together.
     """
 
-    kept_as = "forest"  # under this name a miner keeps it
+    kept_as = "forest"  # the attribute of a miner that holds it, without its underscore
 
     def __init__(self, trees: Sequence[Tree]) -> None:
         self.trees = tuple(trees)
@@ -64,38 +68,46 @@ class Forest:
 
     @property
     def n_leaves(self) -> int:
-        """Leaves of all trees."""
+        """Returns the number of leaves of all trees."""
         return sum(tree.n_leaves for tree in self.trees)
 
     @property
     def depth(self) -> int:
-        """Splits above the deepest leaf."""
+        """Returns the number of splits above the deepest leaf of all trees."""
         return max(tree.depth for tree in self.trees)
 
     @cached_property
     def usage(self) -> dict[str, float]:
-        """For each column by which nodes are split, how large a share of the splits it makes; the most used first."""
-        used = Counter(node.split.column for tree in self.trees for node in tree.nodes if node.split is not None)
+        """Returns the share of all splits that each column makes, the most used column first."""
+        splits = [node.split for tree in self.trees for node in tree.nodes]
+        used = Counter(split.column for split in splits if split is not None)
         return {column: count / used.total() for column, count in used.most_common()}
 
     def tree(self, number: int) -> Tree:
-        """One of its trees. ``QueryError`` where there is none of that number."""
+        """Returns one of its trees. ``QueryError`` where there is none of that number."""
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < len(self.trees):
             raise QueryError(f"`tree` is {number!r}; it must be a whole number from 0 to {len(self.trees) - 1}.")
         return self.trees[number]
 
     def predict_proba(self, frame: Any) -> np.ndarray:
-        """Class probabilities for each row of a pandas or Arrow table, shape (rows, classes), columns in the order of ``classes``."""
+        """Returns class probabilities, shape (rows, classes), in the order of ``classes``.
+
+        The rows are those of a pandas or Arrow table.
+        """
         return self._average(frame, [tree.probabilities for tree in self.trees])
 
     def predict(self, frame: Any) -> np.ndarray:
-        """The likeliest class for each row, the first declared one in a tie; or the mean; shape (rows,)."""
+        """Returns the likeliest class or the mean for each row, shape (rows,).
+
+        In a tie it is the class that is declared first.
+        """
         if not self.classes:
             return self._average(frame, [tree.values for tree in self.trees])
         result: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
         return result
 
     def _average(self, frame: Any, answers: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the mean over the trees of the answer at each row's node."""
         rows = length(frame)
         codes = encode_rows(self.schema, dict.fromkeys(name for tree in self.trees for name in tree.columns), frame)
         result = np.zeros((rows, *answers[0].shape[1:]))
@@ -104,15 +116,18 @@ class Forest:
         return result / len(self.trees)
 
     def export_text(self, *, max_depth: int | None = None) -> str:
-        """All trees as indented text."""
+        """Returns all trees as indented text."""
         return "\n\n".join([repr(self), *(tree.export_text(max_depth=max_depth) for tree in self.trees)])
 
     def to_json(self) -> str:
-        """The forest as text that ``from_json`` reads back exactly."""
+        """Returns the forest as text that ``from_json`` reads back exactly."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The forest as plain lists, dicts, texts and numbers; what its trees have in common stands there once."""
+        """Returns the forest as plain lists, dicts, texts and numbers.
+
+        What its trees have in common stands there once.
+        """
         common = {
             key: value for key, value in self.trees[0].to_dict().items() if key not in ("format", "version", "nodes")
         }
@@ -129,26 +144,29 @@ class Forest:
         return cls.from_dict(read_json(text))
 
     @classmethod
-    def from_dict(cls, found: Any) -> Forest:
-        """Reads what ``to_dict`` made. ``QueryError`` unless it is a whole and valid forest."""
-        if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
+    def from_dict(cls, stored: Any) -> Forest:
+        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is a whole and valid forest."""
+        if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
             raise QueryError(
                 f"this is not a stored forest: its `format` must be {FORMAT!r} and its `version` {VERSION}."
             )
-        if not isinstance(found.get("trees"), list):
+        trees = stored.get("trees")
+        if not isinstance(trees, list):
             raise QueryError("the stored forest has no list of `trees`.")
-        common = Tree.from_dict(
-            {**found, "format": "pinq-tree", "nodes": found["trees"][0] if found["trees"] else None}
-        )
-        return cls([common, *(common.with_nodes(nodes) for nodes in found["trees"][1:])])
+        first = Tree.from_dict({**stored, "format": "pinq-tree", "nodes": trees[0] if trees else None})
+        return cls([first, *(first.with_nodes(nodes) for nodes in trees[1:])])
 
     def __repr__(self) -> str:
-        many = f"{len(self.trees):,} {'tree' if len(self.trees) == 1 else 'trees'}, {self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"
-        most = [f"{column} {share:.0%}" for column, share in list(self.usage.items())[:MOST_NAMED]]
-        more = ", ..." if len(self.usage) > MOST_NAMED else ""
-        return f"Forest for {said(self.schema, self.target)}: depth {self.depth}, {many}" + (
-            f"; splits by {', '.join(most)}{more}" if most else ""
-        )
+        trees = f"{len(self.trees):,} {'tree' if len(self.trees) == 1 else 'trees'}"
+        leaves = f"{self.n_leaves:,} {'leaf' if self.n_leaves == 1 else 'leaves'}"
+        text = f"Forest for {target_of(self.schema, self.target)}: depth {self.depth}, {trees}, {leaves}"
+        if not self.usage:
+            return text
+        columns = [f"{column} {share:.0%}" for column, share in list(self.usage.items())[:MAX_NAMED]]
+        more = ", ..." if len(self.usage) > MAX_NAMED else ""
+        return f"{text}; splits by {', '.join(columns)}{more}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self))}</p><details><summary>its first tree</summary>{self.trees[0]._repr_html_()}</details>"
+        """Returns the forest as a notebook shows it."""
+        first = f"<details><summary>its first tree</summary>{self.trees[0]._repr_html_()}</details>"
+        return f"<p>{escape(repr(self))}</p>{first}"

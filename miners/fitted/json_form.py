@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes as plain lists, dicts, texts and numbers, and back again; whatever is not whole and valid is refused."""
+"""This module turns nodes into plain lists, dicts, texts and numbers, and back again.
+
+It refuses whatever is not whole and valid.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from miners.fitted.node import Node, Split
@@ -17,7 +21,7 @@ SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values,
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parses JSON. ``QueryError`` where it is none."""
+    """Parses JSON. ``QueryError`` where the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
@@ -25,59 +29,67 @@ def read_json(text: str | bytes) -> Any:
 
 
 def node_out(node: Node) -> dict[str, Any]:
-    """A node as JSON has it."""
+    """Returns a node as JSON has it."""
     out: dict[str, Any] = {"counts": list(node.counts)}
     if node.split is not None:
-        spec: dict[str, Any] = {"kind": node.split.kind, "column": node.split.column}
-        if isinstance(node.split, Cuts):
-            spec["points"] = list(node.split.points)
-        elif isinstance(node.split, Groups):
-            spec["groups"] = [list(group) for group in node.split.groups]
-        out |= {"split": spec, "children": list(node.children)}
-    out |= {name: value for name in NOISE if (value := getattr(node, name)) is not None}
-    return out
+        out |= {"split": _split_out(node.split), "children": list(node.children)}
+    noise = {name: getattr(node, name) for name in NOISE}
+    return out | {name: value for name, value in noise.items() if value is not None}
 
 
-def node_in(place: int, found: Any) -> Node:
-    """Reads what ``node_out`` made of the node at ``place``. ``QueryError`` where it is something else."""
-    known = {"split", "children", "counts", *NOISE}
-    if not isinstance(found, dict) or not set(found) <= known:
+def node_in(index: int, stored: Any) -> Node:
+    """Reads a node that ``node_out`` wrote; ``index`` names it in a ``QueryError``."""
+    keys = {"split", "children", "counts", *NOISE}
+    if not isinstance(stored, dict) or not set(stored) <= keys:
         raise QueryError(
-            f"node {place} of the stored tree must be an object with no other keys than {', '.join(sorted(known))}."
+            f"node {index} of the stored tree must be an object with no other keys than {', '.join(sorted(keys))}."
         )
-    children, counts = found.get("children", []), found.get("counts")
+    children, counts = stored.get("children", []), stored.get("counts")
     if not isinstance(children, list) or not all(type(child) is int for child in children):
-        raise QueryError(f"`children` of node {place} of the stored tree must be a list of whole numbers.")
-    if not isinstance(counts, list):
-        raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    size, size_scale, counts_scale, counts_deviation = (_number(place, name, found.get(name)) for name in NOISE)
-    numbers = [_number(place, "counts", count) for count in counts]
-    finite = tuple(number for number in numbers if number is not None)
-    if len(finite) < len(numbers):
-        raise QueryError(f"`counts` of node {place} of the stored tree must be a list of numbers.")
-    split = _split_in(place, found.get("split"))
-    return Node(split, tuple(children), size, size_scale, finite, counts_scale, counts_deviation)
+        raise QueryError(f"`children` of node {index} of the stored tree must be a list of whole numbers.")
+    if not isinstance(counts, list) or any(count is None for count in counts):
+        raise QueryError(f"`counts` of node {index} of the stored tree must be a list of numbers.")
+    noise = {name: _number(index, name, stored[name]) for name in NOISE if stored.get(name) is not None}
+    return Node(
+        _split_in(index, stored.get("split")),
+        tuple(children),
+        counts=tuple(_number(index, "counts", count) for count in counts),
+        **noise,
+    )
 
 
-def _number(place: int, name: str, found: Any) -> float | None:
-    if found is None:
+def _number(index: int, name: str, stored: Any) -> float:
+    """Reads a number of a node."""
+    if isinstance(stored, bool) or not isinstance(stored, (int, float)) or abs(stored) > 1e300:
+        raise QueryError(f"`{name}` of node {index} of the stored tree is {str(stored)[:40]!r}; it must be a number.")
+    return float(stored)
+
+
+def _split_out(split: Split) -> dict[str, Any]:
+    """Returns a split as JSON has it: its kind first, its points or groups as lists."""
+    fields = asdict(split)
+    details = {name: _as_lists(value) for name, value in fields.items() if name not in ("kind", "column")}
+    return {"kind": split.kind, "column": split.column, **details}
+
+
+def _as_lists(values: tuple[Any, ...]) -> list[Any]:
+    """Returns a tuple as a list, and the tuples in it as lists."""
+    return [list(value) if isinstance(value, tuple) else value for value in values]
+
+
+def _split_in(index: int, stored: Any) -> Split | None:
+    """Reads the split of a node; None at a leaf."""
+    if stored is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or abs(found) > 1e300:
-        raise QueryError(f"`{name}` of node {place} of the stored tree is {str(found)[:40]!r}; it must be a number.")
-    return float(found)
-
-
-def _split_in(place: int, found: Any) -> Split | None:
-    if found is None:
-        return None
-    fields = dict(found) if isinstance(found, dict) else {}
+    fields = dict(stored) if isinstance(stored, dict) else {}
     kind = fields.pop("kind", None)
     spec = SPLITS.get(kind) if isinstance(kind, str) else None
     if spec is None:
+        kinds = ", ".join(SPLITS)
         raise QueryError(
-            f"the split of node {place} of the stored tree must be an object whose `kind` is one of {', '.join(SPLITS)}."
+            f"the split of node {index} of the stored tree must be an object whose `kind` is one of {kinds}."
         )
     try:
         return spec(**fields)
     except TypeError as error:
-        raise QueryError(f"the split of node {place} of the stored tree is malformed: {error}") from None
+        raise QueryError(f"the split of node {index} of the stored tree is malformed: {error}") from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node of a fitted tree: its split, and what noisy answers say about its rows."""
+"""A node of a fitted tree holds its split, and what noisy answers tell about its rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pinq.public.specs import Cuts, Groups, Values
 
 __all__ = ["Node", "Split"]
 
-NO_NOISE = 1e-3  # rows: less is where the budget was as good as unlimited
+NO_NOISE = 1e-3  # rows; less noise than this means that the budget was practically unlimited
 Split = Values | Cuts | Groups
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node, as its noisy answers describe it.
+    """A node holds a split and the noisy answers about its rows.
 
     Attributes:
         split: The spec by which it is split; None at a leaf.
@@ -47,21 +47,25 @@ class Node:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether nothing is below it."""
+        """Returns whether nothing is below it."""
         return self.split is None
 
     @property
     def rows(self) -> float:
-        """Estimated number of rows, at least 0: the sum of class counts that were estimated from all answers, else the noisy size, else the sum of what there is."""
+        """Returns the estimated number of rows, at least 0.
+
+        It is the sum of the class counts where they were estimated from all answers; else the noisy
+        size; else the sum of the counts as they are.
+        """
         return max(0.0, self._number)
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Bounds that hold the true number of rows with probability ``level``, around ``rows``; None where the noise in it is not known.
+        """Returns bounds around ``rows`` that hold the true number with probability ``level``.
 
-        A law of the noise alone: it says nothing about other tables of the same kind. Exact for a
-        size that was asked. A sum of counts has many noises in it: it gets the bounds of one
-        Laplace variable of its deviation or those of a normal one, the wider of the two, in whole
-        rows.
+        They are None where the noise is not known. They follow from the law of the noise alone, and
+        tell nothing about other tables of the same kind. For a size that was asked they are exact.
+        A sum of counts has many noises in it: it gets the bounds of one Laplace variable of its
+        deviation or those of a normal one, the wider of the two, in whole rows.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.
@@ -78,10 +82,12 @@ class Node:
         return max(0.0, self._number - wide), max(0.0, self._number + wide)
 
     def share_interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Bounds that hold the true share of the last of two counts with probability ``level`` or more; None where the noise is not known.
+        """Returns bounds for the true share of the last of two counts, at ``level`` or more.
 
-        With probability ``level`` both counts are within k of the true ones (each with (1 + level)
-        / 2); then the true share lies within k / (sum of both) of theirs, whatever the two are.
+        They are None where the noise is not known. With probability ``level`` both counts are
+        within k of the true ones (each with (1 + level) / 2); then the true share lies within k /
+        (sum of both) of theirs, whatever the two are. For example, counts 60 and 40 that are within
+        k = 5 give the bounds 0.35 and 0.45.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.
@@ -99,26 +105,32 @@ class Node:
 
     @property
     def _is_asked(self) -> bool:
-        """Whether ``size`` is the best that is known."""
+        """Returns whether ``size`` is the best estimate of the rows."""
         return self.size is not None and self.size_scale is not None and self.counts_deviation is None
 
     @property
     def _number(self) -> float:
+        """Returns the estimated rows before they are clipped at 0."""
         return self.size if self._is_asked and self.size is not None else math.fsum(self.counts)
 
     @property
     def _deviation(self) -> float | None:
-        """Standard deviation of the noise in the sum of the counts: one noise each, independent."""
+        """Returns the deviation of the sum of the counts, whose noises are independent."""
         each = self._each_deviation
         return None if each is None else each * math.sqrt(len(self.counts))
 
     @property
     def _each_deviation(self) -> float | None:
+        """Returns the deviation of the noise in each count; None where it is not known."""
         if self.counts_deviation is None and self.counts_scale is not None:
             return standard_deviation(self.counts_scale)
         return self.counts_deviation
 
 
 def _deviations(level: float) -> float:
-    """So many standard deviations hold a noise with probability ``level``, be it one Laplace variable or a sum that is nearly normal."""
+    """Returns how many standard deviations hold a noise with probability ``level``.
+
+    The larger number of two laws counts: one Laplace variable, and a sum that is nearly normal. At
+    0.95 that is 2.12, of the first.
+    """
     return max(-math.log(1 - level) / math.sqrt(2), NormalDist().inv_cdf((1 + level) / 2))

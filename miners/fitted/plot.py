@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fitted tree as a picture: from left to right, a line for each leaf.
+"""This module draws a fitted tree from left to right, with a line for each leaf.
 
 Trees with nominal splits are wide, and text is wide too; so levels are columns and leaves are
 lines, and a tree of a hundred leaves is a tall page that reads like a table rather than a broad one
@@ -18,18 +18,18 @@ from miners.fitted.sketch import Card, Sketch, colour, shorten
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MOST_LINES", "plot"]
+__all__ = ["MAX_LINES", "plot"]
 
-MOST_LINES = 150  # unless the caller says how deep to draw
+MAX_LINES = 150  # unless the caller says how deep to draw
 # All in inches, on a page whose unit is the inch.
 LINE, GAP = 0.25, 0.09  # height of a line; between the lines of different parents
 ABOVE, BELOW = 0.16, 0.165  # where the branch and the question of an inner node stand beside its bar
 BAR, BAR_HIGH = 0.62, 0.14
-LINK = 0.5  # room for the links between two levels
+LINK = 0.5  # space for the links between two levels
 SPACE = 0.08
 HINTING = 0.005  # by which a letter on a screen may be wider than its outline: half a pixel of a hundredth of an inch
-ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it there is room for a title
-LEGIBLE = 0.6  # the least scale at which all of the text can be read
+ALONE = (0.0, 0.0, 1.0, 0.94)  # of a figure that holds nothing else; above it there is space for a title
+LEGIBLE = 0.6  # the smallest scale at which all of the text can be read
 MARGIN, HEADER = 0.2, 0.75
 INK, PALE, PATH, TRACK = "#222222", "#777777", "#c9ced6", "#ececec"
 CLASSES = 12  # in the legend
@@ -37,6 +37,8 @@ LABEL = 28  # characters
 
 
 class _Font(NamedTuple):
+    """A font gives size, in points, weight and style of a text."""
+
     size: float
     weight: Literal["normal", "bold"] = "normal"
     style: Literal["normal", "italic"] = "normal"
@@ -74,27 +76,28 @@ def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int |
 
 
 def _page(picture: Sketch) -> tuple[float, float]:
-    """Width and height of a picture, inches."""
+    """Returns width and height of a picture in inches."""
     titles = max(_wide(picture.title, TITLE), _legend(picture)[-1])
     wide = max(titles, *(column.end for column in _columns(picture)))
     return wide + 2 * MARGIN, max(_heights(picture).values()) + LINE + MARGIN
 
 
 def _fit(ax: Axes, page: tuple[float, float]) -> float:
-    """The scale of text that keeps its place on an axes of another size."""
+    """Returns the scale at which a page fits on an axes of another size, at most 1."""
     box = ax.get_window_extent()
     return min(1.0, box.width / ax.figure.dpi / page[0], box.height / ax.figure.dpi / page[1])
 
 
 def _drawn(picture: Sketch, ax: Axes, page: tuple[float, float], scale: float) -> Axes:
+    """Draws a picture on an axes whose unit is the inch of the page; returns the axes."""
     pen, heights, columns = _Pen(ax, scale), _heights(picture), _columns(picture)
     ax.set_xlim(0, page[0])
     ax.set_ylim(page[1], 0)
     ax.set_axis_off()
     _header(pen, picture)
     whole = max(picture.cards[0].rows, 1.0)
-    for place in picture.walk():
-        card, y = picture.cards[place], heights[place]
+    for index in picture.walk():
+        card, y = picture.cards[index], heights[index]
         column = columns[card.depth]
         if card.parent is not None:
             before = columns[card.depth - 1]
@@ -106,22 +109,30 @@ def _drawn(picture: Sketch, ax: Axes, page: tuple[float, float], scale: float) -
 
 @dataclass(frozen=True)
 class _Column:
-    """Where the nodes of one level stand: inner ones from ``start``, ends with their bars at ``bar``."""
+    """A column holds where the nodes of one level stand, in inches from the left.
+
+    Attributes:
+        start: Where inner nodes begin.
+        bar: Where the bars of ends begin.
+        size: Where the sizes of ends end.
+        end: Where all of it ends.
+    """
 
     start: float
     bar: float
-    size: float  # right end of the sizes of ends
+    size: float
     end: float
 
 
 class _Pen:
-    """Draws on an axes, at a scale."""
+    """A pen draws on an axes, at a scale."""
 
     def __init__(self, ax: Axes, scale: float) -> None:
         self.ax = ax
         self.scale = scale
 
     def write(self, x: float, y: float, text: str, font: _Font, ink: str = INK) -> None:
+        """Writes a text whose middle is at height ``y``."""
         self.ax.text(
             x,
             y,
@@ -136,11 +147,13 @@ class _Pen:
         )
 
     def box(self, x: float, y: float, wide: float, high: float, shade: str) -> None:
+        """Draws a filled box."""
         from matplotlib.patches import Rectangle
 
         self.ax.add_patch(Rectangle((x, y), wide, high, facecolor=shade, edgecolor="none", zorder=3))
 
     def bar(self, x: float, y: float, card: Card) -> None:
+        """Draws the shares of a node's classes side by side."""
         self.box(x, y - BAR_HIGH / 2, BAR, BAR_HIGH, TRACK)
         for number, share in enumerate(card.shares):
             if share > 0:
@@ -148,22 +161,25 @@ class _Pen:
                 x += BAR * share
 
     def link(self, start: tuple[float, float], bent: float, end: tuple[float, float], share: float) -> None:
-        """A curve from a parent to a child that is bent before it comes to ``bent``; the thicker the more rows go that way."""
+        """Draws a curve from a parent to a child, the thicker the more rows take it.
+
+        The curve bends to the left of ``bent``, where the child's column starts.
+        """
         from matplotlib.patches import PathPatch
         from matplotlib.path import Path
 
         (x0, y0), (x1, y1) = start, end
         bend = bent - LINK + 0.1
-        way = [(x0, y0), (bend, y0), (bend + 0.2, y0), (bend + 0.1, y1), (bend + 0.3, y1), (x1 - SPACE / 2, y1)]
+        points = [(x0, y0), (bend, y0), (bend + 0.2, y0), (bend + 0.1, y1), (bend + 0.3, y1), (x1 - SPACE / 2, y1)]
         codes = [Path.MOVETO, Path.LINETO, Path.CURVE4, Path.CURVE4, Path.CURVE4, Path.LINETO]
         wide = (0.6 + 7 * min(1.0, max(0.0, share)) ** 0.7) * self.scale
         self.ax.add_patch(
-            PathPatch(Path(way, codes), facecolor="none", edgecolor=PATH, linewidth=wide, capstyle="butt", zorder=1)
+            PathPatch(Path(points, codes), facecolor="none", edgecolor=PATH, linewidth=wide, capstyle="butt", zorder=1)
         )
 
 
 def _inner(pen: _Pen, card: Card, column: _Column, y: float) -> None:
-    """Three lines in the room of its children: what leads here, who is here, what is asked."""
+    """Draws an inner node on three lines: its branch, its bar with its size, its question."""
     x = column.start
     pen.write(x, y - ABOVE, shorten(card.branch, LABEL), BRANCH)
     pen.bar(x, y, card)
@@ -172,7 +188,7 @@ def _inner(pen: _Pen, card: Card, column: _Column, y: float) -> None:
 
 
 def _end(pen: _Pen, card: Card, column: _Column, y: float) -> None:
-    """One line: what leads here, who is here, the answer."""
+    """Draws an end on one line: its branch, its bar, its vote, its size."""
     pen.write(_left(card, column), y, shorten(card.branch, LABEL), BRANCH)
     pen.bar(column.bar, y, card)
     pen.write(column.bar + BAR + SPACE, y, card.vote, VOTE, colour(card.best))
@@ -182,76 +198,79 @@ def _end(pen: _Pen, card: Card, column: _Column, y: float) -> None:
 
 
 def _columns(picture: Sketch) -> list[_Column]:
-    """As wide as what stands in them."""
+    """Returns a column for each level, as wide as the texts that stand in it."""
     columns: list[_Column] = []
     start = MARGIN
     for level in range(1 + max(card.depth for card in picture.cards.values())):
         cards = [card for card in picture.cards.values() if card.depth == level]
         ends = [card for card in cards if not card.children]
-        bar = start + max((_wide(shorten(card.branch, LABEL), BRANCH) + SPACE for card in ends), default=0.0)
-        size = (
-            bar
-            + BAR
-            + SPACE
-            + max((_wide(card.vote, VOTE) + 2 * SPACE + _wide(card.size, SIZE) for card in ends), default=0.0)
-        )
-        end = size + max((SPACE + _wide(_folded(card), FOLDED) for card in ends if card.hidden), default=0.0)
-        columns.append(_Column(start, bar, size, end))
+        labels = max((_wide(shorten(card.branch, LABEL), BRANCH) + SPACE for card in ends), default=0.0)
+        votes = max((_wide(card.vote, VOTE) + 2 * SPACE + _wide(card.size, SIZE) for card in ends), default=0.0)
+        folded = max((SPACE + _wide(_folded(card), FOLDED) for card in ends if card.hidden), default=0.0)
+        bar = start + labels
+        size = bar + BAR + SPACE + votes
+        columns.append(_Column(start, bar, size, size + folded))
         start += max((_block_wide(card) for card in cards if card.children), default=0.0) + LINK
     return columns
 
 
 def _left(card: Card, column: _Column) -> float:
-    """Where a node begins: an inner one with its bar, an end with its label, which stands before the bar."""
+    """Returns where a node begins: an inner one with its bar, an end with the label before it."""
     return column.start if card.children else column.bar - SPACE - _wide(shorten(card.branch, LABEL), BRANCH)
 
 
 def _line_wide(card: Card) -> float:
-    """How far the middle line of an inner node reaches."""
+    """Returns how far the middle line of an inner node reaches."""
     return BAR + SPACE + _wide(card.size, SIZE)
 
 
 def _block_wide(card: Card) -> float:
+    """Returns how far the widest of the three lines of an inner node reaches."""
     return max(_line_wide(card), _wide(shorten(card.branch, LABEL), BRANCH), _wide(_question(card), QUESTION))
 
 
 def _question(card: Card) -> str:
+    """Returns the question of an inner node."""
     return f"{shorten(card.question or '', LABEL)} ?"
 
 
 def _folded(card: Card) -> str:
+    """Returns the note at an end below which leaves are not shown."""
     return f"… {card.hidden:,} leaves, by {shorten(card.question or '', LABEL)}"
 
 
 def _heights(picture: Sketch) -> dict[int, float]:
-    """How far down the page each node stands: ends line by line, an inner node in the middle of its children."""
+    """Returns how far down the page each node stands, in inches.
+
+    Ends stand line by line, an inner node stands in the middle of its children.
+    """
     heights: dict[int, float] = {}
     cursor, last_parent = MARGIN + HEADER + 0.5 * LINE, None
     order = picture.walk()
-    for place in order:
-        card = picture.cards[place]
+    for index in order:
+        card = picture.cards[index]
         if not card.children:
             cursor += GAP if heights and card.parent != last_parent else 0.0
             last_parent = card.parent
-            heights[place] = cursor
+            heights[index] = cursor
             cursor += LINE
-    for place in reversed(order):
-        below = picture.cards[place].children
+    for index in reversed(order):
+        below = picture.cards[index].children
         if below:
-            heights[place] = (heights[below[0]] + heights[below[-1]]) / 2
+            heights[index] = (heights[below[0]] + heights[below[-1]]) / 2
     return heights
 
 
 def _legend(picture: Sketch) -> list[float]:
-    """Where each named class begins in the legend, and where what follows does."""
-    places = [MARGIN]
+    """Returns where each named class begins in the legend, and last where they all end."""
+    starts = [MARGIN]
     for name in picture.classes[:CLASSES]:
-        places.append(places[-1] + 0.38 + _wide(shorten(name, LABEL), BRANCH))
-    return places
+        starts.append(starts[-1] + 0.38 + _wide(shorten(name, LABEL), BRANCH))
+    return starts
 
 
 def _header(pen: _Pen, picture: Sketch) -> None:
-    """Title, a line of explanation, and which colour is which class."""
+    """Draws the title, a line of explanation, and which colour is which class."""
     y = MARGIN + 0.58
     pen.write(MARGIN, MARGIN + 0.12, picture.title, TITLE)
     pen.write(MARGIN, MARGIN + 0.36, "numbers are noisy row counts; ± holds the true one in 95 % of cases", NOTE, PALE)
@@ -265,14 +284,13 @@ def _header(pen: _Pen, picture: Sketch) -> None:
 
 @lru_cache(maxsize=4096)
 def _wide(text: str, font: _Font) -> float:
-    """Width of a text in inches."""
+    """Returns the width of a text in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
     if not text.strip():
         return 0.0
-    # Dollars would begin a formula.
-    path = TextPath(
-        (0, 0), text.replace("$", "S"), size=font.size, prop=FontProperties(weight=font.weight, style=font.style)
-    )
+    # A dollar would begin a formula here, and an S is about as wide.
+    letters = text.replace("$", "S")
+    path = TextPath((0, 0), letters, size=font.size, prop=FontProperties(weight=font.weight, style=font.style))
     return float(path.get_extents().x1) / 72 + HINTING * len(text)

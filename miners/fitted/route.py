@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which way rows go in a tree: columns of a table to codes, codes to nodes. The same row-wise map as behind the wall."""
+"""This module routes rows down a tree: from columns of a table to codes, and from codes to nodes.
+
+It is the same row-wise map as behind the wall.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,26 @@ from pinq.public.specs import Axis, bind
 
 __all__ = ["Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values"]
 
-MOST_LOOKED_UP = 2**16  # codes of a column; a larger table would not be faster than a search
+MAX_LOOKUP = 2**16  # codes of a column; a larger table would not be faster than a search
 
 
 class UndeclaredValueWarning(UserWarning):
-    """Rows to be predicted have categories that the schema does not declare, so no tree can have learned from them."""
+    """Rows to be predicted have categories that the schema does not declare.
+
+    No tree can have learned from such rows.
+    """
 
 
 class Router:
-    """Sends encoded rows down all at once: one table lookup a level, however many nodes there are.
+    """A router sends encoded rows down a tree, one table lookup for each level.
 
-    The codes of each column are first reduced to *places* that no split of the tree tells apart:
-    place 0 for code -1, then the ranges between all thresholds (cuts), or the codes themselves
-    (values, groups). Node v has a table that maps the place of a row in v's column to the node that
-    comes next; v itself where the row stops.
+    The codes of each column are first reduced to *bins* that no split of the tree tells apart. Bin
+    0 is code -1; then come the ranges between all thresholds (cuts), or the codes themselves
+    (values, groups). Node v has a table from the bin of a row in v's column to the node that comes
+    next, which is v itself where the row stops.
+
+    For example, a root that cuts ``age`` at codes 30 and 60 has the bins -1, 0 to 29, 30 to 59 and
+    60 upwards, and the table [0, 1, 2, 3].
     """
 
     def __init__(self, schema: Schema, nodes: Sequence[Node]) -> None:
@@ -38,44 +47,47 @@ class Router:
         self.columns = tuple(
             dict.fromkeys(axis.column for axis in axes if axis is not None and axis.column is not None)
         )
-        # The first code of each range; None where each code is a place of its own.
+        # The first code of each range; None where each code is a bin of its own.
         self.ranges = {
             name: _ranges([a for a in axes if a is not None and a.column == name], schema.columns[name])
             for name in self.columns
         }
-        self.place_of = {name: _place_of(firsts, schema.columns[name].codes) for name, firsts in self.ranges.items()}
+        self.bin_of = {name: _bin_of(starts, schema.columns[name].codes) for name, starts in self.ranges.items()}
+        # All tables stand one behind another in `next`; that of node v begins at `start[v]`, and is
+        # looked up by the bins in row `row_of[v]`. Row 0 is all zeros, for leaves.
         self.row_of = np.zeros(len(nodes), dtype=np.int64)
         self.start = np.zeros(len(nodes), dtype=np.int64)
         tables, cursor = [], 0
-        for place, (node, axis) in enumerate(zip(nodes, axes, strict=True)):
-            table = np.array([place]) if axis is None else self._table(place, node, axis)
+        for index, (node, axis) in enumerate(zip(nodes, axes, strict=True)):
+            table = np.array([index]) if axis is None else self._table(index, node, axis)
             if axis is not None:
-                self.row_of[place] = 1 + self.columns.index(str(axis.column))
-            self.start[place] = cursor
+                self.row_of[index] = 1 + self.columns.index(str(axis.column))
+            self.start[index] = cursor
             cursor += len(table)
             tables.append(table)
         self.next = np.concatenate(tables).astype(np.int64)
 
-    def _table(self, place: int, node: Node, axis: Axis) -> np.ndarray:
+    def _table(self, index: int, node: Node, axis: Axis) -> np.ndarray:
+        """Returns the node that comes after node ``index``, for each bin of its column."""
         column = self.schema.columns[str(axis.column)]
-        firsts = self.ranges[str(axis.column)]
-        codes = np.concatenate([[-1], np.arange(column.codes) if firsts is None else firsts])
+        starts = self.ranges[str(axis.column)]
+        codes = np.concatenate([[-1], np.arange(column.codes) if starts is None else starts])
         parts = axis.parts_of(codes)
-        return np.where(parts < 0, place, np.array(node.children)[parts])
+        return np.where(parts < 0, index, np.array(node.children)[parts])
 
-    def places(self, name: str, codes: np.ndarray) -> np.ndarray:
-        """The place of each code of a column, shape like ``codes``."""
-        firsts, place_of = self.ranges[name], self.place_of[name]
-        if firsts is None:
+    def bins(self, name: str, codes: np.ndarray) -> np.ndarray:
+        """Returns the bin of each code of a column, shape like ``codes``."""
+        starts, bin_of = self.ranges[name], self.bin_of[name]
+        if starts is None:
             return codes + 1
-        result: np.ndarray = np.searchsorted(firsts, codes, side="right") if place_of is None else place_of[codes]
+        result: np.ndarray = np.searchsorted(starts, codes, side="right") if bin_of is None else bin_of[codes]
         return result
 
-    def walk(self, places: np.ndarray, levels: int) -> np.ndarray:
-        """Where rows with these places, shape (columns + 1, rows), end up."""
-        rows = places.shape[1]
+    def walk(self, bins: np.ndarray, levels: int) -> np.ndarray:
+        """Returns the nodes at which rows with these bins, shape (columns + 1, rows), end up."""
+        rows = bins.shape[1]
         # `take` on flat arrays is twice as fast as indexing with two arrays.
-        flat, offset, own = np.ascontiguousarray(places).ravel(), self.row_of * rows, np.arange(rows)
+        flat, offset, own = np.ascontiguousarray(bins).ravel(), self.row_of * rows, np.arange(rows)
         node = np.zeros(rows, dtype=np.int64)
         for _ in range(levels):
             node = self.next.take(self.start.take(node) + flat.take(offset.take(node) + own))
@@ -83,34 +95,39 @@ class Router:
 
 
 def encode_rows(schema: Schema, names: Iterable[str], frame: Any) -> dict[str, np.ndarray]:
-    """Codes of the columns by which rows go down a tree; see ``encode``. Warns of categories that nobody declared.
+    """Returns the codes of the columns that a tree asks for; see ``encode``.
 
-    For rows that anybody may see: the warning counts them.
+    It warns of categories that the schema does not declare. The warning counts rows, so this is for
+    rows that anybody may see.
     """
     codes = {name: encode(schema, name, frame) for name in names}
-    said = []
+    complaints = []
     for name, column in codes.items():
         count = _undeclared(frame[name], column) if isinstance(schema.columns[name], Categorical) else 0
         if count:
-            said.append(f"{count:,} of {len(column):,} rows have a value of `{name}` that the schema does not declare")
-    if said:
-        text = f"{'; '.join(said)}. The node at which such a row stops answers for it."
+            rows = f"{count:,} of {len(column):,} rows"
+            complaints.append(f"{rows} have a value of `{name}` that the schema does not declare")
+    if complaints:
+        text = f"{'; '.join(complaints)}. The node at which such a row stops answers for it."
         warnings.warn(text, UndeclaredValueWarning, stacklevel=5)
     return codes
 
 
 def encode(schema: Schema, name: str, frame: Any) -> np.ndarray:
-    """Codes of one column of a pandas or Arrow table, shape (rows,); -1 where a value is not declared.
+    """Returns the codes of one column of a pandas or Arrow table, shape (rows,).
+
+    The code is -1 where a value is not declared.
 
     Raises:
         QueryError: The table has no such column.
     """
     import pandas as pd
 
-    names = [str(known) for known in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
     if name not in names:
         raise QueryError(
-            f"the table has no column {name!r}{closest(name, names)}, which the tree asks for; it has {', '.join(names) or 'none'}."
+            f"the table has no column {name!r}{closest(name, names)}, which the tree asks for; "
+            f"it has {', '.join(names) or 'none'}."
         )
     if names.count(name) > 1:
         raise QueryError(f"the table has more than one column {name!r}.")
@@ -119,21 +136,21 @@ def encode(schema: Schema, name: str, frame: Any) -> np.ndarray:
 
 
 def encode_values(schema: Schema, name: str, values: Any) -> np.ndarray:
-    """Codes of a sequence of values of one column."""
+    """Returns the codes of a sequence of values of one column."""
     import pandas as pd
 
     column = schema.columns[name]
     if isinstance(column, Numeric):
         return column.encode(values)
-    # Text is looked up once for each distinct value; a missing value's place is -1, the last.
-    places, distinct = pd.factorize(pd.Series(values), use_na_sentinel=True)
+    # Text is looked up once for each distinct value. A missing value has index -1, the last one.
+    indices, distinct = pd.factorize(pd.Series(values), use_na_sentinel=True)
     distinct_values = [*pd.Series(distinct).astype(object), None]
-    result: np.ndarray = column.encode(distinct_values)[places]
+    result: np.ndarray = column.encode(distinct_values)[indices]
     return result
 
 
 def _undeclared(values: Any, codes: np.ndarray) -> int:
-    """How many values are there, and without a code."""
+    """Returns how many values are not missing and have no code."""
     import pandas as pd
 
     unknown = codes < 0
@@ -144,14 +161,19 @@ def _undeclared(values: Any, codes: np.ndarray) -> int:
 
 
 def _ranges(axes: Sequence[Axis], column: Categorical | Numeric) -> np.ndarray | None:
+    """Returns the first code of each range that no axis divides; None where one looks codes up."""
     if any(axis.thresholds is None for axis in axes):
         return None
-    firsts = {0, *(threshold for axis in axes for threshold in axis.thresholds or ())}
-    return np.array(sorted(firsts | ({column.cells} if column.nullable else set())), dtype=np.int64)
+    starts = {0, *(threshold for axis in axes for threshold in axis.thresholds or ())}
+    return np.array(sorted(starts | ({column.cells} if column.nullable else set())), dtype=np.int64)
 
 
-def _place_of(firsts: np.ndarray | None, codes: int) -> np.ndarray | None:
-    """The place of each code, that of code -1 at the end, where Python looks for it; None where a search is better."""
-    if firsts is None or codes > MOST_LOOKED_UP:
+def _bin_of(starts: np.ndarray | None, codes: int) -> np.ndarray | None:
+    """Returns the bin of each code as a table; None where a search is better.
+
+    Code -1 stands at the end, where Python looks for it: for 4 codes and a range that starts at 2
+    the table is [1, 1, 2, 2, 0].
+    """
+    if starts is None or codes > MAX_LOOKUP:
         return None
-    return np.append(np.searchsorted(firsts, np.arange(codes), side="right"), 0).astype(np.int32)
+    return np.append(np.searchsorted(starts, np.arange(codes), side="right"), 0).astype(np.int32)

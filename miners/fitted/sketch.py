@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every picture of a tree says, in words and shares: text, HTML, matplotlib and Graphviz only differ in how they draw it."""
+"""A sketch holds what every picture of a tree shows, in words and shares.
+
+Text, HTML, matplotlib and Graphviz only differ in how they draw it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from miners.fitted.node import Node
+from miners.fitted.target import Target
 from pinq.errors import QueryError
-from pinq.public.schema import Categorical, Numeric, Schema, text_of
+from pinq.public.schema import Schema, Value, text_of
 from pinq.public.specs import Groups, bind
 
 __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
@@ -20,13 +24,14 @@ __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f", "#ff9da7", "#bab0ac")
 MIXED = 3  # classes that are named where there are more than two
 NAME = 24  # characters of a class's name in a vote
-LIST = 32  # characters of a list of values that is not called the others
-AS_ABOVE = ", as above"  # said of a node that answers like its parent
+LIST = 32  # characters; a longer list of values may be called the others
+AS_ABOVE = ", as above"  # behind the vote of a node that answers like its parent
+VISIBLE = 0.005  # share of a class that does not round to 0 %
 
 
 @dataclass(frozen=True)
 class Card:
-    """What is said about one node.
+    """A card holds what a picture shows of one node.
 
     Attributes:
         parent: The card's parent, None for the root.
@@ -36,7 +41,7 @@ class Card:
         meaning: The same with the others named.
         question: The column by which the node is split; None at a leaf.
         shares: Class probabilities; of a numeric target how far its mean is from the lower bound on
-            the way to the upper one.
+            the scale from 0 to 1 that ends at the upper one.
         best: The likeliest class.
         vote: That class and its share, a long name cut short: ``>50K 74%``; or the mean. ``>50K
             74%, as above`` where noise has eaten the node's own rows.
@@ -66,7 +71,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A tree, or its upper levels, as pictures show it.
+    """A sketch is a tree, or its upper levels, as pictures show it.
 
     Attributes:
         title: Target, depth and leaves of the whole tree, and how much of it is shown.
@@ -79,7 +84,7 @@ class Sketch:
     cards: dict[int, Card]
 
     def walk(self) -> list[int]:
-        """Positions from top to bottom: each node, then what is below its first child, and so on."""
+        """Returns positions from top to bottom, each node before all that is below it."""
         order, stack = [], [0]
         while stack:
             order.append(stack.pop())
@@ -87,16 +92,65 @@ class Sketch:
         return order
 
 
+class _Answer(NamedTuple):
+    """An answer holds what a node predicts, as ``Card`` describes its fields."""
+
+    shares: tuple[float, ...]
+    best: int
+    vote: str
+    mix: str
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A shape holds the structure of a tree as arrays over its nodes.
+
+    Attributes:
+        parents: Of each node; -1 for the root.
+        depths: Splits above each node.
+        is_leaf: Whether a node is a leaf.
+        leaves: Leaves at or below each node.
+    """
+
+    parents: np.ndarray
+    depths: np.ndarray
+    is_leaf: np.ndarray
+    leaves: np.ndarray
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> _Shape:
+        """Returns the shape of nodes that stand before their children."""
+        parents, depths = np.full(len(nodes), -1), np.zeros(len(nodes), dtype=np.int64)
+        for index, node in enumerate(nodes):
+            depths[list(node.children)], parents[list(node.children)] = depths[index] + 1, index
+        is_leaf = np.array([node.is_leaf for node in nodes])
+        leaves = is_leaf.astype(np.int64)
+        for index in range(len(nodes) - 1, 0, -1):
+            leaves[parents[index]] += leaves[index]
+        return cls(parents, depths, is_leaf, leaves)
+
+    @property
+    def depth(self) -> int:
+        """Returns the splits above the deepest leaf."""
+        return int(self.depths.max())
+
+    def levels_of(self, max_ends: int) -> int:
+        """Returns how many levels have at most ``max_ends`` ends, at least one level."""
+        levels = range(self.depth + 1)
+        ends = [int(((self.depths == d) | (self.is_leaf & (self.depths < d))).sum()) for d in levels]
+        return max((level for level, count in enumerate(ends) if count <= max_ends or level <= 1), default=0)
+
+
 def sketch(
     schema: Schema,
-    target: str,
+    target: Target,
     nodes: Sequence[Node],
     shares: np.ndarray,
     means: np.ndarray | None = None,
     *,
-    drowned: np.ndarray | None = None,
+    drowned: np.ndarray,
     max_depth: int | None = None,
-    most: int | None = None,
+    max_ends: int | None = None,
 ) -> Sketch:
     """Sketches a tree.
 
@@ -106,81 +160,77 @@ def sketch(
         nodes: The nodes; the root first, each before its children.
         shares: Class probabilities of each, or the weights of the two ends of a numeric target,
             shape (nodes, classes).
-        means: Of a numeric target: where each node's mean lies, shape (nodes, 2).
-        drowned: Which nodes answer like their parent because noise has eaten their own rows; none
-            by default.
+        means: Of a numeric target: each node's mean and its interval, shape (nodes, 3).
+        drowned: Which nodes answer like their parent, their own rows being noise; shape (nodes,).
         max_depth: Levels of splits to show; what lies below is folded into its node.
-        most: Where ``max_depth`` is None: as many levels as have at most so many ends, at least
-            one.
+        max_ends: Without ``max_depth``: shows as many levels as have at most so many ends.
     """
-    if max_depth is not None and (
-        isinstance(max_depth, bool) or not isinstance(max_depth, (int, np.integer)) or max_depth < 0
-    ):
-        raise QueryError(f"`max_depth` is {max_depth!r}; it must be a whole number of at least 0, or None for all.")
-    depths, parents = np.zeros(len(nodes), dtype=np.int64), np.full(len(nodes), -1)
-    for place, node in enumerate(nodes):
-        depths[list(node.children)], parents[list(node.children)] = depths[place] + 1, place
-    leaf = np.array([node.is_leaf for node in nodes])
-    deepest = int(depths.max())
-    limit = min(deepest, int(max_depth)) if max_depth is not None else _readable(depths, leaf, deepest, most)
-    column = schema.columns[target]
-    if isinstance(column, Categorical):
-        classes = tuple(plain(text_of(value)) for value in column.values)
-    else:
-        classes = (f"mean, from {column.lower} to {column.upper}",)
-    ends = leaf.astype(np.int64)
-    for place in range(len(nodes) - 1, 0, -1):
-        ends[parents[place]] += ends[place]
-    names = {0: ("all rows", "all rows")}
-    cards = {}
-    for place in np.flatnonzero(depths <= limit).tolist():
-        node, depth = nodes[place], int(depths[place])
-        names |= zip(node.children, part_names(node, schema), strict=True) if depth < limit else {}
-        best, vote, mix = (
-            _votes(classes, shares[place])
-            if means is None
-            else _mean(schema.numeric(target), shares[place, 1], means[place])
-        )
-        if drowned is not None and drowned[place]:
-            vote, mix = f"{vote}{AS_ABOVE}", f"{mix}{AS_ABOVE}"
-        cards[place] = Card(
-            parent=int(parents[place]) if place else None,
+    shape = _Shape.of(nodes)
+    limit = _limit(shape, max_depth, max_ends)
+    classes = tuple(plain(name) for name in target.bar_names)
+    names, cards = {0: ("all rows", "all rows")}, {}
+    for index in np.flatnonzero(shape.depths <= limit).tolist():
+        node, depth = nodes[index], int(shape.depths[index])
+        if depth < limit:
+            names |= zip(node.children, part_names(node, schema), strict=True)
+        answer = _votes(classes, shares[index]) if means is None else _mean(shares[index, 1], means[index])
+        cards[index] = Card(
+            parent=int(shape.parents[index]) if index else None,
             depth=depth,
-            branch=names[place][0],
-            meaning=names[place][1],
+            branch=names[index][0],
+            meaning=names[index][1],
             question=None if node.split is None else plain(node.split.column),
-            shares=tuple(shares[place].tolist()) if means is None else (float(shares[place, 1]),),
-            best=best,
-            vote=vote,
-            mix=mix,
+            shares=answer.shares,
+            best=answer.best,
+            vote=f"{answer.vote}{AS_ABOVE if drowned[index] else ''}",
+            mix=f"{answer.mix}{AS_ABOVE if drowned[index] else ''}",
             rows=node.rows,
             size=_size(node),
             children=node.children if depth < limit else (),
-            hidden=int(ends[place]) if depth == limit and not node.is_leaf else 0,
+            hidden=int(shape.leaves[index]) if depth == limit and not node.is_leaf else 0,
         )
-    title = f"{plain(target)}: depth {deepest}, {ends[0]:,} {'leaf' if ends[0] == 1 else 'leaves'}"
-    return Sketch(title + ("" if limit == deepest else f", drawn to depth {limit}"), classes, cards)
+    return Sketch(_title(target, shape, limit), classes, cards)
+
+
+def _limit(shape: _Shape, max_depth: int | None, max_ends: int | None) -> int:
+    """Returns how many levels of splits to show."""
+    if max_depth is None:
+        return shape.depth if max_ends is None else shape.levels_of(max_ends)
+    if isinstance(max_depth, bool) or not isinstance(max_depth, (int, np.integer)) or max_depth < 0:
+        raise QueryError(f"`max_depth` is {max_depth!r}; it must be a whole number of at least 0, or None for all.")
+    return min(shape.depth, int(max_depth))
+
+
+def _title(target: Target, shape: _Shape, limit: int) -> str:
+    """Returns the title: target, depth and leaves, and how much is shown."""
+    leaves = f"{shape.leaves[0]:,} {'leaf' if shape.leaves[0] == 1 else 'leaves'}"
+    title = f"{plain(target.name)}: depth {shape.depth}, {leaves}"
+    return title if limit == shape.depth else f"{title}, drawn to depth {limit}"
 
 
 def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
-    """What the branches below a node are called, short and in full."""
+    """Returns what the branches below a node are called, each in short and in full."""
     if node.split is None:
         return []
     partition = bind(node.split, schema)
+    labels = [partition.label(number) for number in range(partition.size)]
     if not isinstance(node.split, Groups):
-        return [(text, text) for text in (_value(partition.label(number)) for number in range(partition.size))]
-    groups = [[_value(value) for value in partition.label(number)] for number in range(partition.size)]
-    full = [", ".join(group) for group in groups]
-    # Of two groups the one that is quicker to read is named, and the other one is the others.
-    other = max(range(2), key=lambda number: len(full[number])) if len(groups) == 2 else None
-    return [
-        (f"others ({len(group)})" if number == other and len(text) > LIST else text, text)
-        for number, (group, text) in enumerate(zip(groups, full, strict=True))
-    ]
+        return [(_value(label), _value(label)) for label in labels]
+    full = [", ".join(_value(value) for value in group) for group in labels]
+    names = [(text, text) for text in full]
+    if len(full) == 2:
+        # The group that is quicker to read keeps its name, and a long other one is "others (7)".
+        other = max(range(2), key=lambda number: len(full[number]))
+        if len(full[other]) > LIST:
+            names[other] = (f"others ({len(labels[other])})", full[other])
+    return names
 
 
 def shorten(text: str, length: int) -> str:
-    """At most so many characters of a text; a list ends behind one of its commas where that does not cost much."""
+    """Returns at most ``length`` characters of a text.
+
+    A list ends behind one of its commas where that does not cost more than half of the text.
+    """
     if len(text) <= length:
         return text
     comma = text.rfind(", ", 0, length - 1)
@@ -188,52 +238,46 @@ def shorten(text: str, length: int) -> str:
 
 
 def colour(number: int) -> str:
-    """The colour of a class."""
+    """Returns the colour of a class."""
     return COLOURS[number % len(COLOURS)]
 
 
 def plain(text: str) -> str:
-    """A text without line breaks and other characters that do not print."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    )
+    """Returns a text without line breaks and other characters that do not print."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-def _value(label: Any) -> str:
+def _value(label: Value | None) -> str:
+    """Returns a label of the schema as a picture shows it."""
     return "missing" if label is None else plain(text_of(label))
 
 
 def _size(node: Node) -> str:
+    """Returns the estimated rows with the half-width of their interval: ``1,204 ±33``."""
     interval = node.interval()
     return f"{node.rows:,.0f}" + ("" if interval is None else f" ±{interval[1] - node.rows:,.0f}")
 
 
-def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[int, str, str]:
-    """The likeliest class, it with its share, and the likeliest few."""
+def _votes(classes: Sequence[str], shares: np.ndarray) -> _Answer:
+    """Returns what a node of a categorical target answers."""
     order = np.argsort(-shares, kind="stable").tolist()
-    said = [f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED]]
-    seen = sum(shares[number] >= 0.005 for number in order[1:MIXED]) if len(classes) > 2 else 0
-    return order[0], f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}", ", ".join(said[: 1 + seen])
+    votes = [f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED]]
+    others = sum(shares[number] >= VISIBLE for number in order[1:MIXED]) if len(classes) > 2 else 0
+    vote = f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}"
+    return _Answer(tuple(shares.tolist()), order[0], vote, ", ".join(votes[: 1 + others]))
 
 
-def _mean(column: Numeric, share: float, interval: np.ndarray) -> tuple[int, str, str]:
-    """A mean to as many digits as its noise leaves it, alone and with its interval."""
-    low, high = column.number(0), column.number(column.cells - 1)
-    digits = _digits(interval)
-    vote = f"{low + (high - low) * share:,.{digits}f}"
-    return 0, vote, f"mean {vote} ({interval[0]:,.{digits}f} to {interval[1]:,.{digits}f})"
+def _mean(share: float, mean: np.ndarray) -> _Answer:
+    """Returns what a node of a numeric target answers, with as many digits as noise leaves it."""
+    value, low, high = mean.tolist()
+    digits = _digits(high - low)
+    vote = f"{value:,.{digits}f}"
+    return _Answer((float(share),), 0, vote, f"mean {vote} ({low:,.{digits}f} to {high:,.{digits}f})")
 
 
-def _digits(interval: np.ndarray) -> int:
-    """Digits behind the point that tell numbers apart which differ by a tenth of an interval."""
-    wide = float(interval[1] - interval[0])
+def _digits(wide: float) -> int:
+    """Returns how many digits behind the point show a tenth of an interval, at most 6.
+
+    An interval 3 wide has 1 digit, one 0.2 wide has 2, one 400 wide has none.
+    """
     return min(6, max(0, math.ceil(1 - math.log10(wide)))) if wide > 0 else 3
-
-
-def _readable(depths: np.ndarray, leaf: np.ndarray, deepest: int, most: int | None) -> int:
-    if most is None:
-        return deepest
-    ends = [int(((depths == level) | (leaf & (depths < level))).sum()) for level in range(deepest + 1)]
-    return max((level for level, count in enumerate(ends) if count <= most or level <= 1), default=0)

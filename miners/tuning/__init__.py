@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trying settings where nothing is private: made-up tables, public rows, a search for an epsilon.
+"""This room tries settings on made-up tables and public rows, where nothing is private.
 
 It never asks a private handle. Read ``suggestion.py`` first.
 """

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A miner that learns from rows that anybody may see, so that scikit-learn's cross-validation and searches can compare settings on them."""
+"""``PublicRows`` makes a miner learn from rows that anybody may see.
+
+So scikit-learn's cross-validation and searches can compare settings on them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ __all__ = ["PublicRows"]
 
 
 class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier or regressor whose ``fit`` takes a pandas frame of *public* rows, behind a simulated handle.
+    """Fits a miner to a pandas frame of *public* rows, behind a simulated handle.
 
     scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and
     fit on each. A private handle has no rows to cut, so they compare settings on public rows:
@@ -27,16 +30,16 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
     its rows with a budget of the miner's ``epsilon``; the noise is that of a real handle, drawn
     afresh in each fit.
 
-    Never for sensitive rows. Whoever has those in a frame needs no handle, and nothing guards them
-    here: there is no ledger that lasts, the folds are cut by exact classes, and each score is an
-    exact number about the rows. Settings chosen so are a function of the rows.
+    Never use it for sensitive rows. Nothing guards them here: there is no ledger that lasts, the
+    folds are cut by exact classes, and each score is an exact number about the rows. Settings that
+    are chosen by such scores depend on the rows.
 
     Args:
         estimator: The miner, not fitted. Its parameters are searched as ``estimator__epsilon`` and
             so on.
         schema: The schema that the rows are encoded by, as ``handle.schema`` has it; rows that do
             not fit are left out.
-        target: Which of its columns ``y`` is.
+        target: The column of the schema that ``y`` holds.
 
     Attributes:
         estimator_: The fitted miner.
@@ -46,9 +49,15 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         >>> import numpy as np, pandas as pd, pinq
         >>> from miners import DiffPC45, PublicRows
         >>> from sklearn.model_selection import cross_val_score
-        >>> schema = pinq.Schema(columns={"x": pinq.Numeric(lower=0, upper=9, integer=True), "y": pinq.Categorical(values=("a", "b"))}, max_rows=1000)
-        >>> rows = pd.DataFrame({"x": np.arange(1000) % 10, "y": np.where(np.arange(1000) % 10 < 5, "a", "b")})
-        >>> scores = cross_val_score(PublicRows(DiffPC45(epsilon=2), schema, "y"), rows[["x"]], rows["y"])
+        >>> columns = {
+        ...     "x": pinq.Numeric(lower=0, upper=9, integer=True),
+        ...     "y": pinq.Categorical(values=("a", "b")),
+        ... }
+        >>> schema = pinq.Schema(columns=columns, max_rows=1000)
+        >>> x = np.arange(1000) % 10
+        >>> rows = pd.DataFrame({"x": x, "y": np.where(x < 5, "a", "b")})
+        >>> miner = PublicRows(DiffPC45(epsilon=2), schema, "y")
+        >>> scores = cross_val_score(miner, rows[["x"]], rows["y"])
         >>> bool(scores.mean() > 0.8)
         True
     """
@@ -81,12 +90,12 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class or the mean for each row, shape (rows,)."""
+        """Returns the likeliest class or the mean for each row, shape (rows,)."""
         check_is_fitted(self)
         return self.estimator_.predict(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """What the miner's own ``score`` says: share of classes that are right, or R^2."""
+        """Returns the miner's own ``score``: the share of classes that are right, or R^2."""
         check_is_fitted(self)
         score: float = self.estimator_.score(X, y, sample_weight)
         return score
@@ -97,6 +106,6 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return tags
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""
+        """Returns class probabilities, shape (rows, classes), in the order of ``classes_``."""
         check_is_fitted(self)
         return self.estimator_.predict_proba(X)

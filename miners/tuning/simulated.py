@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``simulated`` opens a free handle on rows that anybody may see, for miners that try settings."""
+"""``simulated`` opens a free handle on public rows, for miners that try settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MISSING = "Trying settings on public rows needs the provider's side: pip install
 
 
 class Simulator(Protocol):
-    """Opens a handle on public rows; ``pinq.simulate`` is one."""
+    """A simulator opens a handle on public rows; ``pinq.simulate`` is one."""
 
     def __call__(self, schema: Schema, *, data: Any, epsilon: Loss) -> PrivateQueryable: ...
 
@@ -26,8 +26,8 @@ class Simulator(Protocol):
 def simulated(schema: Schema, *, data: Any, epsilon: Loss) -> PrivateQueryable:
     """Opens a handle on public rows, with the noise and the refusals of a real one.
 
-    The provider's side registers what opens it (``pinq.public.plugins``), for miners import nothing
-    of that side.
+    Miners import nothing of the provider's side. That side registers the simulator
+    (``pinq.public.plugins``).
 
     Args:
         schema: The schema that the rows are encoded by.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which epsilon a miner would need, by simulation on made-up rows of the same public schema.
+"""``suggest`` estimates the epsilon that a miner needs, by simulation on made-up rows.
 
 Privacy:
-    Claim: free. Why: the public schema and made-up rows are all that is looked at; no handle of a
-    real table is asked anything.
+    Claim: free. Why: it looks at the public schema and at made-up rows only; no handle of a real
+    table is asked anything.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Suggestion", "Tried", "suggest"]
 
-FINE = 1.15  # neighbouring epsilons closer than this are not told apart
-ENDLESS = 10**6  # made-up rows need no protection
-FRESH = 5_000  # rows on which each run is tested
-SURE = 2.0  # standard errors
+RESOLUTION = 1.15  # ratio of neighbouring epsilons between which no other is tried
+ENDLESS = 10**6  # the epsilon of a simulated handle; made-up rows need no protection
+TEST_ROWS = 5_000  # of each run
+STANDARD_ERRORS = 2.0  # on each side of a mean
 NOTE = "Made-up rows: this says how far noise lets the miner follow rules of this kind, nothing about the real table."
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What one epsilon gave.
+    """A tried epsilon has an accuracy over all runs.
 
     Attributes:
         epsilon: The loss of a fit.
@@ -61,23 +61,23 @@ class Tried:
 
     @property
     def error(self) -> float:
-        """Standard error of the mean."""
+        """Returns the standard error of the mean."""
         return self.deviation / math.sqrt(self.runs)
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The answer of ``suggest``, and the curve it was read from.
+    """A suggestion holds the answer of ``suggest``, and the curve from which it was read.
 
     Attributes:
         epsilon: The smallest epsilon whose mean accuracy reaches the goal; None where none up to
             the limit does.
-        between: Where two standard errors of the means, either way, put it; None for an end outside
-            of what was tried.
+        between: The epsilons at which the means plus, and minus, two standard errors reach the
+            goal; None for an end outside of what was tried.
         accuracy: The goal.
         rows: Rows that each run learned from.
-        miner: What was asked for, as text.
-        curve: What each epsilon gave, in increasing order.
+        miner: The miner as text.
+        curve: The accuracy of each epsilon, in increasing order.
     """
 
     epsilon: float | None
@@ -89,16 +89,20 @@ class Suggestion:
 
     @property
     def verdict(self) -> str:
-        """The answer in a sentence."""
+        """Returns the answer in a sentence."""
         first, last = self.curve[0], self.curve[-1]
         goal = f"a mean accuracy of {self.accuracy:.1%} from {self.rows:,} rows"
         if self.epsilon is None:
-            return f"No epsilon up to {last.epsilon:g} reaches {goal}; {last.epsilon:g} reaches {last.mean:.1%}. More rows or a lower goal is needed, or a tree that can say more."
+            return (
+                f"No epsilon up to {last.epsilon:g} reaches {goal}; {last.epsilon:g} reaches {last.mean:.1%}. "
+                "More rows or a lower goal is needed, or a tree that can say more."
+            )
         if self.epsilon == first.epsilon and first.mean >= self.accuracy:
             return f"Epsilon {first.epsilon:g}, the smallest that was tried, reaches {goal} already: {first.mean:.1%}."
         low, high = self.between
-        within = f"{'less' if low is None else f'{low:g}'} to {'more' if high is None else f'{high:g}'} within two standard errors"
-        return f"Epsilon {self.epsilon:g} reaches {goal} ({within})."
+        lower = "less" if low is None else f"{low:g}"
+        upper = "more" if high is None else f"{high:g}"
+        return f"Epsilon {self.epsilon:g} reaches {goal} ({lower} to {upper} within two standard errors)."
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the curve with the goal and the suggestion; returns the axes.
@@ -112,11 +116,10 @@ class Suggestion:
             raise ImportError("drawing a curve needs matplotlib: pip install 'pinq-miners[plot]'") from None
         if ax is None:
             ax = plt.subplots(figsize=(6, 4), layout="constrained")[1]
-        epsilons, means = [one.epsilon for one in self.curve], [one.mean for one in self.curve]
         ax.errorbar(
-            epsilons,
-            means,
-            yerr=[SURE * one.error for one in self.curve],
+            [point.epsilon for point in self.curve],
+            [point.mean for point in self.curve],
+            yerr=[STANDARD_ERRORS * point.error for point in self.curve],
             marker="o",
             markersize=4,
             capsize=3,
@@ -134,16 +137,22 @@ class Suggestion:
 
     def __repr__(self) -> str:
         lines = [f"{'epsilon':>10}  {'accuracy':>8}  {'sd':>6}  {'runs':>4}"]
-        lines += [f"{one.epsilon:>10g}  {one.mean:>8.1%}  {one.deviation:>6.1%}  {one.runs:>4}" for one in self.curve]
+        lines += [
+            f"{point.epsilon:>10g}  {point.mean:>8.1%}  {point.deviation:>6.1%}  {point.runs:>4}"
+            for point in self.curve
+        ]
         return "\n".join([f"{self.miner}: {self.verdict}", *lines, f"Note: {NOTE}"])
 
     def _repr_html_(self) -> str:
+        """Returns the answer and its curve as a notebook shows them."""
         rows = "".join(
-            f"<tr><td>{one.epsilon:g}</td><td>{one.mean:.1%}</td><td>{one.deviation:.1%}</td><td>{one.runs}</td></tr>"
-            for one in self.curve
+            f"<tr><td>{point.epsilon:g}</td><td>{point.mean:.1%}</td><td>{point.deviation:.1%}</td>"
+            f"<td>{point.runs}</td></tr>"
+            for point in self.curve
         )
         head = "".join(f"<th>{name}</th>" for name in ("epsilon", "accuracy", "sd", "runs"))
-        return f"<p><b>{escape(self.miner)}</b>: {escape(self.verdict)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{escape(NOTE)}</p>"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p><b>{escape(self.miner)}</b>: {escape(self.verdict)}</p>{table}<p>{escape(NOTE)}</p>"
 
 
 def suggest(
@@ -160,19 +169,20 @@ def suggest(
     seed: int = 0,
     progress: bool = True,
 ) -> Suggestion:
-    """Solves for the epsilon at which a miner reaches an accuracy on made-up rows.
+    """Finds the smallest epsilon at which a miner reaches an accuracy on made-up rows.
 
     Each run makes up a rule (a random tree of ``depth`` levels over the schema, categorical values
-    in two random groups) and ``rows`` rows that follow it but for ``noise``; the miner learns from
-    a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons meet the same
-    rules and rows, so that their difference is the noise of privacy. Epsilons ten times apart are
-    tried upward until one reaches the goal, then the gap is halved, on a logarithmic scale, down to
-    15 %; the answer is read off the monotone curve that fits all means best, and rounded up to two
-    figures.
+    in two random groups) and ``rows`` rows that follow it except for ``noise``. The miner learns
+    from a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons meet the
+    same rules and rows, so they differ by the noise of privacy alone. The search tries epsilons ten
+    times apart, upwards, until one reaches the goal. Then it halves the gap, on a logarithmic
+    scale, down to 15 %. The answer is the smallest epsilon tried at which the monotone curve that
+    fits all means best reaches the goal.
 
-    What it cannot say: how well the miner does on the real table. Real rows follow other rules,
-    easier or harder; attributes lean on each other and classes are not even. Read it as the order
-    of magnitude below which a budget is wasted, and to compare miners and settings.
+    It cannot tell how well the miner does on the real table. Real rows follow other rules, easier
+    or harder; their attributes depend on each other, and their classes are not even. Read the
+    answer as the order of magnitude below which a budget is wasted, and use it to compare miners
+    and settings.
 
     Args:
         miner: An estimator with a parameter ``epsilon``, say ``DiffPC45(max_depth=4)``. It is
@@ -208,6 +218,7 @@ def suggest(
         ]
 
         def attempt(epsilon: float) -> Tried:
+            """Returns the accuracy of an epsilon over all trials."""
             scores = []
             for number, trial in enumerate(trials):
                 advance(f"epsilon {epsilon:g}", number, runs)
@@ -215,15 +226,16 @@ def suggest(
             return Tried(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), runs)
 
         curve = _search(attempt, accuracy, *limits)
-    means, errors = np.array([one.mean for one in curve]), np.array([one.error for one in curve])
-    early, answer, late = (_crossing(curve, means + shift * errors, accuracy) for shift in (SURE, 0.0, -SURE))
+    means = np.array([point.mean for point in curve])
+    margins = STANDARD_ERRORS * np.array([point.error for point in curve])
+    early, answer, late = (_crossing(curve, shifted, accuracy) for shifted in (means + margins, means, means - margins))
     between = (None if early == curve[0].epsilon else early, late)
     return Suggestion(answer, between, float(accuracy), int(rows), _name(miner), curve)
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A rule's rows: a handle to learn from, fresh rows to be tested on."""
+    """A trial holds the rows of one rule: a handle to learn from, and fresh rows for the test."""
 
     handle: PrivateQueryable
     fresh: pa.Table
@@ -233,18 +245,24 @@ class _Trial:
     def open(
         cls, opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
     ) -> _Trial:
+        """Makes up a rule and its rows; ``opened`` closes the handle in the end."""
         concept = Concept.random(schema, target, depth=depth, categorical="groups", seed=[*seed, 0])
         handle = simulated(schema, data=concept.sample(rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
-        return cls(opened.enter_context(handle), concept.sample(FRESH, seed=[*seed, 2]), target)
+        return cls(opened.enter_context(handle), concept.sample(TEST_ROWS, seed=[*seed, 2]), target)
 
     def score(self, miner: Any, epsilon: float) -> float:
+        """Returns the accuracy of a copy of the miner that learned with ``epsilon``."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # epsilons that are too small are tried on purpose
             return float(clone(miner).set_params(epsilon=epsilon).fit(self.handle, self.target).score(self.fresh))
 
 
 def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: float) -> tuple[Tried, ...]:
-    """Tries epsilons: upward in large steps, then halving the gap in which the goal is reached."""
+    """Tries epsilons upwards in large steps, then halves the gap in which the goal is reached.
+
+    From 0.01 to 100 it tries 0.01, 0.1, 1, ...; if 1 is the first that reaches the goal, it goes on
+    at 0.316, the middle of 0.1 and 1 on a logarithmic scale.
+    """
     steps = max(1, math.ceil(math.log10(high / low)))
     tried: list[Tried] = []
     for step in range(steps + 1):
@@ -253,25 +271,26 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
             break
     if tried[-1].mean >= goal and len(tried) > 1:
         below, above = tried[-2].epsilon, tried[-1].epsilon
-        while above / below > FINE:
+        while above / below > RESOLUTION:
             middle = attempt(_figures(math.sqrt(below * above), 3))
             tried.append(middle)
             below, above = (below, middle.epsilon) if middle.mean >= goal else (middle.epsilon, above)
-    return tuple(sorted(tried, key=lambda one: one.epsilon))
+    return tuple(sorted(tried, key=lambda point: point.epsilon))
 
 
 def _crossing(curve: tuple[Tried, ...], means: np.ndarray, goal: float) -> float | None:
-    """The smallest epsilon that was tried at which the monotone curve that fits the means best reaches the goal; None where it does not.
+    """Returns the smallest epsilon tried at which the means reach the goal; None where none does.
 
-    Not a point between two: the default depth of a miner follows epsilon in steps, and so does
-    accuracy.
+    The means are first replaced by the monotone curve that fits them best: 0.5, 0.9, 0.7 become
+    0.5, 0.8, 0.8. The answer is never a point between two: the default depth of a miner follows
+    epsilon in steps, and so does accuracy.
     """
-    place = int(np.searchsorted(isotonic_regression(means), goal))
-    return None if place == len(curve) else curve[place].epsilon
+    index = int(np.searchsorted(isotonic_regression(means), goal))
+    return None if index == len(curve) else curve[index].epsilon
 
 
 def _figures(number: float, figures: int) -> float:
-    """A number rounded to so many figures: an epsilon that people can write down."""
+    """Returns a number rounded to so many figures: an epsilon that people can write down."""
     exact = Decimal(repr(number))
     step = Decimal(10) ** (exact.adjusted() - figures + 1)
     return float((exact / step).to_integral_value("ROUND_HALF_EVEN") * step)
@@ -279,7 +298,7 @@ def _figures(number: float, figures: int) -> float:
 
 def _check(
     miner: Any,
-    schema: Any,
+    schema: object,
     target: str,
     *,
     rows: int,
@@ -288,12 +307,9 @@ def _check(
     runs: int,
     depth: int,
 ) -> None:
-    if (
-        isinstance(miner, type)
-        or not hasattr(miner, "get_params")
-        or "epsilon" not in miner.get_params()
-        or not hasattr(miner, "score")
-    ):
+    """Checks all parameters of ``suggest`` that nothing else checks."""
+    is_miner = not isinstance(miner, type) and hasattr(miner, "get_params") and hasattr(miner, "score")
+    if not is_miner or "epsilon" not in miner.get_params():
         raise QueryError(
             f"{miner!r} is not a classifier with a parameter `epsilon`; pass one like DiffPC45(max_depth=4)."
         )
@@ -312,18 +328,17 @@ def _check(
 
 
 def _name(miner: Any) -> str:
-    """The miner as text, without its own epsilon, which does not matter here."""
+    """Returns the miner as text, without its own epsilon, which does not matter here."""
     return repr(clone(miner).set_params(epsilon=type(miner)().epsilon))
 
 
 @contextmanager
 def _counter(show: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Progress on a terminal: which epsilon, which run."""
+    """Shows on a terminal which epsilon and which run is being tried."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(
-        console=Console(stderr=True), transient=True, disable=not show or not Console(stderr=True).is_terminal
-    ) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not show or not console.is_terminal) as bar:
         task = bar.add_task("making up rows", total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

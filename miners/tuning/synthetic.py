@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up rows with something to find: a random decision tree over a public schema, and rows that it labels.
+"""A concept is a random decision tree over a public schema, which labels made-up rows.
 
 Privacy:
     Claim: free. Why: computed from a public schema and a seed; no row of any table is looked at.
@@ -11,7 +11,6 @@ References:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,15 +31,16 @@ Seed = int | Sequence[int]
 
 
 class Concept:
-    """A rule that says each row's class: a decision tree that was made up.
+    """A made-up rule determines each row's class: it is a decision tree.
 
     Args:
         tree: The rule. Whatever its counts are, a row's class is the likeliest one of its leaf.
 
     Examples:
         >>> from pinq import Schema
-        >>> columns = {name: {"type": "categorical", "values": ["no", "yes"]} for name in ("a", "b", "c", "class")}
-        >>> concept = Concept.random(Schema(columns=columns, max_rows=1000), "class", depth=2, seed=7)
+        >>> flag = {"type": "categorical", "values": ["no", "yes"]}
+        >>> schema = Schema(columns=dict.fromkeys(("a", "b", "c", "class"), flag), max_rows=1000)
+        >>> concept = Concept.random(schema, "class", depth=2, seed=7)
         >>> concept
         Concept for `class`: depth 2, 4 leaves
         >>> concept.sample(3, seed=1).column_names
@@ -64,13 +64,13 @@ class Concept:
         attributes: Sequence[str] | None = None,
         seed: Seed = 0,
     ) -> Concept:
-        """A random rule.
+        """Returns a random rule.
 
-        Each node is split by an attribute that is picked uniformly: a numeric one in two at a
-        random point of what is left of its grid, a categorical one, not again on the same way, into
-        its values. From the third level on a node is a leaf with ``leaf_probability``. A leaf's
-        class is uniform. A node whose children would make the tree larger than 65,536 nodes is a
-        leaf too.
+        Each node is split by an attribute that is picked uniformly. A numeric attribute is cut in
+        two at a random point of what is left of its grid. A categorical attribute is split into its
+        values, at most once on each path. From the third level on a node is a leaf with
+        ``leaf_probability``. A leaf's class is uniform. A node whose children would make the tree
+        larger than 65,536 nodes is a leaf too.
 
         Args:
             schema: The public schema.
@@ -85,33 +85,41 @@ class Concept:
         classes = schema.categorical(target).cells
         if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 0:
             raise QueryError(f"`depth` is {depth!r}; it must be a whole number of at least 0.")
-        _share("leaf_probability", leaf_probability)
+        _check_share("leaf_probability", leaf_probability)
         if categorical not in ("values", "groups"):
             raise QueryError(f"`categorical` is {categorical!r}; it must be 'values' or 'groups'.")
         names = attribute_names(schema, target, attributes)
         random = np.random.default_rng(seed)
         nodes, parts = [Node()], [Part()]
-        for place, part in enumerate(parts):  # grows while it is walked through: parents before their children
+        # The list grows while the loop walks through it, so parents come before their children.
+        for index, part in enumerate(parts):
             leaf = part.depth >= depth or (part.depth >= FIRST_LEAVES and random.random() < leaf_probability)
             split = None if leaf else random_split(schema, names, part, categorical, random)
             size = 0 if split is None else bind(split, schema).size
             if split is None or len(parts) + size > MAX_NODES:
-                nodes[place] = Node(counts=_certain(int(random.integers(classes)), classes))
+                nodes[index] = Node(counts=_certain(int(random.integers(classes)), classes))
                 continue
-            nodes[place] = Node(split, tuple(range(len(nodes), len(nodes) + size)))
+            nodes[index] = Node(split, tuple(range(len(nodes), len(nodes) + size)))
             nodes += [Node()] * size
-            parts += [Part(part, bind(split, schema), index) for index in range(size)]
+            parts += [Part(part, bind(split, schema), number) for number in range(size)]
         return cls(Tree(schema, target, nodes))
 
     @classmethod
     def single_split(cls, schema: Schema, target: str, split: Split, *, first: int = 0) -> Concept:
-        """The rule of one split, each part with another class while there are classes; the first part with class number ``first``."""
+        """Returns the rule of one split, whose parts get the classes in turn.
+
+        Args:
+            schema: The public schema.
+            target: The column that the rule determines, categorical.
+            split: The split.
+            first: The number of the first part's class.
+        """
         classes, size = schema.categorical(target).cells, bind(split, schema).size
         leaves = [Node(counts=_certain((first + part) % classes, classes)) for part in range(size)]
         return cls(Tree(schema, target, [Node(split, tuple(range(1, size + 1))), *leaves]))
 
     def sample(self, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> pa.Table:
-        """Made-up rows.
+        """Returns made-up rows.
 
         Attributes are uniform over their declared domains (a missing value counts as one more value
         where it is declared), the class is the rule's. Then each attribute and the class is drawn
@@ -124,13 +132,16 @@ class Concept:
         """
         if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 0:
             raise QueryError(f"`rows` is {rows!r}; it must be a whole number of at least 0.")
-        _share("noise", noise)
+        _check_share("noise", noise)
         random = np.random.default_rng(seed)
         columns = {
-            name: column.cells if name == self.target else column.codes for name, column in self.schema.columns.items()
-        }  # a class is never missing
+            # A class is never missing.
+            name: column.cells if name == self.target else column.codes
+            for name, column in self.schema.columns.items()
+        }
         codes = {name: random.integers(0, size, rows) for name, size in columns.items()}
-        reached = self.tree.apply(self._table({name: codes[name] for name in columns if name != self.target}, random))
+        attributes = {name: codes[name] for name in columns if name != self.target}
+        reached = self.tree.apply(self._table(attributes, random))
         codes[self.target] = self.tree.probabilities.argmax(axis=1)[reached]
         if noise:
             for name, size in columns.items():
@@ -138,27 +149,32 @@ class Concept:
         return self._table(codes, random)
 
     def _table(self, codes: Mapping[str, np.ndarray], random: np.random.Generator) -> pa.Table:
-        return pa.table({name: _decoded(self.schema.columns[name], places, random) for name, places in codes.items()})
+        """Returns rows with these codes as an Arrow table."""
+        columns = self.schema.columns
+        return pa.table({name: _decoded(columns[name], column, random) for name, column in codes.items()})
 
     def __repr__(self) -> str:
-        return f"Concept for `{self.target}`: depth {self.tree.depth}, {self.tree.n_leaves:,} {'leaf' if self.tree.n_leaves == 1 else 'leaves'}"
+        leaves = f"{self.tree.n_leaves:,} {'leaf' if self.tree.n_leaves == 1 else 'leaves'}"
+        return f"Concept for `{self.target}`: depth {self.tree.depth}, {leaves}"
 
 
 def _certain(code: int, classes: int) -> tuple[float, ...]:
+    """Returns counts of one row, which has class ``code``."""
     return tuple(float(code == number) for number in range(classes))
 
 
-def _decoded(column: Categorical | Numeric, codes: np.ndarray, random: np.random.Generator) -> Any:
-    """Values with these codes; of a number that is not whole one inside its cell."""
+def _decoded(column: Categorical | Numeric, codes: np.ndarray, random: np.random.Generator) -> pa.Array:
+    """Returns values with these codes; numbers that are not whole lie anywhere in their bins."""
     if isinstance(column, Categorical):
         return pa.array(list(column.labels)).take(pa.array(codes))
     lower, width = float(column.lower), float(column.width)
-    # Away from the edges of the cell: a rounded sum must not come to lie in the next one.
+    # Away from the edges of the bin: a rounded sum must not lie in the next one.
     inside = 0.0 if column.integer else random.uniform(0.01, 0.99, len(codes))
     values = np.minimum(lower + (codes + inside) * width, float(column.upper))
     return pa.array(values.astype(np.int64) if column.integer else values, mask=codes >= column.cells)
 
 
-def _share(name: str, value: object) -> None:
+def _check_share(name: str, value: object) -> None:
+    """Checks that a parameter is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= float(value) <= 1:
         raise QueryError(f"`{name}` is {value!r}; it must be a number from 0 to 1.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DPDilca as a user meets it: what it costs, what it learns where noise hardly matters, what it says when something is wrong."""
+"""DPDilca costs what it claims, learns DILCA's distances without noise, and names what is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sklearn.base import clone
 from benchmarks.dilca.oracle import Oracle, object_distances
 from miners import DPDilca
 from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
-from miners.distances.context import METHODS, mean_context, predominant_context
+from miners.distances.context import NoisyTable, mean_context, predominant_context
+from miners.distances.task import METHODS
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.provider.simulation import made_up, simulate
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -41,7 +42,7 @@ SURE = 10**8
 
 
 def table(rows=3000, seed=5):
-    """Made-up rows in which nobody lives in the town ``never``."""
+    """Returns made-up rows in which nobody lives in the town ``never``."""
     frame = made_up(SCHEMA, rows, seed=seed).to_pandas()
     return frame.assign(town=frame["town"].where(frame["town"] != "never", "A"))
 
@@ -51,13 +52,14 @@ def handle(epsilon=1, data=None, schema=SCHEMA):
 
 
 def oracle(frame, miner):
-    """DILCA without privacy on the same values."""
+    """Returns DILCA without privacy on the same values."""
     names = list(miner.splits_)
     bound = [bind(miner.splits_[name], SCHEMA) for name in names]
     codes = [
-        one.axes[0].parts_of(SCHEMA.columns[name].encode(frame[name])) for name, one in zip(names, bound, strict=True)
+        partition.axes[0].parts_of(SCHEMA.columns[name].encode(frame[name]))
+        for name, partition in zip(names, bound, strict=True)
     ]
-    return names, Oracle(np.array(codes), [one.size for one in bound])
+    return names, Oracle(np.array(codes), [partition.size for partition in bound])
 
 
 @settings(max_examples=40)
@@ -71,7 +73,7 @@ def oracle(frame, miner):
     st.data(),
 )
 def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, data):
-    """To the nano-epsilon, for every method, both adjacencies, privacy units, and whatever is a target."""
+    """A fit costs its epsilon to the nano, for every method, adjacency, privacy unit and target."""
     names = data.draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=2, max_size=6, unique=True))
     target = data.draw(
         st.one_of(st.none(), st.sampled_from(names), st.lists(st.sampled_from(names), min_size=1, unique=True))
@@ -85,8 +87,8 @@ def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, da
     assert plan.total == miner.cost_ == h_.budget.spent == Fraction(nano, 10**9)
     assert sum(line.epsilon for line in plan.lines) == plan.total
     assert len(h_.history()) <= sum(line.parts for line in plan.lines)
-    targets = names if target is None else [target] if isinstance(target, str) else target
-    assert set(miner.distances_) == set(miner.context_) == set(targets)
+    targets = {target} if isinstance(target, str) else set(target or names)
+    assert set(miner.distances_) == set(miner.context_) == targets
     for name, frame in miner.distances_.items():
         matrix = frame.to_numpy()
         assert name not in miner.context_[name]
@@ -100,17 +102,20 @@ def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, da
 
 @pytest.mark.parametrize("method", METHODS)
 def test_without_noise_it_is_dilca(method):
-    """With a budget beyond all reason contexts and distances are those of the oracle, for a value that nobody has and for missing ones too."""
+    """With an enormous budget contexts and distances are those of the oracle.
+
+    That holds for a value that nobody has, and for missing values too.
+    """
     frame = table()
     for target in (None, "town"):
         miner = DPDilca(method=method, k=2, epsilon=10**6).fit(handle(10**6, frame), target)
         names, truth = oracle(frame, miner)
         assert names == ATTRIBUTES
         for name in [target] if target else names:
-            place = names.index(name)
-            context = truth.context(method, place, 2)
-            assert miner.context_[name] == tuple(names[i] for i in context)
-            np.testing.assert_allclose(miner.distances_[name].to_numpy(), truth.distances(place, context), atol=1e-3)
+            index = names.index(name)
+            context = truth.context(method, index, 2)
+            assert miner.context_[name] == tuple(names[member] for member in context)
+            np.testing.assert_allclose(miner.distances_[name].to_numpy(), truth.distances(index, context), atol=1e-3)
 
 
 def test_frames_are_labelled_by_values():
@@ -316,7 +321,7 @@ def test_without_noise_estimates_are_plain():
 
 
 def test_noise_shrinks_what_it_dominates():
-    """A column of few rows goes towards the marginal law, one of many stays."""
+    """A column of few rows moves towards the marginal law, and one of many rows stays."""
     few, many = np.array([[2.0, 1000], [0, 3000]]), np.array([[700.0, 300], [2100, 900]])
     law, _ = conditionals([few, many], [40.0, 40.0])
     assert law[0, 0] < 0.6
@@ -325,7 +330,7 @@ def test_noise_shrinks_what_it_dominates():
 
 
 def test_uncertainty_is_corrected_for_noise():
-    """On average noise makes independent attributes seem neither dependent nor the other way round."""
+    """On average the corrected uncertainty of independent attributes is about 0."""
     random = np.random.default_rng(1)
     independent = np.full((6, 8), 50.0)
     raw = [symmetric_uncertainty(independent + random.laplace(0, 30, (6, 8))) for _ in range(60)]
@@ -338,12 +343,46 @@ def test_uncertainty_is_corrected_for_noise():
     )
 
 
+def test_two_releases_of_a_table_weigh_by_precision():
+    joined = NoisyTable(np.array([[10.0]]), 1.0).joined(NoisyTable(np.array([[20.0]]), 2.0))
+    assert joined.counts.item() == pytest.approx(12)
+    assert joined.scale == pytest.approx(0.8**0.5)
+
+
+@pytest.mark.parametrize(
+    ("params", "selection"),
+    [
+        ({"method": "max_relevance", "k": 2}, Fraction("0.3")),
+        ({"method": "max_relevance", "k": 3}, 0),
+        ({"method": "max_dependency", "k": 9}, 0),
+        ({"method": "mean_su", "k": 9}, Fraction("0.3")),
+        ({"method": "baseline"}, 1),
+    ],
+)
+def test_nothing_is_spent_on_a_context_without_alternatives(params, selection):
+    """Of four attributes each has three others: with three in a context there is one context."""
+    task = DPDilca(epsilon=1, attributes=["age", "job", "sex", "town"], **params)._task(SCHEMA, None)
+    assert task.selection_nano == selection * 10**9
+    assert task.total == 1
+
+
+def test_mean_su_of_two_attributes_has_nothing_to_select():
+    task = DPDilca(method="mean_su", epsilon=1, attributes=["sex", "town"])._task(SCHEMA, None)
+    assert (task.selection_nano, task.max_pairs) == (0, 1)
+
+
+def test_a_pair_of_attributes_needs_one_table():
+    task = DPDilca(attributes=["age", "job", "sex"])._task(SCHEMA, None)
+    assert task.pairs({"job": ["age"], "age": ["job"]}) == (("age", "job"),)
+    assert task.pairs({"sex": ["age", "job"]}) == (("age", "sex"), ("job", "sex"))
+
+
 def test_contexts_from_uncertainties():
     names = ["x", "y", "z"]
-    uncertain = {("t", "x"): 0.5, ("t", "y"): 0.4, ("t", "z"): 0.0, ("x", "y"): 0.6, ("x", "z"): 0.0, ("y", "z"): 0.0}
-    uncertain |= {(b, a): value for (a, b), value in uncertain.items()}
-    assert mean_context(uncertain, "t", names) == ("x", "y")
-    assert predominant_context(uncertain, "t", names) == ("x",)
+    uncertainty = {("t", "x"): 0.5, ("t", "y"): 0.4, ("t", "z"): 0.0, ("x", "y"): 0.6, ("x", "z"): 0.0, ("y", "z"): 0.0}
+    uncertainty |= {(b, a): value for (a, b), value in uncertainty.items()}
+    assert mean_context(uncertainty, "t", names) == ("x", "y")
+    assert predominant_context(uncertainty, "t", names) == ("x",)
     alike = dict.fromkeys(itertools.permutations(["t", *names], 2), 0.1)
     assert mean_context(alike, "t", names) == ("x", "y", "z")
 
@@ -352,7 +391,8 @@ def test_embedding_keeps_distances():
     random = np.random.default_rng(2)
     points = random.random((7, 3))
     distances = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))
-    found = embedding(distances)
-    assert found.shape == (7, 3)
-    np.testing.assert_allclose(np.sqrt(((found[:, None] - found[None]) ** 2).sum(axis=2)), distances, atol=1e-9)
+    embedded = embedding(distances)
+    assert embedded.shape == (7, 3)
+    gaps = embedded[:, None] - embedded[None]
+    np.testing.assert_allclose(np.sqrt((gaps**2).sum(axis=2)), distances, atol=1e-9)
     assert embedding(np.zeros((3, 3))).shape == (3, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consistent estimates against generalized least squares by matrices, shrinkage by its own properties."""
+"""Consistent estimates equal generalized least squares by matrices; shrinkage keeps its laws."""
 
 import numpy as np
 import pytest
@@ -10,19 +10,19 @@ from miners.fitted.estimates import class_shares, drowned, least_squares
 
 
 def random_tree(random, nodes):
-    """Children lists; parents before their children."""
+    """Returns the children of each node; parents come before their children."""
     children = [[] for _ in range(nodes)]
-    for place in range(1, nodes):
-        children[int(random.integers(max(0, place - 4), place))].append(place)
+    for node in range(1, nodes):
+        children[int(random.integers(max(0, node - 4), node))].append(node)
     return children
 
 
 def gls(children, answers, variances):
-    """The oracle: unknowns are the leaves, every answer is a noisy sum of leaves."""
-    leaves = [place for place, below in enumerate(children) if not below]
+    """Returns the oracle's estimates: unknowns are the leaves, answers are noisy sums of leaves."""
+    leaves = [node for node, below in enumerate(children) if not below]
     sums = np.zeros((len(children), len(leaves)))
-    for place in range(len(children) - 1, -1, -1):
-        sums[place] = sums[children[place]].sum(axis=0) if children[place] else np.eye(len(leaves))[leaves.index(place)]
+    for node in range(len(children) - 1, -1, -1):
+        sums[node] = sums[children[node]].sum(axis=0) if children[node] else np.eye(len(leaves))[leaves.index(node)]
     weight = np.diag(np.where(np.isfinite(variances), 1 / variances, 0.0))
     covariance = np.linalg.inv(sums.T @ weight @ sums)
     return sums @ covariance @ sums.T @ weight @ answers, np.diag(sums @ covariance @ sums.T)
@@ -41,8 +41,14 @@ def test_it_is_generalized_least_squares(seed, nodes, width):
     expected, covariance = gls(children, np.where(np.isfinite(variances)[:, None], answers, 0), variances)
     assert np.allclose(best, expected, atol=1e-8)
     assert np.allclose(spread, covariance, atol=1e-8)
-    for place, below in enumerate(children):
-        assert not below or np.allclose(best[below].sum(axis=0), best[place])
+    for node, below in enumerate(children):
+        assert not below or np.allclose(best[below].sum(axis=0), best[node])
+
+
+def test_a_root_and_two_leaves_share_out_their_difference():
+    best, spread = least_squares([[1, 2], [], []], np.array([[10.0], [4.0], [3.0]]), np.ones(3))
+    assert np.allclose(best[:, 0], [9, 5, 4])
+    assert np.allclose(spread, 2 / 3)
 
 
 def test_a_leaf_that_nothing_was_asked_of_is_an_error():
@@ -51,7 +57,10 @@ def test_a_leaf_that_nothing_was_asked_of_is_an_error():
 
 
 def test_the_noise_is_as_small_as_it_says():
-    """10,000 draws: the sample's variance of each node lies within five of its standard errors (sqrt(2/10,000)) of what is said."""
+    """The variance over 10,000 draws agrees with the variance that is returned, at each node.
+
+    The tolerance is five standard errors of such a variance, each sqrt(2 / 10,000).
+    """
     random = np.random.default_rng(7)
     children = [[1, 2, 3], [4, 5], [], [], [], []]
     variances = np.array([1.0, 2.0, 0.5, 4.0, 1.0, 3.0])
@@ -83,7 +92,7 @@ def test_a_leaf_drowned_in_noise_answers_like_its_parent_and_a_clear_one_for_its
 
 
 def leaf_below(parent, counts, deviation):
-    """Shares of a parent and of a leaf below it with these counts."""
+    """Returns the shares of a parent and of a leaf below it with these counts."""
     rest = np.asarray(parent) - counts
     return class_shares(
         [[1, 2], [], []], np.array([parent, counts, rest]), np.array([deviation / 3, deviation, deviation])
@@ -91,8 +100,9 @@ def leaf_below(parent, counts, deviation):
 
 
 def test_in_law_an_empty_leaf_predicts_what_its_parent_predicts():
-    """2,000 draws of the noise alone, where the parent has 17,181 rows, 94 % of them of one class:
-    no draw turns the vote, and most leave the share as it is.
+    """Noise alone never turns the vote of an empty leaf, and mostly leaves its share as it is.
+
+    The leaf is drawn 2,000 times; its parent has 17,181 rows, 94 % of them of one class.
     """
     random = np.random.default_rng(11)
     drawn = [leaf_below([16_150.0, 1031.0], random.normal(0, 92, 2), 92.0) for _ in range(2000)]
@@ -132,8 +142,9 @@ def test_a_root_votes_for_its_largest_count_however_noisy(seed, classes):
     [([40.0, 25.0, -5.0], [0.5, 0.3, 0.2], 20.0), ([10.0, 90.0, 30.0], [0.7, 0.2, 0.1], 30.0)],
 )
 def test_shares_are_the_posterior_mean(counts, parent, deviation):
-    """The oracle draws rows, distance and direction from the prior and weighs them by the
-    likelihood of the counts: 400,000 draws, so within .02.
+    """Shares agree with an oracle that weighs draws from the prior by the counts' likelihood.
+
+    It draws rows, distance and direction 400,000 times, so the two agree within 0.02.
     """
     random, counts, parent = np.random.default_rng(5), np.array(counts), np.array(parent)
     draws, classes = 400_000, len(counts)

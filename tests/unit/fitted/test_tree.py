@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
+from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 
 
@@ -125,12 +126,13 @@ def test_json_holds_public_things_only():
 
 
 def edit(path, value):
+    """Returns the example's JSON with another value at a path like ``nodes 0 split``."""
     stored = json.loads(example().to_json())
-    place = stored
-    *way, last = [int(step) if step.isdigit() else step for step in path.split()]
-    for step in way:
-        place = place[step]
-    place[last] = value
+    holder = stored
+    *keys, last = [int(key) if key.isdigit() else key for key in path.split()]
+    for key in keys:
+        holder = holder[key]
+    holder[last] = value
     return json.dumps(stored)
 
 
@@ -211,25 +213,35 @@ def test_the_interval_of_a_size_follows_from_its_noise():
             Node(size=3.0, size_scale=1.0).interval(level)
 
 
+def test_a_target_is_shown_with_its_first_classes_or_its_bounds():
+    many = {"type": "categorical", "values": list("abcdef")}
+    schema = Schema(columns={"c": many, "n": {"type": "numeric", "lower": 0, "upper": 9, "integer": True}}, max_rows=9)
+    assert repr(Tree(schema, "c", [Node(counts=(1.0,) * 6)])).startswith("Tree for `c` (a, b, c, d, ...): depth 0")
+    mean = Tree(schema, "n", [Node(counts=(1.0, 2.0))])
+    assert repr(mean).startswith("Tree for `n` (0 to 9): depth 0")
+    assert (mean.kind, mean.classes, mean.values.tolist()) == ("regression", (), [6.0])
+    with pytest.raises(QueryError, match="`n` is numeric and has 2 ends"):
+        Tree(schema, "n", [Node(counts=(1.0,))])
+    with pytest.raises(QueryError, match="`c` has 6 classes"):
+        Tree(schema, "c", [Node(counts=(1.0,))])
+
+
 def law_of_sum(scale: float, weights: list[int]) -> np.ndarray:
-    """P(z) of a weighted sum of independent discrete Laplace variables, z from -m to m."""
+    """Returns P(z) of a weighted sum of independent discrete Laplace variables, z from -m to m."""
     law = np.ones(1)
     reach = int(40 * scale) + 20
     for weight in weights:
-        one = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+        density = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
         spread = np.zeros(2 * reach * weight + 1)
-        spread[::weight] = one / one.sum()
+        spread[::weight] = density / density.sum()
         law = np.convolve(law, spread)
     return law
 
 
 ALIKE = [[1], [1, 1], [1, 1, 1], [1] * 6]
-UNLIKE = [
-    [1, 2],
-    [1, 3],
-    [1, 1, 5],
-    [2, 3],
-]  # estimates weigh answers by at most 1; with hardly any noise a weight of 3 would be a coarse lattice
+# Estimates weigh answers by at most 1; with hardly any noise a weight of 3 would be a coarse
+# lattice.
+UNLIKE = [[1, 2], [1, 3], [1, 1, 5], [2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +249,10 @@ UNLIKE = [
     [*itertools.product((0.2, 0.5, 1.0, 3.0, 8.0), ALIKE), *itertools.product((1.0, 3.0, 8.0), UNLIKE)],
 )
 def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(scale, weights):
-    """Exact: the law of the noise is summed up, nothing is drawn. Noise of a deviation 30 % larger would be noticed."""
+    """The law of the noise is summed up exactly, and nothing is drawn.
+
+    Noise of a deviation 30 % larger would be noticed.
+    """
     law = law_of_sum(scale, weights)
     z = np.arange(len(law)) - len(law) // 2
     deviation = float(np.sqrt((law * z**2).sum()))
@@ -259,8 +274,10 @@ def test_released_counts_have_an_interval_of_their_own():
 
 
 def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
-    """A shifted population: all its rows have a value that no row had which the tree was grown
-    from. In 300 draws of that leaf's noise no row is predicted otherwise than above it.
+    """Rows of a value that the tree never met are predicted like their parent.
+
+    All rows of a shifted population have that value. In 300 draws of its leaf's noise no row is
+    predicted otherwise than above the leaf.
     """
     random = np.random.default_rng(4)
     shifted = pd.DataFrame({"sex": ["M"] * 100})
@@ -276,8 +293,9 @@ def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
 
 
 def test_a_tree_that_was_stored_before_predicts_as_it_did():
-    """Without a word on how shares follow from counts, they are those of the older rule, and the
-    tree is the same text again; a word that nobody knows is refused.
+    """A stored tree without ``shares`` has those of the older rule, and is the same text again.
+
+    An unknown rule is refused.
     """
     noisy = [
         Node(Values("sex"), (1, 2), counts=(60.0, 40.0), counts_deviation=9.0),

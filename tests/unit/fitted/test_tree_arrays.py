@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees as arrays: whoever has them and numpy can predict."""
+"""The arrays of a tree are enough to predict with numpy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pinq.public.specs import Cuts, Groups, Values
 
 
 def apply_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
-    """What the documentation says, in numpy: where each row stops."""
+    """Returns where each row stops, by the documentation of the arrays."""
     reached = np.zeros(len(frame), dtype=int)
     for v in np.flatnonzero(arrays.kind != LEAF):  # parents come before their children
         rows = np.flatnonzero(reached == v)
@@ -41,7 +41,7 @@ def predict_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
 
 
 def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
-    """The same as scikit-learn walks."""
+    """Returns where each row stops, as scikit-learn walks."""
     tree = arrays.binary
     codes = {
         name: {value: code for code, value in enumerate(values or ())}
@@ -55,8 +55,8 @@ def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarra
             if arrays.kind[v] == NUMERIC:
                 left, right = values[name] <= tree.threshold[v], values[name] > tree.threshold[v]
             else:
-                place = -1 if pd.isna(values[name]) else codes[name].get(values[name])
-                left, right = (False, False) if place is None else (tree.goes_left[v, place], tree.goes_right[v, place])
+                code = -1 if pd.isna(values[name]) else codes[name].get(values[name])
+                left, right = (False, False) if code is None else (tree.goes_left[v, code], tree.goes_right[v, code])
             if not left and not right:
                 break
             v = tree.children_left[v] if left else tree.children_right[v]
@@ -85,7 +85,11 @@ def test_the_example_in_arrays():
 
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed):
-    """Missing values of nullable columns and of others, values that nobody declared, numbers on both sides of every edge."""
+    """The arrays predict what the tree predicts for every kind of row.
+
+    Rows hold missing values of nullable and of other columns, values that nobody declared, and
+    numbers on both sides of every edge.
+    """
     tree, frame = random_tree(seed)
     arrays = tree.to_arrays()
     assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
@@ -103,7 +107,10 @@ def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed):
     ],
 )
 def test_points_part_the_doubles_exactly_where_predict_does(column):
-    """Also numbers that are a rounding error off a grid point, which predict forgives: the neighbours of every point decide."""
+    """Each point divides the doubles exactly where ``predict`` does, its two neighbours included.
+
+    ``predict`` forgives numbers that are a rounding error off a grid point.
+    """
     schema = Schema(columns={"x": column, "y": Categorical(values=("no", "yes"))}, max_rows=9)
     cuts = tuple(column.edge(cell) for cell in sorted({1, column.cells // 3 + 1, column.cells - 1}))
     for split in (Cuts("x", cuts), Cuts("x", cuts[1:2]), Values("x")):

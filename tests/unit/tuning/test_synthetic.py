@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up concepts and rows: of the declared shape, within the declared domains, with the declared share of noise."""
+"""Made-up concepts and rows have the declared shape, domains and share of noise."""
 
 from __future__ import annotations
 
@@ -33,27 +33,29 @@ BINARY = Schema(columns={f"a{i}": Categorical(values=(0, 1)) for i in range(11)}
 def test_concepts_are_trees_of_the_asked_depth(depth, seed, categorical):
     concept = Concept.random(SCHEMA, "y", depth=depth, categorical=categorical, seed=seed)
     assert concept.tree.depth <= depth
+    nodes = concept.tree.nodes
     if depth >= 2:  # leaves start at the third level
-        assert all(concept.tree.depths[place] >= 2 for place, node in enumerate(concept.tree.nodes) if node.is_leaf)
-    wanted = (Cuts, Values if categorical == "values" else Groups)
-    for place, node in enumerate(concept.tree.nodes):
+        assert all(concept.tree.depths[index] >= 2 for index, node in enumerate(nodes) if node.is_leaf)
+    kinds = (Cuts, Values if categorical == "values" else Groups)
+    for index, node in enumerate(nodes):
         if node.split is not None:
-            assert isinstance(node.split, wanted)
-            assert isinstance(node.split, Cuts) or node.split.column not in ways(concept, place)
+            assert isinstance(node.split, kinds)
+            assert isinstance(node.split, Cuts) or node.split.column not in columns_above(concept, index)
 
 
-def ways(concept, place):
+def columns_above(concept, index):
+    """Returns the columns that split the ancestors of a node."""
     parents = {child: parent for parent, node in enumerate(concept.tree.nodes) for child in node.children}
     columns = []
-    while place in parents:
-        place = parents[place]
-        columns.append(concept.tree.nodes[place].split.column)
+    while index in parents:
+        index = parents[index]
+        columns.append(concept.tree.nodes[index].split.column)
     return columns
 
 
 @given(st.integers(0, 2**32))
 def test_no_branch_is_out_of_reach(seed):
-    """A numeric attribute is cut again only where something of it is left, so that some rows reach every leaf."""
+    """A numeric attribute is cut again only where some of it is left, so rows reach every leaf."""
     concept = Concept.random(
         Schema(columns={"n": Numeric(lower=0, upper=4, integer=True), "y": SCHEMA.columns["y"]}, max_rows=10),
         "y",
@@ -62,17 +64,17 @@ def test_no_branch_is_out_of_reach(seed):
         seed=seed,
     )
     assert set(concept.tree.apply(concept.sample(2000, seed=seed))) == {
-        place for place, node in enumerate(concept.tree.nodes) if node.is_leaf
+        index for index, node in enumerate(concept.tree.nodes) if node.is_leaf
     }
     assert concept.tree.n_leaves == 5
 
 
 def test_the_same_seed_makes_the_same():
-    one, other = (Concept.random(SCHEMA, "y", depth=4, seed=[1, 2]) for _ in range(2))
-    assert one.tree == other.tree
-    assert one.tree != Concept.random(SCHEMA, "y", depth=4, seed=[1, 3]).tree
-    assert one.sample(100, noise=0.1, seed=3).equals(other.sample(100, noise=0.1, seed=3))
-    assert not one.sample(100, seed=3).equals(one.sample(100, seed=4))
+    first, second = (Concept.random(SCHEMA, "y", depth=4, seed=[1, 2]) for _ in range(2))
+    assert first.tree == second.tree
+    assert first.tree != Concept.random(SCHEMA, "y", depth=4, seed=[1, 3]).tree
+    assert first.sample(100, noise=0.1, seed=3).equals(second.sample(100, noise=0.1, seed=3))
+    assert not first.sample(100, seed=3).equals(first.sample(100, seed=4))
 
 
 def test_without_noise_every_row_follows_the_rule():
@@ -82,7 +84,10 @@ def test_without_noise_every_row_follows_the_rule():
 
 
 def test_values_are_uniform_over_the_declared_domains():
-    """Each code of each attribute within 6 standard deviations; false alarm below 1e-6 over all 100-odd cells."""
+    """Each code of each attribute comes as often as it should, within 6 standard deviations.
+
+    A false alarm over all 100-odd codes has a probability below 1e-6.
+    """
     rows, concept = 50_000, Concept.random(SCHEMA, "y", depth=2, seed=1)
     table = concept.sample(rows, noise=0.2, seed=2)
     assert table.column_names == list(SCHEMA.columns)
@@ -98,7 +103,11 @@ def test_values_are_uniform_over_the_declared_domains():
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 1.0])
 def test_noise_replaces_the_class_as_often_as_asked(noise):
-    """One binary split: the class disagrees with its attribute when exactly one was replaced by the other value, or so (6 sigma)."""
+    """Noise replaces a class as often as its share demands, within 6 standard deviations.
+
+    With one binary split the class disagrees with its attribute when exactly one of the two was
+    replaced by the other value.
+    """
     rows, concept = 40_000, Concept.single_split(BINARY, "a10", Values("a3"))
     table = concept.sample(rows, noise=noise, seed=8)
     differ = float(np.mean(np.array(table["a3"]) != np.array(table["a10"])))

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target is what a tree predicts: the classes of a column, or the mean of a numeric one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pinq.public.schema import Categorical, Numeric, Schema, Value, text_of
+
+__all__ = ["ENDS", "ClassTarget", "MeanTarget", "Target", "as_array", "target_of"]
+
+ENDS = 2  # counts of a node whose target is numeric: a row counts in parts for the lower and the upper bound
+NAMED_CLASSES = 4  # in a tree's one-line text
+
+
+@dataclass(frozen=True)
+class ClassTarget:
+    """A categorical target, whose classes a tree predicts.
+
+    Attributes:
+        name: The target's column.
+        classes: Its declared values, in the order of a node's counts.
+    """
+
+    kind: ClassVar[str] = "classification"
+    name: str
+    classes: tuple[Value, ...]
+
+    @property
+    def n_counts(self) -> int:
+        """Returns how many counts a node has."""
+        return len(self.classes)
+
+    @property
+    def requirement(self) -> str:
+        """Returns what a node's counts must match, as the end of a sentence."""
+        return f"has {self.n_counts} classes"
+
+    @property
+    def bar_names(self) -> tuple[str, ...]:
+        """Returns what the pieces of a picture's bar stand for."""
+        return tuple(text_of(value) for value in self.classes)
+
+    def __str__(self) -> str:
+        more = ", ..." if len(self.classes) > NAMED_CLASSES else ""
+        return f"`{self.name}` ({', '.join(str(value) for value in self.classes[:NAMED_CLASSES])}{more})"
+
+
+@dataclass(frozen=True)
+class MeanTarget:
+    """A numeric target, whose mean a tree predicts.
+
+    Attributes:
+        name: The target's column.
+        column: Its declaration.
+        classes: Always empty; it has no classes.
+    """
+
+    kind: ClassVar[str] = "regression"
+    name: str
+    column: Numeric
+    classes: ClassVar[tuple[Value, ...]] = ()
+
+    @property
+    def n_counts(self) -> int:
+        """Returns how many counts a node has, one for each end."""
+        return ENDS
+
+    @property
+    def requirement(self) -> str:
+        """Returns what a node's counts must match, as the end of a sentence."""
+        return f"is numeric and has {ENDS} ends"
+
+    @property
+    def bar_names(self) -> tuple[str, ...]:
+        """Returns what the only piece of a picture's bar stands for."""
+        return (f"mean, from {self.column.lower} to {self.column.upper}",)
+
+    def __str__(self) -> str:
+        return f"`{self.name}` ({self.column.lower} to {self.column.upper})"
+
+
+Target = ClassTarget | MeanTarget
+
+
+def target_of(schema: Schema, name: str) -> Target:
+    """Returns the target of a name. ``QueryError`` where the schema has no such column."""
+    column = schema.column(name)
+    return ClassTarget(name, column.values) if isinstance(column, Categorical) else MeanTarget(name, column)
+
+
+def as_array(classes: Sequence[Value]) -> np.ndarray:
+    """Returns class values as an array, of their own type where all have one, else of objects.
+
+    Whole numbers beyond 64 bits stay objects.
+    """
+    alike = len({type(value) for value in classes}) == 1
+    fits = alike and not (isinstance(classes[0], int) and any(abs(int(value)) >= 2**63 for value in classes))
+    return np.array(classes) if fits else np.array(classes, dtype=object)
