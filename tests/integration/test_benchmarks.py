@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks.cells import Cell, Store
-from benchmarks.datasets import stratified_folds, why_missing
-from benchmarks.diprime.experiments import EXPERIMENTS as FORESTS
-from benchmarks.diprime.report import write as write_forests
-from benchmarks.friedman_schuster.report import corrected_t, write
-from benchmarks.friedman_schuster.synthetic import FIGURES
-from benchmarks.learners import Rows, exact_tree
-from benchmarks.measure import measure, missing
-from benchmarks.publish import RESULTS, publish, shortfall
-from benchmarks.reproduce import options, reproduce
+from benchmarks.harness.cells import Cell, Store
+from benchmarks.harness.command import options, reproduce
+from benchmarks.harness.datasets import stratified_folds, why_missing
+from benchmarks.harness.learners import Rows, exact_tree
+from benchmarks.harness.measure import measure, missing
+from benchmarks.harness.publish import RESULTS, publish, shortfall
+from benchmarks.papers.diprime.experiments import EXPERIMENTS as FORESTS
+from benchmarks.papers.diprime.report import write as write_forests
+from benchmarks.papers.friedman_schuster.report import corrected_t, write
+from benchmarks.papers.friedman_schuster.synthetic import FIGURES
 from pinq.public.schema import Categorical, Numeric, Schema
 
 CELL = Cell("fig3", "Max", 100.0, 0, 0.5)
@@ -87,7 +87,9 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
         ("banknote", "c", ("DiPriMe, best", "DP-ERT", "majority class")),
         ("appliances_energy", "y", ("DiPriMe, best", "extra trees, not private", "mean")),
     ):
-        monkeypatch.setattr("benchmarks.diprime.experiments.table", lambda name, target=target: (schema, target, rows))
+        monkeypatch.setattr(
+            "benchmarks.papers.diprime.experiments.table", lambda name, target=target: (schema, target, rows)
+        )
         whole = FORESTS[key]
         one = replace(whole, xs=(4.0,), learners={name: whole.learners[name] for name in names})
         measured = one.measure(4.0, 0, names)
@@ -190,7 +192,7 @@ def test_what_cannot_be_measured_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A name that no experiment has, and data that are not there, end the program before anything is measured or published."""
-    monkeypatch.setattr("benchmarks.reproduce.ROOT", tmp_path)
+    monkeypatch.setattr("benchmarks.harness.command.ROOT", tmp_path)
     monkeypatch.setenv("PINQ_DATA", str(tmp_path))
     parser = options("diprime", "About.", runs="20", quick=2)
     with pytest.raises(SystemExit, match=r"begins with fig9; there are .*banknote"):
@@ -202,8 +204,8 @@ def test_what_cannot_be_measured_is_said(
 
 def test_a_quick_look_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nothing is published yet, which any result would surpass."""
-    monkeypatch.setattr("benchmarks.reproduce.ROOT", tmp_path)
-    monkeypatch.setattr("benchmarks.reproduce.RESULTS", tmp_path / "results")
+    monkeypatch.setattr("benchmarks.harness.command.ROOT", tmp_path)
+    monkeypatch.setattr("benchmarks.harness.command.RESULTS", tmp_path / "results")
     Store(tmp_path / "build" / "friedman_schuster" / "cells.csv").add([CELL])
     asked = options("friedman_schuster", "About.", runs="200", quick=10).parse_args(["--quick", "--report"])
     reproduce("friedman_schuster", asked, FIGURES, write)

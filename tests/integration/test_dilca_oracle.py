@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle and the published mechanism of benchmarks/dilca against values worked out by hand and against those printed in the paper.
+"""The oracle and the published mechanism of benchmarks/papers/dilca against values worked out by hand and against those printed in the paper.
 
 The paper's Figure 1 (the running example's tables) is a picture that is not in its text, so ``PEOPLE`` is a table of the same attributes, small
 enough to be worked out on paper; the values that the text does print are tested where they do not need the tables.
@@ -12,10 +12,10 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.dilca import peer
-from benchmarks.dilca.data import BINS, MissingData, load, synthetic
-from benchmarks.dilca.measure import WHO, chance, synthetic_context
-from benchmarks.dilca.oracle import Oracle, f_score, object_distances, pearson
+from benchmarks.papers.dilca import peer
+from benchmarks.papers.dilca.data import BINS, MissingData, load, synthetic
+from benchmarks.papers.dilca.measure import WHO, chance, synthetic_context
+from benchmarks.papers.dilca.oracle import Oracle, f_score, object_distances, pearson
 
 CITY, CAR, SEX, INCOME, WEALTH = range(5)
 # Four people in each of the cities A, B, C. Income is 0 in A, 1 in B, and 0, 1, 2, 2 in C. Wealth is income, but for one person of B who has 2.

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks.cells import Cell
-from benchmarks.datasets import why_missing
-from benchmarks.topdown.experiments import Figure, figures
-from benchmarks.topdown.report import write
+from benchmarks.harness.cells import Cell
+from benchmarks.harness.datasets import why_missing
+from benchmarks.papers.topdown.experiments import Figure, figures
+from benchmarks.papers.topdown.report import write
 
 
 @pytest.mark.skipif(bool(why_missing("adult")), reason=why_missing("adult") or "it is there")
