@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good the rule for DiffPC45's depth is: accuracy over max_depth, the rule's own choice marked with a star.
+"""How good the rule for DiffPC45's depth is: accuracy over max_depth, the rule's choice with a star.
 
     python -m benchmarks.accuracy.defaults car banknote --epsilons 0.5 2 --runs 10
 
-90/10 splits of each data set (benchmarks/harness/datasets.py says where they are looked for); see docs/defaults.md.
+Each data set (benchmarks/harness/datasets.py says where they are looked for) is split 90/10; see
+docs/defaults.md.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ DEPTHS = range(1, 10)
 
 
 def accuracies(name: str, epsilon: float, runs: int) -> tuple[list[float], int]:
-    """Mean test accuracy at each of ``DEPTHS``, and the depth that the rule chooses."""
+    """Returns the mean test accuracy at each of ``DEPTHS``, and the depth that the rule chooses."""
     schema, target, rows = load(name)
     rows = rows[list(schema.columns)]
-    found: list[list[float]] = [[] for _ in DEPTHS]
+    scores = np.zeros((runs, len(DEPTHS)))
     for run in range(runs):
         order = np.random.default_rng(run).permutation(len(rows))
         test, train = rows.iloc[order[: len(rows) // 10]], rows.iloc[order[len(rows) // 10 :]]
         with pinq.simulate(schema, data=train, epsilon=epsilon * len(DEPTHS)) as handle:
-            for place, depth in enumerate(DEPTHS):
-                found[place].append(DiffPC45(epsilon=epsilon, max_depth=depth).fit(handle, target).score(test))
+            models = [DiffPC45(epsilon=epsilon, max_depth=depth).fit(handle, target) for depth in DEPTHS]
+        scores[run] = [model.score(test) for model in models]
     chosen = max(line.level for line in DiffPC45(epsilon=epsilon).plan(schema, target).lines)
-    return [float(np.mean(scores)) for scores in found], chosen
+    return scores.mean(axis=0).tolist(), chosen
 
 
 def main() -> None:
@@ -45,10 +46,9 @@ def main() -> None:
     for name in asked.datasets:
         for epsilon in asked.epsilons:
             means, chosen = accuracies(name, epsilon, asked.runs)
-            line = "".join(
-                f"{mean:7.3f}{'*' if depth == chosen else ' '}" for depth, mean in zip(DEPTHS, means, strict=True)
-            )
-            print(f"{name + ', epsilon ' + format(epsilon, 'g'):<28}" + line, flush=True)
+            stars = ["*" if depth == chosen else " " for depth in DEPTHS]
+            line = "".join(f"{mean:7.3f}{star}" for mean, star in zip(means, stars, strict=True))
+            print(f"{f'{name}, epsilon {epsilon:g}':<28}{line}", flush=True)
 
 
 if __name__ == "__main__":

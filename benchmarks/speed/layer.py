@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed of the layer, each figure beside its bare building block in the same run. Ratios decide; nothing here can fail a test.
+"""Speed of the layer, each figure beside its bare building block in the same run.
 
-``make benchmark`` runs it and writes ``benchmarks/results/layer.md``. ``python -m benchmarks.speed.layer --rows 1000000`` is quicker and writes below build.
-Peers are measured where they are installed (``pip install diffprivlib 'opendp[polars]'``), by ``benchmarks/speed/peers.py`` in a process of its own.
+``make benchmark`` runs it and writes ``benchmarks/results/layer.md``. ``--rows 1000000`` is quicker
+and writes below build. Peers are measured where ``PEERS_PYTHON`` names an interpreter that has them
+(``pip install -r benchmarks/speed/peers.txt``), by ``benchmarks/speed/peers.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -29,6 +29,7 @@ import pyarrow as pa
 
 import pinq
 from benchmarks.harness.publish import ROOT, single
+from benchmarks.harness.timing import SpeedTable, alternate, milliseconds, ratio, timed
 from miners import DiffPID3
 from pinq.curator.mechanisms import choose
 from pinq.curator.monitor import Curator
@@ -43,25 +44,31 @@ from pinq.public.specs import bind
 
 ROWS = 10_000_000
 SIZES = (4, 5, 6, 7, 8, 9, 10, 12, 3, 2)
-LINES: list[tuple[str, str, str, str]] = []
+TABLE = SpeedTable("what", "ours", "bare block or peer", "", widths=(66, 26, 40, 0))
 
 
 def main() -> None:
     """Runs everything and writes the table."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rows", type=int, default=ROWS, help="rows of the large synthetic table")
-    asked = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        for rows in sorted({1_000_000, asked.rows}):
-            level(rows, place)
-            tree(rows, place)
-        adult(place)
-        count(place)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed.layer",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the large synthetic table")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for rows in sorted({min(1_000_000, asked.rows), asked.rows}):
+            level(rows, folder)
+            tree(rows, folder)
+        adult(folder)
+        count(folder)
         histogram()
-        charges(place)
+        charges(folder)
         imports()
-    write(single("layer.md", whole=asked.rows >= ROWS))
+    versions = f"{os.cpu_count()} cores, Python {platform.python_version()}, DuckDB {duckdb.__version__}"
+    head = f"# Speed of the layer\n\n{versions}; medians; the columns of a row were measured in turn in one run."
+    TABLE.write(single("layer.md", whole=asked.rows >= ROWS), head)
 
 
 def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
@@ -89,14 +96,14 @@ def forget(engine: DuckDBEngine) -> None:
     engine._tables.clear()
 
 
-def level(rows: int, place: Path) -> None:
+def level(rows: int, folder: Path) -> None:
     """One tree level: the contingency tables of 8 nodes x 9 attributes of 2 to 12 values x 2 classes."""
     policy, table = synthetic(rows, SIZES)
     schema = policy.schema_
     began = time.perf_counter()
     engine, _ = open_engine(policy, data=table, salt=b"benchmark")
-    add(f"encode {rows:,} rows x 11 columns", f"{time.perf_counter() - began:.2f} s", "", "once, at open")
-    handle = handle_over(policy, engine, Ledger(place / f"{rows}.ledger", "synthetic"))
+    TABLE.add(f"encode {rows:,} rows x 11 columns", f"{time.perf_counter() - began:.2f} s", "", "once, at open")
+    handle = handle_over(policy, engine, Ledger(folder / f"{rows}.ledger", "synthetic"))
     eight = handle.partition(pinq.Values("a4"))
     assert len(eight) == 8
     candidates = [pinq.Values(f"a{i}") for i in range(10) if i != 4]
@@ -104,7 +111,7 @@ def level(rows: int, place: Path) -> None:
     triples = [[0, 1, 2], [3, 5, 8], [6, 7, 9]]
     sets = ", ".join("(c4, c10, " + ", ".join(f"c{i}" for i in group) + ")" for group in triples)
     plan = f"SELECT {', '.join(f'c{i}' for i in range(11))}, count(*) FROM codes GROUP BY GROUPING SETS ({sets})"
-    requests = [TableRequest((*bind(one, schema).axes, *bind(pinq.Values("t"), schema).axes)) for one in candidates]
+    requests = [TableRequest((*bind(spec, schema).axes, *bind(pinq.Values("t"), schema).axes)) for spec in candidates]
     parts = PartSet([Block(Part(), bind(pinq.Values("a4"), schema))])
     ours, engine_only, plain, noise = alternate(
         lambda: eight.exp_mech(candidates, score=pinq.Gini("t"), epsilon=0.01),
@@ -112,28 +119,28 @@ def level(rows: int, place: Path) -> None:
         lambda: bare.execute(plan).fetchnumpy(),
         lambda: [choose(np.arange(9), 2048, Fraction(1, 100)) for _ in range(8)],
     )
-    add(
+    TABLE.add(
         f"one level, {rows:,} rows x 8 nodes, whole layer",
-        ms(ours),
-        ms(plain),
+        milliseconds(ours),
+        milliseconds(plain),
         ratio(ours, plain) + " of the best plan known for this engine (grouping sets over triples)",
     )
-    add("  of it tabulate", ms(engine_only), ms(plain), ratio(engine_only, plain))
-    add("  of it noise", ms(noise), ms(ours), f"{100 * noise / ours:.1f} % of the level")
+    TABLE.add("  of it tabulate", milliseconds(engine_only), milliseconds(plain), ratio(engine_only, plain))
+    TABLE.add("  of it noise", milliseconds(noise), milliseconds(ours), f"{100 * noise / ours:.1f} % of the level")
     engine.close()
 
 
-def tree(rows: int, place: Path) -> None:
+def tree(rows: int, folder: Path) -> None:
     """A whole tree of depth 5 over ten attributes of 3 values, beside its bare statements."""
     policy, table = synthetic(rows, (3,) * 10)
     engine, _ = open_engine(policy, data=table, salt=b"benchmark")
-    handle = handle_over(policy, engine, Ledger(place / f"tree-{rows}.ledger", "synthetic"))
+    handle = handle_over(policy, engine, Ledger(folder / f"tree-{rows}.ledger", "synthetic"))
     cost = beside_statements(engine, lambda: DiffPID3(epsilon=1.0, max_depth=5, criterion="gini").fit(handle, "t"))
-    add(f"DiffPID3 depth 5, {rows:,} rows x 10 attributes of 3 values", *cost)
+    TABLE.add(f"DiffPID3 depth 5, {rows:,} rows x 10 attributes of 3 values", *cost)
     engine.close()
 
 
-def beside_statements(engine: DuckDBEngine, fit: Callable[[], Any], rounds: int = 3) -> tuple[str, str, str]:
+def beside_statements(engine: DuckDBEngine, fit: Callable[[], object], rounds: int = 3) -> tuple[str, str, str]:
     """Time of a fit, time of the statements that it made the engine run, and their ratio: three cells of a line."""
     bare = engine._connection.cursor()
     statements: list[str] = []
@@ -160,18 +167,18 @@ def beside_statements(engine: DuckDBEngine, fit: Callable[[], Any], rounds: int 
     )
 
 
-def adult(place: Path) -> None:
+def adult(folder: Path) -> None:
     """The tree of the demo: 12 attributes, 32,561 rows, depth 5, every request durably charged."""
     policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
     engine, _ = open_engine(policy, salt=b"benchmark")
-    handle = handle_over(policy, engine, Ledger(place / "adult.ledger", "adult"))
+    handle = handle_over(policy, engine, Ledger(folder / "adult.ledger", "adult"))
     times = [
         timed(lambda: (forget(engine), DiffPID3(epsilon=1.0, max_depth=5).fit(handle, "income"))) for _ in range(11)
     ]
-    add(
+    TABLE.add(
         "DiffPID3 depth 5, Adult (32,561 rows x 12 attributes)",
-        ms(statistics.median(times)),
-        ms(sklearn_tree()),
+        milliseconds(statistics.median(times)),
+        milliseconds(sklearn_tree()),
         "beside scikit-learn's non-private tree on one-hot rows",
     )
 
@@ -188,12 +195,12 @@ def sklearn_tree() -> float:
     )
 
 
-def count(place: Path) -> None:
+def count(folder: Path) -> None:
     """A noisy count of one part of Adult beside the engine's count and the disk's two commits."""
     policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
     engine, _ = open_engine(policy, salt=b"benchmark")
-    part = handle_over(policy, engine, Ledger(place / "count.ledger", "adult")).partition(pinq.Values("sex"))["Female"]
-    bare, disk = engine._connection.cursor(), sqlite3.connect(place / "bare.sqlite", isolation_level=None)
+    part = handle_over(policy, engine, Ledger(folder / "count.ledger", "adult")).partition(pinq.Values("sex"))["Female"]
+    bare, disk = engine._connection.cursor(), sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
     disk.execute("PRAGMA journal_mode=WAL")
     disk.execute("PRAGMA synchronous=FULL")
     disk.execute("CREATE TABLE t (x TEXT)")
@@ -210,10 +217,10 @@ def count(place: Path) -> None:
         commits,
         rounds=200,
     )
-    add(
+    TABLE.add(
         "noisy count of a part, Adult, durable",
-        ms(ours),
-        f"{ms(counted)} engine + {ms(synced)} two commits",
+        milliseconds(ours),
+        f"{milliseconds(counted)} engine + {milliseconds(synced)} two commits",
         f"{(ours - counted - synced) * 1e3:.2f} ms above both",
     )
 
@@ -235,7 +242,12 @@ def histogram() -> None:
         lambda: bare.execute("SELECT c0, count(*) FROM codes GROUP BY c0").fetchnumpy(),
         rounds=21,
     )
-    add("histogram of 100 keys, 1,000,000 rows", ms(ours), ms(plain), ratio(ours, plain) + " of the bare engine")
+    TABLE.add(
+        "histogram of 100 keys, 1,000,000 rows",
+        milliseconds(ours),
+        milliseconds(plain),
+        ratio(ours, plain) + " of the bare engine",
+    )
     done = subprocess.run(
         [os.environ.get("PEERS_PYTHON", sys.executable), str(ROOT / "benchmarks" / "speed" / "peers.py")],
         capture_output=True,
@@ -244,17 +256,17 @@ def histogram() -> None:
     )
     peers = json.loads(done.stdout or "{}")
     for name, seconds in peers.items():
-        add(
+        TABLE.add(
             f"  the same by {name}",
-            ms(seconds) if isinstance(seconds, float) else seconds,
+            milliseconds(seconds) if isinstance(seconds, float) else seconds,
             "",
             ratio(seconds, ours) + " of ours" if isinstance(seconds, float) else "",
         )
 
 
-def charges(place: Path) -> None:
+def charges(folder: Path) -> None:
     """Durable charges a second: one process, a long ledger, eight processes."""
-    ledger = Ledger(place / "charges.ledger", "charges")
+    ledger = Ledger(folder / "charges.ledger", "charges")
     ledger.declare("benchmark", 10**15, {})
     ledger.grant("analyst", 10**15)
     demand = Demand.of(PartSet([Block(Part())]))
@@ -266,15 +278,15 @@ def charges(place: Path) -> None:
     for start in range(1000, 20_000, 1000):
         burst(start)
     late = burst(20_000)
-    add(
+    TABLE.add(
         "durable charges, one process",
         f"{first:,.0f}/s",
         f"{late:,.0f}/s after 20,000 events",
         "a charge costs O(request), not O(ledger)",
     )
     began = time.perf_counter()
-    Ledger(place / "charges.ledger", "charges").close()
-    add(
+    Ledger(folder / "charges.ledger", "charges").close()
+    TABLE.add(
         "open and verify a ledger of 21,000 events",
         f"{time.perf_counter() - began:.2f} s",
         "",
@@ -284,9 +296,9 @@ def charges(place: Path) -> None:
     ledger.close()
     with multiprocessing.get_context("spawn").Pool(8) as pool:
         began = time.perf_counter()
-        each = pool.map(race, [place / "charges.ledger"] * 8, chunksize=1)
+        each = pool.map(race, [folder / "charges.ledger"] * 8, chunksize=1)
         took = time.perf_counter() - began
-    add(
+    TABLE.add(
         "durable charges, 8 processes, one grant of 4,000",
         f"{sum(each) / took:,.0f}/s with start-up",
         f"each {min(each)} to {max(each)}",
@@ -313,49 +325,7 @@ def imports() -> None:
             timed(lambda: subprocess.run([sys.executable, "-c", f"import {package}"], check=True))  # noqa: B023
             for _ in range(5)
         )
-        add(f"import {package}", ms(taken - bare), "", "above an empty interpreter")
-
-
-def alternate(*functions: Callable[[], Any], rounds: int = 7) -> list[float]:
-    """Median seconds of each, measured in turn so that a drift of the machine meets all alike."""
-    for function in functions:
-        function()
-    taken: list[list[float]] = [[] for _ in functions]
-    for _ in range(rounds):
-        for number, function in enumerate(functions):
-            taken[number].append(timed(function))
-    return [statistics.median(times) for times in taken]
-
-
-def timed(function: Callable[[], Any]) -> float:
-    """Seconds of one call."""
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
-
-
-def ms(seconds: float) -> str:
-    """Milliseconds, three digits."""
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds * 1e3:,.0f} ms"
-
-
-def ratio(ours: float, other: float) -> str:
-    """How many times the other."""
-    return f"{ours / other:.2f}x"
-
-
-def add(what: str, ours: str, bare: str, note: str) -> None:
-    """Prints a line of the table and keeps it."""
-    LINES.append((what, ours, bare, note))
-    print(f"{what:<66} {ours:<26} {bare:<40} {note}", flush=True)
-
-
-def write(path: Path) -> None:
-    """The table as Markdown."""
-    versions = f"{os.cpu_count()} cores, Python {platform.python_version()}, DuckDB {duckdb.__version__}"
-    head = f"# Speed of the layer\n\n{versions}; medians; the columns of a row were measured in turn in one run.\n"
-    rows = "\n".join("| " + " | ".join(line) + " |" for line in LINES)
-    path.write_text(f"{head}\n| what | ours | bare block or peer | |\n|---|---|---|---|\n{rows}\n", encoding="utf-8")
+        TABLE.add(f"import {package}", milliseconds(taken - bare), "", "above an empty interpreter")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed of the wall: what a server adds to a call in process, and what one server process sustains with a durable ledger.
+"""Speed of the wall: what a server adds to a call in process, and what one server sustains.
 
-``make benchmark`` runs it and writes ``benchmarks/results/server.md``. Goals: at most 3 ms more at the median for one count over
-TLS, 200 counts a second. Each figure stands beside its building block of the same run; ratios decide, nothing here can fail a test.
+``make benchmark`` runs it and writes ``benchmarks/results/server.md``. Goals: at most 3 ms more at the
+median for one count over TLS, 200 counts a second with a durable ledger.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import platform
+import socket
 import ssl
 import statistics
 import subprocess
@@ -19,23 +21,25 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import trustme
 
 import pinq
 from benchmarks.harness.publish import ROOT, single
+from benchmarks.harness.timing import SpeedTable, in_turn, milliseconds, ratio
 from pinq.provider.grants import grant
+
+__all__ = ["certify", "free_port", "running"]
 
 ADULT = ROOT / "data" / "adult.parquet"
 EPSILON = "0.000001"
-URL = "https://127.0.0.1:18443/adult"
 ROUNDS = 9
 SECONDS = 5.0
-LINES: list[tuple[str, str, str, str]] = []
+TABLE = SpeedTable("what", "through the server", "bare block", "", widths=(52, 12, 24, 0))
 
 # A server that does nothing: the floor under any answer over this stack.
 EMPTY = """
@@ -44,9 +48,12 @@ async def app(scope, receive, send):
     while (await receive()).get("more_body"): pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"{}"})
-uvicorn.run(app, port=int(sys.argv[1]), ssl_certfile=sys.argv[2], ssl_keyfile=sys.argv[3], log_level="error", lifespan="off")
+port, certificate, key = sys.argv[1:]
+tls = {"ssl_certfile": certificate, "ssl_keyfile": key}
+uvicorn.run(app, port=int(port), log_level="error", lifespan="off", **tls)
 """
-# One more client process: asks for counts over one kept connection each until the time is over, and prints how many it got.
+# One more client process: asks for counts over a kept connection until the time is over, and prints
+# how many it got.
 ASKER = """
 import sys, time, pinq
 url, authority, seconds, epsilon = sys.argv[1:]
@@ -63,163 +70,167 @@ print(answers, flush=True)
 
 def main() -> None:
     """Runs everything and writes the table."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seconds", type=float, default=SECONDS, help="how long throughput is measured")
-    asked = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        policy, token = publish(place)
-        certify(place)
-        with server(place, policy) as process, empty(place) as floor:
-            latency(place, policy, token, floor)
-            sustained(place, process, token, asked.seconds)
-    write(single("server.md", whole=asked.seconds >= SECONDS))
-
-
-def publish(place: Path) -> tuple[Path, str]:
-    """Adult, with a budget that does not end."""
-    text = (ROOT / "policies" / "adult.yaml").read_text(encoding="utf-8")
-    (place / "adult.parquet").write_bytes(ADULT.read_bytes())
-    policy = place / "adult.yaml"
-    source = pinq.load_policy(ROOT / "policies" / "adult.yaml").source
-    policy.write_text(text.replace(str(source), "adult.parquet"), encoding="utf-8")
-    policy.write_text(
-        pinq.load_policy(policy).model_copy(update={"cap": 10**6, "source": "adult.parquet"}).to_yaml(),
-        encoding="utf-8",
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed.server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    grant(policy, "near", 10**5)
-    return policy, grant(policy, "far", 10**5).token
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long throughput is measured")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        policy, token = publish(folder)
+        certify(folder)
+        with server(folder, policy) as (process, root), empty(folder) as floor:
+            latency(folder, policy, f"{root}/adult", token, floor)
+            sustained(folder, process, f"{root}/adult", token, asked.seconds)
+    machine = f"{os.cpu_count()} cores, shared by server and clients, Python {platform.python_version()}"
+    head = f"# Speed of the server\n\n{machine}; Adult (32,561 rows)."
+    TABLE.write(single("server.md", whole=asked.seconds >= SECONDS), head)
 
 
-def certify(place: Path) -> None:
-    """A certificate for this machine."""
+def publish(folder: Path) -> tuple[Path, str]:
+    """Copies Adult, with a budget that does not end; returns its policy and a token."""
+    (folder / "adult.parquet").write_bytes(ADULT.read_bytes())
+    policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
+    path = folder / "adult.yaml"
+    path.write_text(policy.model_copy(update={"cap": 10**6, "source": "adult.parquet"}).to_yaml(), encoding="utf-8")
+    grant(path, "near", 10**5)
+    return path, grant(path, "far", 10**5).token
+
+
+def certify(folder: Path) -> None:
+    """Writes a certificate for this machine, its key, and who issued it."""
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(str(place / "key.pem"))
-    issued.cert_chain_pems[0].write_to_path(str(place / "cert.pem"))
-    authority.cert_pem.write_to_path(str(place / "authority.pem"))
+    issued.private_key_pem.write_to_path(str(folder / "key.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    authority.cert_pem.write_to_path(str(folder / "authority.pem"))
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager
-def server(place: Path, policy: Path) -> Any:
-    """One `pinq serve` process."""
-    command: list[Any] = [
-        sys.executable,
-        "-m",
-        "pinq.cli.main",
-        "serve",
-        policy,
-        "--port",
-        "18443",
-        "--host",
-        "127.0.0.1",
-    ]
-    command += [
-        "--tls-cert",
-        place / "cert.pem",
-        "--tls-key",
-        place / "key.pem",
-        "--log",
-        os.devnull,
-        "--rate",
-        "100000",
-    ]
-    with running(command, place, "https://127.0.0.1:18443") as process:
-        yield process
+def server(folder: Path, policy: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Runs one `pinq serve` process; yields it and its address."""
+    port = free_port()
+    command = [sys.executable, "-m", "pinq.cli.main", "serve", str(policy), "--port", str(port), "--host", "127.0.0.1"]
+    command += ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
+    command += ["--log", os.devnull, "--rate", "100000"]
+    root = f"https://127.0.0.1:{port}"
+    with running(command, folder, root) as process:
+        yield process, root
 
 
 @contextmanager
-def empty(place: Path) -> Any:
-    """The server that does nothing."""
-    with running(
-        [sys.executable, "-c", EMPTY, "18444", place / "cert.pem", place / "key.pem"], place, "https://127.0.0.1:18444"
-    ):
-        yield "https://127.0.0.1:18444"
+def empty(folder: Path) -> Iterator[str]:
+    """Runs the server that does nothing; yields its address."""
+    port = free_port()
+    command = [sys.executable, "-c", EMPTY, str(port), str(folder / "cert.pem"), str(folder / "key.pem")]
+    root = f"https://127.0.0.1:{port}"
+    with running(command, folder, root):
+        yield root
 
 
 @contextmanager
-def running(command: list[Any], place: Path, root: str) -> Any:
-    """A process that serves, until the block ends."""
-    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.DEVNULL)
+def running(command: Sequence[str], folder: Path, root: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a process that serves, until the block ends; waits until it answers.
+
+    Raises:
+        SystemExit: It does not answer within 30 seconds, or ends before.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        with httpx.Client(verify=trust(place), trust_env=False) as client:
-            for _ in range(600):
-                try:
-                    client.get(root + "/healthz")
-                    break
-                except httpx.TransportError:
-                    time.sleep(0.05)
+        with httpx.Client(verify=trust(folder), trust_env=False) as client:
+            _wait_for(client, process, root)
         yield process
     finally:
         process.terminate()
         process.wait()
 
 
-def trust(place: Path) -> ssl.SSLContext:
-    """Trusts the certificate of ``certify``."""
-    return ssl.create_default_context(cafile=place / "authority.pem")
+def _wait_for(client: httpx.Client, process: subprocess.Popen[bytes], root: str) -> None:
+    for _ in range(600):
+        try:
+            client.get(root + "/healthz")
+            return
+        except httpx.TransportError:
+            time.sleep(0.05)
+        if process.poll() is not None:
+            break
+    raise SystemExit("the server did not start")
 
 
-def latency(place: Path, policy: Path, token: str, floor: str) -> None:
-    """One count through the server and in process, in turn; and an empty POST over the same stack."""
+def trust(folder: Path) -> ssl.SSLContext:
+    """Returns what trusts the certificate of ``certify``."""
+    return ssl.create_default_context(cafile=folder / "authority.pem")
+
+
+def latency(folder: Path, policy: Path, url: str, token: str, floor: str) -> None:
+    """Times one count through the server and in process, in turn; and an empty POST over the same stack."""
     with ExitStack() as stack:
         near = stack.enter_context(pinq.open(policy, analyst="near"))
-        far = stack.enter_context(pinq.connect(URL, token=token, verify=place / "authority.pem"))
-        bare = stack.enter_context(httpx.Client(verify=trust(place), trust_env=False))
+        far = stack.enter_context(pinq.connect(url, token=token, verify=folder / "authority.pem"))
+        bare = stack.enter_context(httpx.Client(verify=trust(folder), trust_env=False))
         body = json.dumps({"id": uuid.uuid4().hex, "verb": "noisy_count", "epsilon": "0.1"})
-        here: list[float] = []
-        there: list[float] = []
-        nothing: list[float] = []
-        cells: list[float] = []
-        tables: list[float] = []
-        for one in (near, far):
-            one.noisy_count(epsilon=EPSILON)
-        for _ in range(ROUNDS * 40):
-            here.append(timed(lambda: near.noisy_count(epsilon=EPSILON)))
-            there.append(timed(lambda: far.noisy_count(epsilon=EPSILON)))
-            nothing.append(timed(lambda: bare.post(floor, content=body)))
-        table = [
-            one.partition(pinq.Values("education"), pinq.Values("occupation"), pinq.Values("sex"))
-            for one in (near, far)
-        ]
-        for _ in range(ROUNDS * 8):
-            cells.append(timed(lambda: table[0].noisy_count(epsilon=EPSILON)))
-            tables.append(timed(lambda: table[1].noisy_count(epsilon=EPSILON)))
+        _one_count(near, far, lambda: bare.post(floor, content=body))
+        _table_of_counts(near, far)
+
+
+def _one_count(near: pinq.PrivateQueryable, far: pinq.PrivateQueryable, post: Callable[[], object]) -> None:
+    here, there, nothing = in_turn(
+        lambda: near.noisy_count(epsilon=EPSILON), lambda: far.noisy_count(epsilon=EPSILON), post, rounds=ROUNDS * 40
+    )
     added = statistics.median(there) - statistics.median(here)
-    note = f"{ms(added)} more at the median (goal: at most 3 ms); {ms(min(there) - min(here))} between the minima"
-    add("one count over TLS", ms(statistics.median(there)), f"{ms(statistics.median(here))} in process", note)
-    add(
-        "  of it an empty POST",
-        ms(statistics.median(nothing)),
-        "",
-        f"the stack itself: httpx, TLS, uvicorn; {ratio(added, statistics.median(nothing))} of it is added",
+    least_added = milliseconds(min(there) - min(here))
+    TABLE.add(
+        "one count over TLS",
+        milliseconds(statistics.median(there)),
+        f"{milliseconds(statistics.median(here))} in process",
+        f"{milliseconds(added)} more at the median (goal: at most 3 ms); {least_added} between the minima",
     )
-    size = table[0].shape[0] * table[0].shape[1] * table[0].shape[2]
-    add(
-        f"a table of {size} counts",
-        ms(statistics.median(tables)),
-        f"{ms(statistics.median(cells))} in process",
-        ratio(statistics.median(tables), statistics.median(cells)),
-    )
+    floor = statistics.median(nothing)
+    note = f"the stack itself: httpx, TLS, uvicorn; {ratio(added, floor)} of it is added"
+    TABLE.add("  of it an empty POST", milliseconds(floor), "", note)
 
 
-def sustained(place: Path, process: Any, token: str, seconds: float) -> None:
-    """Counts a second of one server process, for 1, 4 and 16 connections, clients on the same machine."""
+def _table_of_counts(near: pinq.PrivateQueryable, far: pinq.PrivateQueryable) -> None:
+    columns = [pinq.Values(name) for name in ("education", "occupation", "sex")]
+    near_parts, far_parts = near.partition(*columns), far.partition(*columns)
+    here, there = map(
+        statistics.median,
+        in_turn(
+            lambda: near_parts.noisy_count(epsilon=EPSILON),
+            lambda: far_parts.noisy_count(epsilon=EPSILON),
+            rounds=ROUNDS * 8,
+        ),
+    )
+    n_counts = math.prod(near_parts.shape)
+    in_process = f"{milliseconds(here)} in process"
+    TABLE.add(f"a table of {n_counts} counts", milliseconds(there), in_process, ratio(there, here))
+
+
+def sustained(folder: Path, process: subprocess.Popen[bytes], url: str, token: str, seconds: float) -> None:
+    """Counts answers a second of one server process, for 1, 4 and 16 connections of this machine."""
     for clients in (1, 4, 16):
-        before = burnt(process)
-        answers = sum(asyncio.run(ask_for(place, URL, token, seconds, clients)))
-        cpu = f"{ms((burnt(process) - before) / answers)} CPU each"
-        add(
+        before = cpu_seconds(process)
+        answers = sum(asyncio.run(ask_for(folder, url, token, seconds, clients)))
+        TABLE.add(
             f"counts a second, {clients} client(s)",
             f"{answers / seconds:,.0f}/s",
-            cpu,
+            f"{milliseconds((cpu_seconds(process) - before) / answers)} CPU each",
             f"{ratio(answers / seconds, 200)} of the goal of 200/s; durable ledger",
         )
 
 
-async def ask_for(place: Path, url: str, token: str, seconds: float, clients: int) -> list[int]:
-    """So many client processes at once; what each got."""
-    words = [sys.executable, "-c", ASKER, url, str(place / "authority.pem"), str(seconds), EPSILON]
+async def ask_for(folder: Path, url: str, token: str, seconds: float, clients: int) -> list[int]:
+    """Runs so many client processes at once; returns how many answers each got."""
+    words = [sys.executable, "-c", ASKER, url, str(folder / "authority.pem"), str(seconds), EPSILON]
     pipe = asyncio.subprocess.PIPE
     processes = [
         await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, env={**os.environ, "PINQ_TOKEN": token})
@@ -231,45 +242,16 @@ async def ask_for(place: Path, url: str, token: str, seconds: float, clients: in
     return [int(out) for out, _ in await asyncio.gather(*(process.communicate(b"go\n") for process in processes))]
 
 
-def burnt(process: Any) -> float:
-    """CPU seconds of a process so far, where the system tells (Linux): a figure that a busy machine changes little."""
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Returns the CPU seconds of a process so far, where the system tells (Linux), else 0.
+
+    A busy machine changes this figure little.
+    """
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def timed(function: Any) -> float:
-    """Seconds of one call."""
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
-
-
-def ms(seconds: float) -> str:
-    """Milliseconds, three digits."""
-    return f"{seconds * 1e3:.3g} ms"
-
-
-def ratio(ours: float, other: float) -> str:
-    """How many times the other."""
-    return f"{ours / other:.2f}x"
-
-
-def add(what: str, ours: str, bare: str, note: str) -> None:
-    """Prints a line of the table and keeps it."""
-    LINES.append((what, ours, bare, note))
-    print(f"{what:<52} {ours:<12} {bare:<24} {note}", flush=True)
-
-
-def write(path: Path) -> None:
-    """The table as Markdown."""
-    head = f"# Speed of the server\n\n{os.cpu_count()} cores, shared by server and clients, Python {platform.python_version()}; Adult (32,561 rows).\n"
-    rows = "\n".join("| " + " | ".join(line) + " |" for line in LINES)
-    path.write_text(
-        f"{head}\n| what | through the server | bare block | |\n|---|---|---|---|\n{rows}\n", encoding="utf-8"
-    )
 
 
 if __name__ == "__main__":

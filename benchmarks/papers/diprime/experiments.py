@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: which learners, on which data set, over what. Each number is 1 - error: 1 - share of wrong classes, or 1 - mean squared error of a target scaled to [0, 1]."""
+"""The experiments: which learners, on which data set, over what.
+
+Each accuracy is 1 - error: 1 - share of wrong classes, or 1 - mean squared error of a target scaled
+to [0, 1].
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, RandomForestClassifier, RandomForestRegressor
 
 import pinq
 from benchmarks.harness.datasets import load, stratified_folds
-from benchmarks.harness.learners import Rows
+from benchmarks.harness.learners import Rows, features
+from benchmarks.harness.measure import Experiment, accuracies
 from miners import (
     DiffPC45,
     DiPriMeForestClassifier,
@@ -27,14 +32,15 @@ from miners import (
 from miners.fitted.route import encode
 from pinq.public.schema import Categorical
 
-__all__ = ["EXPERIMENTS", "Sweep", "table"]
+__all__ = ["DATA", "DEPTH", "EPSILONS", "EXPERIMENTS", "Sweep", "table"]
 
 RUNS = 20
-DEAR = 10**5
+UNLIMITED_EPSILON = 10**5
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 TREES, DEPTH = 10, 5  # the paper's, where a figure does not vary them
 EPSILON = 2.0
-Learner = Callable[[Rows, dict[str, Any]], float]
+Settings: TypeAlias = Mapping[str, float | None]
+Learner: TypeAlias = Callable[[Rows, Settings], float]
 LABELS = {
     "epsilon": "epsilon",
     "max_depth": "levels of splits",
@@ -45,8 +51,10 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """One figure, or one line of a table: errors of learners on a data set as one setting varies, on 90/10 splits, another one in each run.
+class Sweep(Experiment):
+    """One figure, or one line of a table: errors of learners on a data set as one setting varies.
+
+    Rows are split 90/10, anew for each run.
 
     Attributes:
         key: Names its files.
@@ -65,80 +73,72 @@ class Sweep:
 
     @property
     def xlabel(self) -> str:
-        """The axis."""
+        """What the axis says."""
         return LABELS[self.setting]
 
     @property
     def numeric(self) -> bool:
-        """Whether a number is predicted."""
+        """Whether a number is predicted, not a class."""
         return not {"mean", *TUNED}.isdisjoint(self.learners)
 
-    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, float]:
-        """1 - error of some learners on one split."""
-        schema, target, rows = table(self.data)
+    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Returns 1 - error of some learners on one split."""
+        schema, target, frame = table(self.data)
         tested = split(self.data, run)
-        settings = {"epsilon": EPSILON, "max_depth": None, "n_estimators": None} | {
-            self.setting: x if self.setting in ("epsilon", "rho") else int(x)
-        }
-        with pinq.simulate(schema, data=rows[~tested], epsilon=DEAR) as handle:
-            return {
-                name: self.learners[name](Rows(schema, target, handle, rows[~tested], rows[tested]), settings)
-                for name in learners
-            }
+        value = x if self.setting in ("epsilon", "rho") else int(x)
+        settings = {"epsilon": EPSILON, "max_depth": None, "n_estimators": None, self.setting: value}
+        with pinq.simulate(schema, data=frame[~tested], epsilon=UNLIMITED_EPSILON) as handle:
+            rows = Rows(schema, target, handle, frame[~tested], frame[tested])
+            return accuracies({name: self.learners[name](rows, settings) for name in learners})
 
 
 table = cache(load)
 
 
 def split(name: str, run: int) -> np.ndarray:
-    """Which rows are tested: one in ten, with the same share of each class where there are classes."""
+    """Returns which rows are tested: one in ten, with each class shared out evenly where there are classes."""
     schema, target, rows = table(name)
     if isinstance(schema.columns[target], Categorical):
         return stratified_folds(encode(schema, target, rows), 10, seed=run) == 0
     return stratified_folds(np.zeros(len(rows), dtype=np.int64), 10, seed=run) == 0
 
 
-def private(miner: type[Any], **fixed: Any) -> Learner:
-    """A miner of this project; what ``fixed`` does not say and the sweep does not vary are its own defaults."""
+def private(miner: type, **fixed: object) -> Learner:
+    """Returns a miner of this project; what neither ``fixed`` nor the sweep says is its own default."""
     return partial(_private, miner, fixed)
 
 
-def _private(miner: type[Any], fixed: dict[str, Any], rows: Rows, settings: dict[str, Any]) -> float:
-    known = miner._get_param_names()
-    chosen = fixed | {name: value for name, value in settings.items() if value is not None and name in known}
-    fitted = miner(**chosen).fit(rows.handle, rows.target)
-    return _score(rows, fitted.predict(rows.test))
+def _private(miner: type, fixed: dict[str, object], rows: Rows, settings: Settings) -> float:
+    params = miner._get_param_names()  # type: ignore[attr-defined]
+    varied = {name: value for name, value in settings.items() if value is not None and name in params}
+    model = miner(**fixed | varied).fit(rows.handle, rows.target)
+    return _score(rows, model.predict(rows.test))
 
 
-def at(learner: Learner, **own: Any) -> Learner:
-    """A learner with settings of its own."""
+def at(learner: Learner, **own: float) -> Learner:
+    """Returns a learner with settings of its own."""
     return partial(_at, own, learner)
 
 
-def _at(own: dict[str, Any], learner: Learner, rows: Rows, settings: dict[str, Any]) -> float:
-    return learner(rows, settings | own)
+def _at(own: dict[str, float], learner: Learner, rows: Rows, settings: Settings) -> float:
+    return learner(rows, {**settings, **own})
 
 
-def exact(forest: type[Any]) -> Learner:
-    """A forest of scikit-learn's without privacy, on codes."""
+def exact(forest: type) -> Learner:
+    """Returns a forest of scikit-learn's without privacy, on codes."""
     return partial(_exact, forest)
 
 
-def _exact(forest: type[Any], rows: Rows, settings: dict[str, Any]) -> float:
-    names = [name for name in rows.schema.columns if name != rows.target]
-    features, fresh = (
-        np.column_stack([encode(rows.schema, name, frame) for name in names]) for frame in (rows.train, rows.test)
-    )
-    grown = forest(n_estimators=settings["n_estimators"] or TREES, max_depth=settings["max_depth"] or DEPTH).fit(
-        features, rows.train[rows.target]
-    )
-    return _score(rows, grown.predict(fresh))
+def _exact(forest: type, rows: Rows, settings: Settings) -> float:
+    model = forest(n_estimators=settings["n_estimators"] or TREES, max_depth=settings["max_depth"] or DEPTH)
+    model.fit(features(rows, rows.train), rows.train[rows.target])
+    return _score(rows, model.predict(features(rows, rows.test)))
 
 
-def constant(rows: Rows, settings: dict[str, Any]) -> float:
-    """The majority class, or the mean."""
-    known = rows.train[rows.target]
-    guess = known.mode()[0] if isinstance(rows.schema.columns[rows.target], Categorical) else known.mean()
+def constant(rows: Rows, settings: Settings) -> float:
+    """Predicts the majority class, or the mean."""
+    labels = rows.train[rows.target]
+    guess = labels.mode()[0] if isinstance(rows.schema.columns[rows.target], Categorical) else labels.mean()
     return _score(rows, np.full(len(rows.test), guess))
 
 
@@ -183,8 +183,8 @@ OF_TREES = {
 }
 
 
-def few(learners: Mapping[str, Learner], *left_out: str) -> dict[str, Learner]:
-    """All learners but some."""
+def without(learners: Mapping[str, Learner], *left_out: str) -> dict[str, Learner]:
+    """Returns all learners but those of some names."""
     return {name: learner for name, learner in learners.items() if name not in left_out}
 
 
@@ -195,86 +195,45 @@ TUNED = {
 DEEP = {
     name: learner if name == "DiPriMe, best" else at(learner, max_depth=10) for name, learner in REGRESSORS.items()
 }  # the paper's depth for its largest table
-SHORT = few(REGRESSORS, "DiPriMe, paper, absolute error")
-EXPERIMENTS: dict[str, Sweep] = {
-    one.key: one
-    for one in (
-        Sweep("banknote", "Banknote, error over epsilon", "banknote", "epsilon", EPSILONS, CLASSIFIERS),
-        Sweep(
-            "robot_navigation",
-            "Robot Navigation, error over epsilon",
-            "robot_navigation",
-            "epsilon",
-            EPSILONS,
-            CLASSIFIERS,
-        ),
-        Sweep(
-            "credit_default",
-            "Credit Card Default, error over epsilon",
-            "credit_default",
-            "epsilon",
-            EPSILONS,
-            CLASSIFIERS,
-        ),
-        Sweep(
-            "appliances_energy",
-            "Appliances Energy, error over epsilon",
-            "appliances_energy",
-            "epsilon",
-            (*EPSILONS, 10.0),
-            REGRESSORS,
-        ),
-        Sweep(
-            "parkinsons_telemonitoring",
-            "Parkinson's Telemonitoring, error over epsilon",
-            "parkinsons_telemonitoring",
-            "epsilon",
-            (*EPSILONS, 10.0),
-            REGRESSORS,
-        ),
-        Sweep("flight_delay", "Flight Delay, error over epsilon", "flight_delay", "epsilon", (*EPSILONS, 10.0), DEEP),
-        Sweep(
-            "fig3-depth",
-            "Appliances Energy, epsilon 2, error over depth",
-            "appliances_energy",
-            "max_depth",
-            (1, 2, 3, 5, 7),
-            SHORT,
-        ),
-        Sweep(
-            "fig3-trees",
-            "Appliances Energy, epsilon 2, error over trees",
-            "appliances_energy",
-            "n_estimators",
-            (1, 3, 10, 20),
-            few(SHORT, "DiPriMe, best"),
-        ),
-        Sweep(
-            "fig4-depth",
-            "Banknote, epsilon 2, error over depth",
-            "banknote",
-            "max_depth",
-            (1, 2, 3, 4, 6, 8),
-            few(CLASSIFIERS, "DiPriMe, best, 3 trees"),
-        ),
-        Sweep(
-            "fig4-trees", "Banknote, epsilon 2, error over trees", "banknote", "n_estimators", (1, 3, 10, 30), OF_TREES
-        ),
-        Sweep(
-            "fig6-rho",
-            "Appliances Energy, error over rho",
-            "appliances_energy",
-            "rho",
-            (0.1, 0.3, 0.5, 0.7, 0.9),
-            TUNED,
-        ),
-        Sweep(
-            "fig6-features",
-            "Appliances Energy, error over attributes a node",
-            "appliances_energy",
-            "max_features",
-            (1, 3, 5, 10, 20),
-            TUNED,
-        ),
-    )
-}
+SHORT = without(REGRESSORS, "DiPriMe, paper, absolute error")
+ENERGY = "appliances_energy"
+
+
+def _over_epsilon(data: str, name: str, learners: Mapping[str, Learner], *more: float) -> Sweep:
+    return Sweep(data, f"{name}, error over epsilon", data, "epsilon", (*EPSILONS, *more), learners)
+
+
+_SWEEPS = (
+    _over_epsilon("banknote", "Banknote", CLASSIFIERS),
+    _over_epsilon("robot_navigation", "Robot Navigation", CLASSIFIERS),
+    _over_epsilon("credit_default", "Credit Card Default", CLASSIFIERS),
+    _over_epsilon(ENERGY, "Appliances Energy", REGRESSORS, 10.0),
+    _over_epsilon("parkinsons_telemonitoring", "Parkinson's Telemonitoring", REGRESSORS, 10.0),
+    _over_epsilon("flight_delay", "Flight Delay", DEEP, 10.0),
+    Sweep(
+        "fig3-depth", "Appliances Energy, epsilon 2, error over depth",
+        ENERGY, "max_depth", (1, 2, 3, 5, 7), SHORT,
+    ),
+    Sweep(
+        "fig3-trees", "Appliances Energy, epsilon 2, error over trees",
+        ENERGY, "n_estimators", (1, 3, 10, 20), without(SHORT, "DiPriMe, best"),
+    ),
+    Sweep(
+        "fig4-depth", "Banknote, epsilon 2, error over depth",
+        "banknote", "max_depth", (1, 2, 3, 4, 6, 8), without(CLASSIFIERS, "DiPriMe, best, 3 trees"),
+    ),
+    Sweep(
+        "fig4-trees", "Banknote, epsilon 2, error over trees",
+        "banknote", "n_estimators", (1, 3, 10, 30), OF_TREES,
+    ),
+    Sweep(
+        "fig6-rho", "Appliances Energy, error over rho",
+        ENERGY, "rho", (0.1, 0.3, 0.5, 0.7, 0.9), TUNED,
+    ),
+    Sweep(
+        "fig6-features", "Appliances Energy, error over attributes a node",
+        ENERGY, "max_features", (1, 3, 5, 10, 20), TUNED,
+    ),
+)  # fmt: skip
+EXPERIMENTS: dict[str, Sweep] = {sweep.key: sweep for sweep in _SWEEPS}
+DATA = tuple(dict.fromkeys(sweep.data for sweep in _SWEEPS))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diffprivlib's tree and forest on given folds. Runs in the peers' interpreter: reads the cells that are wanted, prints each as JSON.
+"""diffprivlib's tree and forest on given folds; runs in the peers' interpreter.
 
-Features are codes (a category's place in its declared list, a number's grid cell), bounds and classes are declared: this encoding did
-better than one-hot in a trial at depths 2, 5 and 10, for the tree and for the forest.
+It reads the runs that are asked for, and prints each accuracy as JSON. Features are codes (a
+category's rank in its declared list, a number's grid cell); bounds and classes are declared. This
+encoding did better than one-hot in a trial at depths 2, 5 and 10, for the tree and for the forest.
 """
 
 from __future__ import annotations

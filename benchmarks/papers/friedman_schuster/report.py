@@ -1,27 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From cells to what is committed: a CSV and a picture for each figure, Table 1, significance, and the tables of the README."""
+"""From cells to what is committed: tables, pictures, significance, and a section of the README."""
 
 from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
+from benchmarks.harness.measure import Experiment
+from benchmarks.harness.pictures import Look, error_bars, log_axis, look_of, picture
+from benchmarks.harness.tables import by_algorithm, markdown, number_of_runs, replace_section, summary
 
-__all__ = ["corrected_t", "into_readme", "summary", "write"]
+__all__ = ["corrected_t", "significance", "write"]
 
+ABOUT_TESTS = "Corrected paired t-tests (Nadeau & Bengio 2003) on the same folds, two-sided, 0.05."
 TABLE1 = (500, 1000, 1500, 2000, 5000)
-STYLES: dict[str, dict[str, Any]] = {
+STYLES: dict[str, Look] = {
     "Max": {"color": "#4e79a7", "marker": "o"},
     "Gini": {"color": "#f28e2b", "marker": "s"},
     "InfoGain": {"color": "#59a14f", "marker": "^"},
@@ -33,58 +32,48 @@ STYLES: dict[str, dict[str, Any]] = {
     "diffprivlib tree": {"color": "#9c755f", "marker": "<"},
     "diffprivlib forest": {"color": "#bab0ac", "marker": ">"},
 }
+LOG_AXES = ("fig6", "fig7", "fig8")
 DASHED = ("10 bins", "not private", "diffprivlib")
 
 
-def write(figures: Iterable[Any], cells: pd.DataFrame, folder: Path) -> list[str]:
+def write(figures: Sequence[Experiment], cells: pd.DataFrame, folder: Path) -> list[str]:
     """Writes everything that there are cells for; returns the names of the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    written, tables = [], []
+    files: list[str] = []
+    sections: list[str] = []
     for figure in figures:
         own = cells[cells["figure"] == figure.key]
         if own.empty:
             continue
-        table = summary(own, [*figure.learners, *sorted(set(own["algorithm"]) - set(figure.learners))])
-        table.to_csv(folder / f"{figure.key}.csv", index=False, float_format="%.5g")
-        _picture(figure, table, folder / f"{figure.key}.png")
-        written += [f"{figure.key}.csv", f"{figure.key}.png"]
+        peers = sorted(set(own["algorithm"]) - set(figure.learners))
+        table = summary(own, [*figure.learners, *peers])
+        files += [_csv(table, folder / f"{figure.key}.csv"), _picture(figure, table, folder / f"{figure.key}.png")]
         name = f"Figure {figure.key[3:]}"
-        tables.append(
-            f"### {name}. {figure.title}\n\n![{name}]({figure.key}.png)\n\n{_markdown(table, figure.xlabel, deviations=figure.key == 'fig8')}"
-        )
+        text = _markdown(table, figure.xlabel, deviations=figure.key == "fig8")
+        sections.append(f"### {name}. {figure.title}\n\n![{name}]({figure.key}.png)\n\n{text}")
         if figure.key == "fig3":
             rows = table[table["x"].isin(TABLE1)]
-            rows.to_csv(folder / "table1.csv", index=False, float_format="%.5g")
-            written.append("table1.csv")
-            tables.append(
-                f"### Table 1. Accuracy and standard deviation of single splits\n\n{_markdown(rows, figure.xlabel, deviations=True)}"
-            )
+            files.append(_csv(rows, folder / "table1.csv"))
+            text = _markdown(rows, figure.xlabel, deviations=True)
+            sections.append(f"### Table 1. Accuracy and standard deviation of single splits\n\n{text}")
         if figure.key == "fig8":
-            found = significance(own)
-            found.to_csv(folder / "fig8_tests.csv", index=False, float_format="%.4g")
-            written.append("fig8_tests.csv")
-            tables.append(
-                f"### Significance on Adult\n\nCorrected paired t-tests (Nadeau & Bengio 2003) on the same folds, two-sided, 0.05.\n\n{_tests(found)}"
-            )
-    into_readme(
-        folder / "README.md", "\n\n".join(tables), heading="Friedman & Schuster 2010 again", made_by="make reproduce-fs"
-    )
-    return [*written, "README.md"]
+            tests = significance(own)
+            files.append(_csv(tests, folder / "fig8_tests.csv", digits=4))
+            sections.append(f"### Significance on Adult\n\n{ABOUT_TESTS}\n\n{_tests(tests)}")
+    replace_section(folder / "README.md", "tables", "\n\n".join(sections), heading="Friedman & Schuster 2010 again")
+    return [*files, "README.md"]
 
 
-def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
-    """Mean, standard deviation and standard error of each algorithm at each abscissa, with the number of runs."""
-    grouped = cells.groupby(["algorithm", "x"])["accuracy"].agg(n="count", mean="mean", sd="std").reset_index()
-    grouped["se"] = grouped["sd"] / np.sqrt(grouped["n"])
-    grouped["place"] = grouped["algorithm"].map({name: place for place, name in enumerate(order)})
-    return grouped.sort_values(["place", "x"]).drop(columns="place").reset_index(drop=True)
+def _csv(table: pd.DataFrame, path: Path, digits: int = 5) -> str:
+    table.to_csv(path, index=False, float_format=f"%.{digits}g")
+    return path.name
 
 
 def corrected_t(differences: np.ndarray, test_share: float) -> float:
-    """Two-sided p-value of the corrected resampled paired t-test.
+    """Returns the two-sided p-value of the corrected resampled paired t-test.
 
-    Folds of repeated cross-validation share training rows, so their differences are not independent: the variance of the mean gets
-    n_test / n_train on top of 1 / n.
+    Folds of repeated cross-validation share training rows, so their differences are not independent:
+    the variance of the mean gets n_test / n_train on top of 1 / n.
 
     Args:
         differences: Of the accuracies of two algorithms, one for each fold.
@@ -101,98 +90,70 @@ def corrected_t(differences: np.ndarray, test_share: float) -> float:
 
 
 def significance(cells: pd.DataFrame) -> pd.DataFrame:
-    """For each epsilon: who beats whom of the published variants, and `best` against each."""
-    found = []
-    published = [name for name in ("Max", "Gini", "InfoGain") if name in set(cells["algorithm"])]
-    others = [
-        name
-        for name in sorted(set(cells["algorithm"]))
-        if name != "best" and "not private" not in name and name not in published
-    ]
+    """Compares at each epsilon the published variants with one another, and `best` with each learner."""
+    names = sorted(set(cells["algorithm"]))
+    published = [name for name in ("Max", "Gini", "InfoGain") if name in names]
+    others = [name for name in names if name not in published and name != "best" and "not private" not in name]
+    pairs = [*itertools.combinations(published, 2), *(("best", name) for name in (*published, *others))]
+    rows = []
     for x, own in cells.groupby("x"):
-        table = own.pivot(index="run", columns="algorithm", values="accuracy")
-        for one, other in [*itertools.combinations(published, 2), *(("best", name) for name in (*published, *others))]:
-            both = table[[one, other]].dropna() if {one, other} <= set(table) else pd.DataFrame()
+        table = own.pivot(index="run", columns="algorithm", values="value")
+        for left, right in pairs:
+            if left not in table or right not in table:
+                continue
+            both = table[[left, right]].dropna()
             if len(both) > 1:
-                difference = (both[one] - both[other]).to_numpy()
-                found.append((x, one, other, len(both), difference.mean(), corrected_t(difference, 1 / 9)))
-    return pd.DataFrame(found, columns=["epsilon", "one", "other", "n", "difference", "p"])
+                difference = (both[left] - both[right]).to_numpy()
+                rows.append((x, left, right, len(both), difference.mean(), corrected_t(difference, 1 / 9)))
+    return pd.DataFrame(rows, columns=["epsilon", "one", "other", "n", "difference", "p"])
 
 
-def _picture(figure: Any, table: pd.DataFrame, path: Path) -> None:
-    fig, ax = plt.subplots(figsize=(9, 4.8), layout="constrained")
-    for name, rows in table.groupby("algorithm", sort=False):
-        _line(ax, str(name), rows)
-    ax.set_xlabel(figure.xlabel)
-    ax.set_ylabel("average accuracy (%)")
-    if figure.key in ("fig6", "fig7", "fig8"):
-        ax.set_xscale("log")
-        ax.set_xticks(list(figure.xs), [f"{x:,g}" for x in figure.xs])
-        ax.minorticks_off()
-    ax.set_title(textwrap.fill(f"Figure {figure.key[3:]}: {figure.title}".replace(" = ", "\xa0=\xa0"), 80), fontsize=10)
-    ax.grid(alpha=0.25)
-    counts = sorted(set(table["n"]))
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    fig.legend(
-        loc="outside right upper", fontsize=8, title=f"mean ± two standard errors\n{runs} runs", title_fontsize=8
-    )
-    fig.savefig(path, dpi=100, metadata={"Software": None})
-    plt.close(fig)
+def _picture(figure: Experiment, table: pd.DataFrame, path: Path) -> str:
+    title = f"Figure {figure.key[3:]}: {figure.title}".replace(" = ", "\xa0=\xa0")
+    with picture(
+        path,
+        title=textwrap.fill(title, 80),
+        xlabel=figure.xlabel,
+        ylabel="average accuracy (%)",
+        legend=f"mean ± two standard errors\n{number_of_runs(table['n'])} runs",
+        size=(9, 4.8),
+    ) as axes:
+        for name, rows in table.groupby("algorithm", sort=False):
+            error_bars(axes, rows, _look(str(name)), label=str(name), scale=100)
+        if figure.key in LOG_AXES:
+            log_axis(axes, figure.xs)
+    return path.name
 
 
-def _line(ax: Axes, name: str, rows: pd.DataFrame) -> None:
-    style = next((look for start, look in STYLES.items() if name.startswith(start)), {})
+def _look(name: str) -> Look:
+    """Returns a line's look: dashed without privacy, by peers and with bins, dotted for a second of a kind."""
     dashed = any(word in name for word in DASHED)
-    look = {
-        "linestyle": "--" if dashed else "-",
-        "markersize": 4,
-        "capsize": 2,
-        "alpha": 0.75 if dashed else 1.0,
-    } | style
+    look = {"linestyle": "--" if dashed else "-", "alpha": 0.75 if dashed else 1.0, **look_of(name, STYLES)}
     if "pruned" in name or "depth 10" in name:
-        look |= {"linestyle": ":"}
-    ax.errorbar(rows["x"], 100 * rows["mean"], yerr=200 * rows["se"].fillna(0), label=name, **look)
+        look["linestyle"] = ":"
+    return look
 
 
 def _markdown(table: pd.DataFrame, xlabel: str, *, deviations: bool = False) -> str:
-    """Accuracies in percent, a line for each algorithm; the runs in the last column."""
+    """Returns accuracies in percent, a line for each algorithm; the runs in the last column."""
     xs = sorted(set(table["x"]))
-    lines = [f"| {xlabel} | " + " | ".join(f"{x:,g}" for x in xs) + " | runs |", "|---" * (len(xs) + 2) + "|"]
-    for name, rows in table.groupby("algorithm", sort=False):
-        known = rows.set_index("x")
-        cells = [_cell(known.loc[x], deviations) if x in known.index else "" for x in xs]
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {_span(rows['n'])} |")
-    return "\n".join(lines)
+    texts = {
+        (row.algorithm, row.x): f"{100 * row.mean:.1f}" + (f" ± {100 * row.sd:.1f}" if deviations else "")
+        for row in table[["algorithm", "x", "mean", "sd"]].itertuples(index=False)
+    }
+    return markdown([xlabel, *(f"{x:,g}" for x in xs), "runs"], by_algorithm(table, xs, texts))
 
 
-def _cell(row: pd.Series, deviations: bool) -> str:
-    return f"{100 * row['mean']:.1f}" + (f" ± {100 * row['sd']:.1f}" if deviations else "")
+def _tests(tests: pd.DataFrame) -> str:
+    """Returns differences in points with their p-values, a line for each pair."""
+    xs = sorted(set(tests["epsilon"]))
+    lines = []
+    for (left, right), rows in tests.groupby(["one", "other"], sort=False):
+        texts = {row.epsilon: _test(row.difference, row.p) for row in rows.itertuples()}
+        lines.append([f"{left} − {right}", *(texts.get(x, "") for x in xs)])
+    return markdown(["difference in points (p)", *(f"B = {x:g}" for x in xs)], lines)
 
 
-def _span(counts: pd.Series) -> str:
-    return f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
-
-
-def _tests(found: pd.DataFrame) -> str:
-    xs = sorted(set(found["epsilon"]))
-    lines = [
-        "| difference in points (p) | " + " | ".join(f"B = {x:g}" for x in xs) + " |",
-        "|---" * (len(xs) + 1) + "|",
-    ]
-    for (one, other), rows in found.groupby(["one", "other"], sort=False):
-        known: Mapping[float, Any] = {row.epsilon: row for row in rows.itertuples()}
-        lines.append(f"| {one} − {other} | " + " | ".join(_test(known[x]) if x in known else "" for x in xs) + " |")
-    return "\n".join(lines)
-
-
-def _test(row: Any) -> str:
-    text = f"{100 * row.difference:+.1f} ({'<0.001' if row.p < 0.001 else f'{row.p:.3f}'})"
-    return f"**{text}**" if row.p < 0.05 else text
-
-
-def into_readme(path: Path, tables: str, *, heading: str, made_by: str) -> None:
-    """Replaces what stands between the markers; the words around it are written by people."""
-    start, end = f"<!-- tables: written by {made_by} -->", "<!-- end of tables -->"
-    text = path.read_text(encoding="utf-8") if path.exists() else f"# {heading}\n\n{start}\n{end}\n"
-    before, rest = text.split(start, 1)
-    path.write_text(f"{before}{start}\n\n{tables}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
+def _test(difference: float, p: float) -> str:
+    text = f"{100 * difference:+.1f} ({'<0.001' if p < 0.001 else f'{p:.3f}'})"
+    return f"**{text}**" if p < 0.05 else text

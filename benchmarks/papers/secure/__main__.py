@@ -1,55 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make reproduce-secure``: measures what is missing and writes benchmarks/results/secure/README.md."""
+"""Secure ID3 of de Hoogh et al. 2014: Table 6.1, bytes on the wire, and what noise inside costs in accuracy.
+
+``make reproduce-secure`` measures them beside MPyC's own demo, which is not part of the project, nor
+of MPyC's wheel: ``MPYC_DEMOS`` names the folder ``demos`` of https://github.com/lschoe/mpyc. Every
+measurement goes into build/secure/cells.csv at once; run it again and it goes on where it was. Tables
+go to benchmarks/results/secure once they are of as many runs as what is there, else to
+build/secure/results.
+"""
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
-from pathlib import Path
+from benchmarks.harness.command import Study, run_study
+from benchmarks.papers.secure.experiments import DATA, experiments
+from benchmarks.papers.secure.report import write
 
-from benchmarks.papers.secure import accuracy, table
-
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "secure"
-ABOUT = Path(__file__).with_name("report.md")
-
-
-def main() -> None:
-    """All of it, or the part that was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5, help="of each protocol")
-    parser.add_argument("--folds", type=int, default=20, help="of each accuracy")
-    parser.add_argument(
-        "--data",
-        nargs="*",
-        default=["spect", "balance_scale", "car"],
-        help="data sets of the table of times; any of PINQ_DATA's that is categorical or has cuts",
-    )
-    parser.add_argument(
-        "--only", choices=["times", "growth", "accuracy"], help="measure only this; the report has all that is known"
-    )
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    wanted = parser.parse_args()
-    wanted.results.mkdir(parents=True, exist_ok=True)
-    if not (Path(os.environ.get("MPYC_DEMOS", "demos")) / "np_id3gini.py").exists():
-        print(
-            "MPyC's demo is not measured beside: clone https://github.com/lschoe/mpyc and say where with MPYC_DEMOS=/path/to/mpyc/demos.",
-            flush=True,
-        )
-    runs, scores = wanted.results / "times.jsonl", wanted.results / "accuracy.jsonl"
-    if wanted.only in (None, "growth"):
-        table.growth(wanted.results / "growth.json")
-    times = table.measure(wanted.data, 0 if wanted.only not in (None, "times") else wanted.runs, runs)
-    found = accuracy.measure(0 if wanted.only not in (None, "accuracy") else wanted.folds, scores)
-    text = ABOUT.read_text(encoding="utf-8").format(
-        machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        times=table.table(times),
-        growth=table.growth(wanted.results / "growth.json"),
-        accuracy=accuracy.table(found),
-    )
-    (wanted.results / "README.md").write_text(text, encoding="utf-8")
-    print(f"wrote {wanted.results / 'README.md'}")
-
+STUDY = Study(
+    name="secure",
+    module="benchmarks.papers.secure",
+    about=__doc__,
+    experiments=experiments,
+    data=DATA,
+    write=write,
+    runs="5 of each protocol, 20 folds of each accuracy",
+    quick=1,
+)
 
 if __name__ == "__main__":
-    main()
+    run_study(STUDY)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One party of MPyC's own ID3 demo, timed from the moment that all are connected: prints seconds, processor seconds and bytes as JSON.
+"""One party of MPyC's own ID3 demo, timed from the moment that all are connected.
 
-Runs the demo's file as it is; ``python demo_party.py DEMO -M3 -I0 ...``.
+Runs the demo's file as it is, ``python demo_party.py DEMO -M3 -I0 ...``, and prints seconds,
+processor seconds and bytes as JSON.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import runpy
 import sys
 import time
-from typing import Any
 
 from mpyc.runtime import mpc
 
@@ -20,13 +21,13 @@ def main() -> None:
     start, shutdown = mpc.start, mpc.shutdown
     began: list[float] = []
 
-    async def timed_start() -> Any:
+    async def timed_start() -> None:
         await start()
         began[:] = [time.perf_counter(), time.process_time()]
 
-    async def timed_shutdown() -> Any:
+    async def timed_shutdown() -> None:
         while mpc._pc_level > mpc._program_counter[1]:
-            await __import__("asyncio").sleep(0)
+            await asyncio.sleep(0)
         seconds, processor = time.perf_counter() - began[0], time.process_time() - began[1]
         sent = sum(peer.protocol.nbytes_sent for peer in mpc.parties if peer.pid != mpc.pid)
         await shutdown()

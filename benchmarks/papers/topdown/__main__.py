@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 1 to 3 of Wang, Dick & Balcan 2020 (DP-TopDown) on this project's miner, four holders.
+"""Figures 1 to 3 of Wang, Dick & Balcan 2020 (DP-TopDown), four holders.
 
-``make reproduce-topdown`` runs it. Every measurement goes into build/topdown/cells.csv at once; run it again and it goes on where it was.
-Tables and pictures go to benchmarks/results/topdown once they are of as many runs as what is there, else to build/topdown/results.
+``make reproduce-topdown`` measures them on this project's miner. Every measurement goes into
+build/topdown/cells.csv at once; run it again and it goes on where it was. Tables and pictures go to
+benchmarks/results/topdown once they are of as many runs as what is there, else to
+build/topdown/results.
 """
 
 from __future__ import annotations
 
-from benchmarks.harness.command import options, reproduce
+from benchmarks.harness.command import Study, run_study
 from benchmarks.papers.topdown.experiments import figures
 from benchmarks.papers.topdown.report import write
 
-NAME = "topdown"
-DATA = ("adult", "credit_default")
+STUDY = Study(
+    name="topdown",
+    module="benchmarks.papers.topdown",
+    about=__doc__,
+    experiments=lambda data: list(figures(data).values()),
+    data=("adult", "credit_default"),
+    write=write,
+    runs="10",
+    quick=2,
+)
 
 if __name__ == "__main__":
-    parser = options(NAME, __doc__, runs="10", quick=2)
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        default=list(DATA),
-        metavar="NAME",
-        help=f"data sets in PINQ_DATA; default {' '.join(DATA)}",
-    )
-    asked = parser.parse_args()
-    reproduce(NAME, asked, figures(asked.data), write)
+    run_study(STUDY)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 1 to 3 of Wang, Dick & Balcan 2020 on this project's miner: who is compared, on which rows, shared out among how many holders."""
+"""The experiments: who is compared, on which rows, shared out among how many holders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from benchmarks.harness.datasets import load
 from benchmarks.harness.learners import Learner, Rows, private
+from benchmarks.harness.measure import Experiment, accuracies
 from miners import DiffPC45, DPTopDown, Federation
 from miners.secure import SecureFederation
 from pinq.provider.simulation import simulate
@@ -23,19 +23,20 @@ __all__ = ["ALPHAS", "EXACT", "HOLDERS", "Figure", "figures"]
 HOLDERS = 4
 ALPHAS = tuple(2.0**power for power in range(-3, 10))
 EXACT = 10_000.0  # so large a loss that noise is next to nothing
-PLENTY = 10**6
+UNLIMITED_EPSILON = 10**6
 SECURE = "secure"
 POOLED = " (all rows in one place)"
 SIZES = (0.01, 0.05, 0.25)
-SHARED = (0.125, 1.0, 8.0)  # the losses of Figure 1
+ALPHAS_OF_FIGURE_1 = (0.125, 1.0, 8.0)
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Experiment):
     """One experiment: learners over privacy losses, or over shares of the loss for the leaves.
 
     Attributes:
-        learners: By name. Those whose name ends with ``POOLED`` learn from all rows behind one handle, the others from a federation.
+        learners: By name. Those whose name ends with ``POOLED`` learn from all rows behind one handle,
+            the others from a federation.
         fraction: What share of the training rows is used.
     """
 
@@ -48,74 +49,60 @@ class Figure:
     xlabel: str = "alpha, at each holder"
     fraction: float = 1.0
 
-    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, float]:
-        """Test accuracies of some learners on one training set, cut anew for each run."""
+    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Returns test accuracies of some learners on one training set, cut anew for each run."""
         schema, target, train, test = _split(self.data, run, self.fraction)
         owner = np.random.default_rng([run, HOLDERS]).integers(0, HOLDERS, len(train))
-        found = {}
+        values = {}
         for name in learners:
-            tables = [train] if name.endswith(POOLED) else [train[owner == holder] for holder in range(HOLDERS)]
+            pooled = name.endswith(POOLED)
+            tables = [train] if pooled else [train[owner == holder] for holder in range(HOLDERS)]
             own = schema.model_copy(update={"max_rows": _cap(max(map(len, tables)))})
             with _federation(name, own, tables) as federation:
-                handle: Any = federation if len(tables) > 1 else federation.handle(federation.holders[0])
-                found[name] = self.learners[name](Rows(own, target, handle, train, test), x)
-        return found
+                handle = federation.handle(federation.holders[0]) if pooled else federation
+                values[name] = self.learners[name](Rows(own, target, handle, train, test), x)
+        return accuracies(values)
 
 
 def _federation(name: str, own: Schema, tables: Sequence[pd.DataFrame]) -> Federation:
-    """The holders that a learner asks: each for itself, or all by sums on secret shares."""
+    """Returns the holders that a learner asks: each for itself, or all by sums on secret shares."""
     if name == SECURE:
-        return SecureFederation.simulated(tables, schema=own, rows=own.max_rows, epsilon=PLENTY)
-    return Federation([simulate(own, data=table, epsilon=PLENTY) for table in tables])
+        return SecureFederation.simulated(tables, schema=own, rows=own.max_rows, epsilon=UNLIMITED_EPSILON)
+    return Federation([simulate(own, data=table, epsilon=UNLIMITED_EPSILON) for table in tables])
 
 
 def figures(data: Sequence[str]) -> dict[str, Figure]:
-    """The experiments on some data sets, by key."""
-    made = []
-    for name in data:
-        for alpha in SHARED:
-            key = f"fig1-{name}" if alpha == 1 else f"fig1-{name}-{alpha:g}"
-            made.append(
-                Figure(
-                    key,
-                    f"share of alpha for the leaves, alpha = {alpha:g}",
-                    name,
-                    (0.1, 0.3, 0.5, 0.7, 0.9),
-                    _by_share(alpha),
-                    xlabel="leaf_fraction",
-                )
-            )
-        made += [
-            Figure(f"fig2-{name}", f"test accuracy, {HOLDERS} holders", name, ALPHAS, _strategies()),
-            Figure(
-                f"exact-{name}", "hardly any noise", name, (EXACT,), {"no noise" + POOLED: _paper("single")}, runs=2
-            ),
-        ]
-    made.append(
-        Figure(
-            f"secure-{data[0]}",
-            f"sums under encryption, {HOLDERS} holders",
-            data[0],
-            (0.125, 1.0, 8.0),
-            _secure(),
-            runs=2,
+    """Returns the experiments on some data sets, by key."""
+    all_figures = [*(figure for name in data for figure in _on(name)), *_on_first(data[0])]
+    return {figure.key: figure for figure in all_figures}
+
+
+def _on(name: str) -> Iterator[Figure]:
+    """Yields the experiments on one data set."""
+    for alpha in ALPHAS_OF_FIGURE_1:
+        yield Figure(
+            f"fig1-{name}" if alpha == 1 else f"fig1-{name}-{alpha:g}",
+            f"share of alpha for the leaves, alpha = {alpha:g}",
+            name,
+            (0.1, 0.3, 0.5, 0.7, 0.9),
+            _by_share(alpha),
+            xlabel="leaf_fraction",
         )
-    )
+    yield Figure(f"fig2-{name}", f"test accuracy, {HOLDERS} holders", name, ALPHAS, _strategies())
+    single = {"no noise" + POOLED: _paper("single")}
+    yield Figure(f"exact-{name}", "hardly any noise", name, (EXACT,), single, runs=2)
+
+
+def _on_first(name: str) -> Iterator[Figure]:
+    """Yields the experiments that one data set is enough for: sums under encryption, and fewer rows."""
+    title = f"sums under encryption, {HOLDERS} holders"
+    yield Figure(f"secure-{name}", title, name, (0.125, 1.0, 8.0), _secure(), runs=2)
     for size in SIZES:
-        made.append(
-            Figure(
-                f"fig3-{data[0]}-{size:g}",
-                f"test accuracy, {100 * size:g} % of the rows",
-                data[0],
-                ALPHAS[::2],
-                _few(),
-                fraction=size,
-            )
-        )
-    return {one.key: one for one in made}
+        title = f"test accuracy, {100 * size:g} % of the rows"
+        yield Figure(f"fig3-{name}-{size:g}", title, name, ALPHAS[::2], _two_strategies(), fraction=size)
 
 
-def _paper(strategy: str, **params: Any) -> Learner:
+def _paper(strategy: str, **params: object) -> Learner:
     return private(DPTopDown, strategy=strategy, **params)
 
 
@@ -133,7 +120,7 @@ def _secure() -> dict[str, Learner]:
     return {SECURE: _paper("secure"), "NoisyCounts": _paper("noisy_counts"), "turns": _paper("turns")}
 
 
-def _few() -> dict[str, Learner]:
+def _two_strategies() -> dict[str, Learner]:
     return {"turns": _paper("turns"), "LocalRNM": _paper("local_rnm")}
 
 
@@ -164,22 +151,22 @@ def _loaded(data: str) -> tuple[Schema, str, pd.DataFrame]:
 
 
 def _split(data: str, run: int, fraction: float) -> tuple[Schema, str, pd.DataFrame, pd.DataFrame]:
-    """Rows to learn from and to test on: where the data set has a split of its own (a column ``fold``) that, else 9 : 1 at random."""
+    """Returns schema, target, rows to learn from, and rows to test on.
+
+    Where the data set has a split of its own (a column ``fold``) it is that, else 9 : 1 at random.
+    """
     schema, target, rows = _loaded(data)
     order = np.random.default_rng([run, 1]).permutation(len(rows))
-    tested = (rows["fold"] == "test").to_numpy()[order] if "fold" in rows else np.arange(len(rows)) < len(rows) // 10
+    own_split = "fold" in rows
+    tested = (rows["fold"] == "test").to_numpy()[order] if own_split else np.arange(len(rows)) < len(rows) // 10
     shuffled = rows.iloc[order].drop(columns="fold", errors="ignore")
-    train = shuffled[~tested]
+    train, test = shuffled[~tested], shuffled[tested]
     columns = {name: column for name, column in schema.columns.items() if name != "fold"}
-    return (
-        schema.model_copy(update={"columns": columns}),
-        target,
-        train.iloc[: max(1, int(len(train) * fraction))],
-        shuffled[tested],
-    )
+    n_used = max(1, int(len(train) * fraction))
+    return schema.model_copy(update={"columns": columns}), target, train.iloc[:n_used], test
 
 
 def _cap(rows: int) -> int:
-    """What a policy would say: a round number that is a little more."""
+    """Returns what a policy would say: a round number that is a little more."""
     unit = 10 ** max(0, len(str(rows)) - 1)
     return -(-rows // unit) * unit + unit

@@ -3,118 +3,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import matplotlib as mpl
 import pandas as pd
 
-from benchmarks.papers.friedman_schuster.report import summary
+from benchmarks.harness.pictures import Look, error_bars, log_axis, look_of, picture
+from benchmarks.harness.tables import number_of_runs, summary
 from benchmarks.papers.topdown.experiments import Figure
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 
 __all__ = ["write"]
 
-STYLES: dict[str, dict[str, Any]] = {
+STYLES: dict[str, Look] = {
     "turns": {"color": "#e15759", "marker": "D", "linewidth": 2.2},
     "LocalRNM": {"color": "#4e79a7", "marker": "o"},
     "NoisyCounts": {"color": "#59a14f", "marker": "^"},
     "SingleMachine": {"color": "#f28e2b", "marker": "s", "linestyle": "--"},
     "DiffPC45": {"color": "#555555", "marker": "x", "linestyle": "--"},
 }
-SHADES = (1.0, 0.7, 0.45, 0.25)
+SHADES = (0.7, 0.45, 0.25)  # of Figure 3's lines, from the most rows down
 
 
-def write(figures: Iterable[Figure], cells: pd.DataFrame, folder: Path) -> list[str]:
+class Series(NamedTuple):
+    """Lines of one picture that belong together: what follows their names, how strong they are."""
+
+    suffix: str
+    alpha: float
+    table: pd.DataFrame
+
+
+def write(figures: Sequence[Figure], cells: pd.DataFrame, folder: Path) -> list[str]:
     """Writes everything that there are cells for; returns the names of the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    tables = {
-        one.key: (one, summary(own, list(one.learners)))
-        for one in figures
-        if len(own := cells[cells["figure"] == one.key])
-    }
-    written = []
-    for key, (_, table) in tables.items():
-        table.to_csv(folder / f"{key}.csv", index=False, float_format="%.5g")
-        written.append(f"{key}.csv")
-    for key, (figure, table) in tables.items():
+    by_key = {figure.key: figure for figure in figures}
+    tables = {}
+    for figure in figures:
+        own = cells[cells["figure"] == figure.key]
+        if not own.empty:
+            tables[figure.key] = summary(own, list(figure.learners))
+            tables[figure.key].to_csv(folder / f"{figure.key}.csv", index=False, float_format="%.5g")
+    files = [f"{key}.csv" for key in tables]
+    for key, table in tables.items():
         if key.startswith("fig1"):
-            written.append(_picture(folder / f"{key}.png", figure, [("", 1.0, table)], log=False))
+            files.append(_picture(folder / f"{key}.png", by_key[key], [Series("", 1.0, table)]))
         if key.startswith("fig2"):
-            exact = tables.get(f"exact-{figure.data}")
-            written.append(
-                _picture(
-                    folder / f"{key}.png",
-                    figure,
-                    [("", 1.0, table)],
-                    exact=None if exact is None else float(exact[1]["mean"].iloc[0]),
-                )
-            )
-            sizes = sorted(
-                (one for other, one in tables.items() if other.startswith(f"fig3-{figure.data}-")),
-                key=lambda one: -one[0].fraction,
-            )
-            if sizes:
-                whole = table[table["algorithm"].isin(list(sizes[0][0].learners))]
-                series = [
-                    (", 100 %", 1.0, whole),
-                    *(
-                        (f", {100 * one.fraction:g} %", shade, few)
-                        for (one, few), shade in zip(sizes, SHADES[1:], strict=False)
-                    ),
-                ]
-                written.append(
-                    _picture(
-                        folder / f"fig3-{figure.data}.png",
-                        figure,
-                        series,
-                        title=f"Figure 3, {figure.data}: test accuracy by share of the training rows",
-                    )
-                )
-    return written
+            files.append(_figure2(folder / f"{key}.png", by_key[key], tables))
+            files += _figure3(folder, by_key, tables, by_key[key])
+    return files
+
+
+def _figure2(path: Path, figure: Figure, tables: dict[str, pd.DataFrame]) -> str:
+    exact = tables.get(f"exact-{figure.data}")
+    without_noise = None if exact is None else float(exact["mean"].iloc[0])
+    return _picture(path, figure, [Series("", 1.0, tables[figure.key])], without_noise=without_noise, log=True)
+
+
+def _figure3(folder: Path, figures: dict[str, Figure], tables: dict[str, pd.DataFrame], whole: Figure) -> list[str]:
+    """Draws all sizes of the training set in one picture, where any was measured."""
+    keys = [key for key in tables if key.startswith(f"fig3-{whole.data}-")]
+    if not keys:
+        return []
+    keys.sort(key=lambda key: -figures[key].fraction)
+    table = tables[whole.key]
+    series = [Series(", 100 %", 1.0, table[table["algorithm"].isin(list(figures[keys[0]].learners))])]
+    for key, alpha in zip(keys, SHADES, strict=False):
+        series.append(Series(f", {100 * figures[key].fraction:g} %", alpha, tables[key]))
+    title = f"Figure 3, {whole.data}: test accuracy by share of the training rows"
+    return [_picture(folder / f"fig3-{whole.data}.png", whole, series, title=title, log=True)]
 
 
 def _picture(
     path: Path,
     figure: Figure,
-    series: list[tuple[str, float, pd.DataFrame]],
+    series: Sequence[Series],
     *,
     title: str = "",
-    exact: float | None = None,
-    log: bool = True,
+    without_noise: float | None = None,
+    log: bool = False,
 ) -> str:
-    """One picture; returns its name."""
-    fig, ax = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
-    for suffix, shade, table in series:
-        for name, rows in table.groupby("algorithm", sort=False):
-            _line(ax, str(name), suffix, shade, rows)
-    if exact is not None:
-        ax.axhline(100 * exact, color="#f28e2b", linestyle=":", linewidth=1, label="SingleMachine, hardly any noise")
-    if log:
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(list(figure.xs), [f"{x:g}" for x in figure.xs])
-        ax.minorticks_off()
-    ax.set_xlabel(figure.xlabel)
-    ax.set_ylabel("test accuracy (%)")
-    ax.set_title(title or f"Figure {figure.key[3]}, {figure.data}: {figure.title}", fontsize=10)
-    ax.grid(alpha=0.25)
-    counts = sorted({int(count) for _, _, table in series for count in table["n"]})
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    what = "one run" if counts == [1] else f"mean ± two standard errors\n{runs} runs"
-    fig.legend(loc="outside right upper", fontsize=8, title=what, title_fontsize=8)
-    fig.savefig(path, dpi=100, metadata={"Software": None})
-    plt.close(fig)
+    """Draws one picture; returns its name."""
+    with picture(
+        path,
+        title=title or f"Figure {figure.key[3]}, {figure.data}: {figure.title}",
+        xlabel=figure.xlabel,
+        ylabel="test accuracy (%)",
+        legend=_legend(pd.concat([table["n"] for _, _, table in series])),
+    ) as axes:
+        for suffix, alpha, table in series:
+            for name, rows in table.groupby("algorithm", sort=False):
+                error_bars(axes, rows, _look(str(name), alpha), label=f"{name}{suffix}", scale=100)
+        if without_noise is not None:
+            label = "SingleMachine, hardly any noise"
+            axes.axhline(100 * without_noise, color="#f28e2b", linestyle=":", linewidth=1, label=label)
+        if log:
+            log_axis(axes, figure.xs, base=2)
     return path.name
 
 
-def _line(ax: Axes, name: str, suffix: str, shade: float, rows: pd.DataFrame) -> None:
-    look = {"capsize": 2, "markersize": 4, "alpha": shade} | next(
-        look for start, look in STYLES.items() if name.startswith(start)
-    )
-    if name.endswith("uniform"):
-        look |= {"linestyle": "--"}
-    ax.errorbar(rows["x"], 100 * rows["mean"], yerr=200 * rows["se"].fillna(0), label=name + suffix, **look)
+def _legend(counts: pd.Series) -> str:
+    runs = number_of_runs(counts)
+    return "one run" if runs == "1" else f"mean ± two standard errors\n{runs} runs"
+
+
+def _look(name: str, alpha: float) -> Look:
+    look = {"alpha": alpha, **look_of(name, STYLES)}
+    return look | {"linestyle": "--"} if name.endswith("uniform") else look
