@@ -71,13 +71,13 @@ examples: $(READY) ## what else there is to see: distances between categories, o
 	$(BIN)/python examples/dilca.py
 	$(BIN)/python examples/three_holders.py
 
-reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism (results in benchmarks/results/dilca)
+reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism; goes on where it stopped (ARGS=--quick: one run; results in benchmarks/results/dilca)
 	$(BIN)/python -m benchmarks.papers.dilca $(ARGS)
 
 reproduce-topdown: $(READY) ## figures 1 to 3 of the DP-TopDown paper, four holders; goes on where it stopped (ARGS=--quick: minutes)
 	$(BIN)/python -m benchmarks.papers.topdown $(ARGS)
 
-reproduce-secure: $(READY) ## secure ID3: Table 6.1 of its paper beside MPyC's demo (MPYC_DEMOS=...), bytes, accuracy with noise inside (results in benchmarks/results/secure)
+reproduce-secure: $(READY) ## secure ID3: Table 6.1 of its paper beside MPyC's demo (MPYC_DEMOS=...), bytes, accuracy with noise inside; goes on where it stopped (ARGS=--quick: one run; results in benchmarks/results/secure)
 	$(BIN)/python -m benchmarks.papers.secure $(ARGS)
 
 reproduce-diprime: $(READY) ## tables and figures of the DiPriMe paper on our miners; goes on where it stopped (ARGS=--quick: minutes; results in benchmarks/results/diprime)

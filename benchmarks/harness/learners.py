@@ -26,7 +26,7 @@ Table = pa.Table | pd.DataFrame
 
 @dataclass(frozen=True)
 class Rows:
-    """One training set and one test set, and a handle on the former, or on its holders, that does not run dry."""
+    """A training set, a test set, and a handle on the former, or on its holders, that does not run dry."""
 
     schema: Schema
     target: str

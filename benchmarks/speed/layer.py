@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
-    """Attributes of so many values each, and a binary target that leans on three of them."""
+    """Makes up attributes of so many values each, and a binary target that leans on three of them."""
     random = np.random.default_rng(1)
     columns = {f"a{i}": random.integers(0, size, rows).astype(np.uint8) for i, size in enumerate(sizes)}
     lean = (columns["a0"] / sizes[0] + columns["a4"] / sizes[4] + columns["a7"] / sizes[7]) / 3
@@ -85,7 +85,7 @@ def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
 
 
 def handle_over(policy: Policy, engine: DuckDBEngine, ledger: Ledger) -> pinq.PrivateQueryable:
-    """A handle with a durable ledger and a budget that does not end."""
+    """Returns a handle with a durable ledger and a budget that does not end."""
     ledger.declare("benchmark", 10**15, {})
     ledger.grant("analyst", 10**15)
     return pinq.PrivateQueryable(LocalSession(policy.dataset, "analyst", Curator(policy.schema_, ledger, engine)))
@@ -97,7 +97,7 @@ def forget(engine: DuckDBEngine) -> None:
 
 
 def level(rows: int, folder: Path) -> None:
-    """One tree level: the contingency tables of 8 nodes x 9 attributes of 2 to 12 values x 2 classes."""
+    """Times one tree level: the contingency tables of 8 nodes x 9 attributes of 2 to 12 values x 2 classes."""
     policy, table = synthetic(rows, SIZES)
     schema = policy.schema_
     began = time.perf_counter()
@@ -131,7 +131,7 @@ def level(rows: int, folder: Path) -> None:
 
 
 def tree(rows: int, folder: Path) -> None:
-    """A whole tree of depth 5 over ten attributes of 3 values, beside its bare statements."""
+    """Times a whole tree of depth 5 over ten attributes of 3 values, beside its bare statements."""
     policy, table = synthetic(rows, (3,) * 10)
     engine, _ = open_engine(policy, data=table, salt=b"benchmark")
     handle = handle_over(policy, engine, Ledger(folder / f"tree-{rows}.ledger", "synthetic"))
@@ -141,7 +141,7 @@ def tree(rows: int, folder: Path) -> None:
 
 
 def beside_statements(engine: DuckDBEngine, fit: Callable[[], object], rounds: int = 3) -> tuple[str, str, str]:
-    """Time of a fit, time of the statements that it made the engine run, and their ratio: three cells of a line."""
+    """Returns the time of a fit, that of the statements it made the engine run, and their ratio, as text."""
     bare = engine._connection.cursor()
     statements: list[str] = []
     fetch = engine._fetch
@@ -168,7 +168,7 @@ def beside_statements(engine: DuckDBEngine, fit: Callable[[], object], rounds: i
 
 
 def adult(folder: Path) -> None:
-    """The tree of the demo: 12 attributes, 32,561 rows, depth 5, every request durably charged."""
+    """Times the tree of the demo: 12 attributes, 32,561 rows, depth 5, every request durably charged."""
     policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
     engine, _ = open_engine(policy, salt=b"benchmark")
     handle = handle_over(policy, engine, Ledger(folder / "adult.ledger", "adult"))
@@ -184,7 +184,7 @@ def adult(folder: Path) -> None:
 
 
 def sklearn_tree() -> float:
-    """Seconds for the non-private peer."""
+    """Returns the seconds of the non-private peer."""
     import pandas as pd
     from sklearn.tree import DecisionTreeClassifier
 
@@ -196,7 +196,7 @@ def sklearn_tree() -> float:
 
 
 def count(folder: Path) -> None:
-    """A noisy count of one part of Adult beside the engine's count and the disk's two commits."""
+    """Times a noisy count of one part of Adult beside the engine's count and the disk's two commits."""
     policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
     engine, _ = open_engine(policy, salt=b"benchmark")
     part = handle_over(policy, engine, Ledger(folder / "count.ledger", "adult")).partition(pinq.Values("sex"))["Female"]
@@ -226,7 +226,7 @@ def count(folder: Path) -> None:
 
 
 def histogram() -> None:
-    """100 keys over a million rows, beside the bare engine and peers."""
+    """Times a histogram of 100 keys over a million rows, beside the bare engine and peers."""
     keys = np.random.default_rng(2).integers(0, 100, 1_000_000).astype(np.uint8)
     policy = Policy(
         dataset="keys",
@@ -265,7 +265,7 @@ def histogram() -> None:
 
 
 def charges(folder: Path) -> None:
-    """Durable charges a second: one process, a long ledger, eight processes."""
+    """Counts durable charges a second: one process, a long ledger, eight processes."""
     ledger = Ledger(folder / "charges.ledger", "charges")
     ledger.declare("benchmark", 10**15, {})
     ledger.grant("analyst", 10**15)
@@ -318,7 +318,7 @@ def race(path: Path) -> int:
 
 
 def imports() -> None:
-    """Start-up of the analyst's side."""
+    """Times the start-up of the analyst's side."""
     bare = min(timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)) for _ in range(5))
     for package in ("pinq", "miners", "pinq.analyst.queryable"):
         taken = min(

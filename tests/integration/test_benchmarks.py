@@ -21,7 +21,7 @@ from benchmarks.harness.command import Study, options, reproduce
 from benchmarks.harness.datasets import stratified_folds, why_missing
 from benchmarks.harness.learners import Rows, exact_tree
 from benchmarks.harness.measure import Experiment, measure, missing
-from benchmarks.harness.publish import RESULTS, publish, shortfall
+from benchmarks.harness.publish import RESULTS, ROOT, publish, shortfall
 from benchmarks.harness.tables import replace_section
 from benchmarks.papers.dilca.__main__ import STUDY as DILCA
 from benchmarks.papers.dilca.experiments import Comparison
@@ -33,6 +33,7 @@ from benchmarks.papers.friedman_schuster.report import corrected_t, write
 from benchmarks.papers.friedman_schuster.synthetic import FIGURES
 from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
+from benchmarks.speed.verbs import VERBS, Worker, in_turn
 from pinq.public.schema import Categorical, Numeric, Schema
 
 CELL = Cell("fig3", "Max", 100.0, 0, "accuracy", 0.5)
@@ -410,3 +411,18 @@ def test_table_6_of_dilca_has_ratios_of_cpu_seconds(tmp_path: Path) -> None:
     head, line = (tmp_path / "table-6.csv").read_text().splitlines()
     assert head == (RESULTS / "dilca" / "table-6.csv").read_text().splitlines()[0]
     assert line == "cmc,max_dependency,0.90,0.50,46,20.0,40.0,5.0,10.0"
+
+
+def test_the_verbs_of_a_checkout_are_timed_in_its_own_process() -> None:
+    """Every verb that the table names; both checkouts equally often."""
+    with Worker(ROOT) as worker:
+        for verb in VERBS:
+            assert worker.seconds(verb) > 0
+        now, before = in_turn([worker, worker], "count", 3)
+    assert len(now) == len(before) == 3
+
+
+def test_a_checkout_without_the_library_is_refused(tmp_path: Path) -> None:
+    """Or this checkout would be compared with itself."""
+    with pytest.raises(SystemExit, match="imports pinq of"), Worker(tmp_path):
+        pass

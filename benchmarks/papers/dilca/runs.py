@@ -105,7 +105,7 @@ def chance(method: str, others: int, size: int) -> float:
 
 
 def contexts_and_distances(setting: Setting, run: int) -> dict[str, float]:
-    """Learns each attribute's distances with all of epsilon for itself, and compares them with the exact ones.
+    """Learns each attribute's distances for all of epsilon, and compares them with the exact ones.
 
     Returns:
         Means over the attributes; of correlations, over those with more than two values.

@@ -34,7 +34,7 @@ def remembered(member_scores: MemberScores) -> MemberScores:
         score: object,
         schema: pinq.Schema,
     ) -> np.ndarray:
-        # The first rows tell tables apart: a benchmark has few, and hashing whole ones would take the time it saves.
+        # The first rows tell tables apart: there are few, and to hash whole ones takes the time it saves.
         table = (codes[:, :64].tobytes(), codes.shape, target[:64].tobytes())
         key = (*table, tuple(sizes), size, repr(score), schema.digest)
         if key not in known_scores:
@@ -79,4 +79,5 @@ def unlimited_handle(schema: pinq.Schema, rows: pd.DataFrame) -> pinq.PrivateQue
     """Returns a handle like ``pinq.simulate``'s, with a budget that does not end and no log."""
     simulated = pinq.simulate(schema, data=rows)
     engine = simulated._session._curator._engine  # type: ignore[attr-defined]
-    return pinq.PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, PassingLedger(), engine)))  # type: ignore[arg-type]
+    curator = Curator(schema, PassingLedger(), engine)  # type: ignore[arg-type]
+    return pinq.PrivateQueryable(LocalSession("simulated", "simulated", curator))

@@ -96,7 +96,7 @@ table = cache(load)
 
 
 def split(name: str, run: int) -> np.ndarray:
-    """Returns which rows are tested: one in ten, with each class shared out evenly where there are classes."""
+    """Returns which rows are tested: one in ten, with each class shared out evenly."""
     schema, target, rows = table(name)
     if isinstance(schema.columns[target], Categorical):
         return stratified_folds(encode(schema, target, rows), 10, seed=run) == 0

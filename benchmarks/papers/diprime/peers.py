@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds that diffprivlib's forest takes on given features; runs in the peers' interpreter and prints JSON."""
+"""Seconds that diffprivlib's forest takes on given features; runs in the peers' interpreter.
+
+Prints JSON.
+"""
 
 from __future__ import annotations
 

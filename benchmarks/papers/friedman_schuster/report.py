@@ -126,7 +126,7 @@ def _picture(figure: Experiment, table: pd.DataFrame, path: Path) -> str:
 
 
 def _look(name: str) -> Look:
-    """Returns a line's look: dashed without privacy, by peers and with bins, dotted for a second of a kind."""
+    """Returns a line's look: dashed without privacy, by peers and with bins; dotted where pruned."""
     dashed = any(word in name for word in DASHED)
     look = {"linestyle": "--" if dashed else "-", "alpha": 0.75 if dashed else 1.0, **look_of(name, STYLES)}
     if "pruned" in name or "depth 10" in name:

@@ -73,7 +73,7 @@ class Synthetic(Experiment):
         random = np.random.default_rng(seed)
         attribute = int(random.integers(self.numeric or 10))
         split = Cuts(f"n{attribute}", (35,)) if self.numeric else Values(f"a{attribute}")
-        # Which class is the larger one varies, or a tie that goes to the first would be worth more or less than a coin.
+        # Which class is larger varies, or a tie that goes to the first would be no fair coin.
         return Concept.single_split(schema, TARGET, split, first=int(random.integers(2)))
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:

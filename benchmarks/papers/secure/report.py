@@ -153,7 +153,7 @@ def _growth_section(table: pd.DataFrame) -> str:
 
 
 def _accuracy_section(table: pd.DataFrame) -> str:
-    """Returns mean accuracies in percent with their standard errors; what has no epsilon stands under each."""
+    """Returns mean accuracies in percent with standard errors; what has no epsilon stands under each."""
     lines = []
     for (name, method), rows in table.groupby(["data", "method"], sort=False):
         by_epsilon = rows.set_index("epsilon").to_dict("index")
