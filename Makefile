@@ -64,35 +64,36 @@ types: $(VENV)/.dev ## static types
 
 check: lint types test ## all that must hold before a commit lands
 
-.venv-peers/.ready: benchmarks/peers.txt
+.venv-peers/.ready: benchmarks/speed/peers.txt
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/speed/peers.txt
 	@touch $@
 
 benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
-	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.layer
-	$(BIN)/python -m benchmarks.server
-	$(BIN)/python -m benchmarks.predict
-	$(BIN)/python -m benchmarks.trees
+	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.speed.layer
+	$(BIN)/python -m benchmarks.speed.server
+	$(BIN)/python -m benchmarks.speed.predict
+	$(BIN)/python -m benchmarks.speed.trees
+	$(BIN)/python -m benchmarks.accuracy.trees
 
 reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)
-	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.friedman_schuster $(ARGS)
+	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.papers.friedman_schuster $(ARGS)
 
 examples: $(READY) ## what else there is to see: distances between categories, one tree of three holders (results in build/)
 	$(BIN)/python examples/dilca.py
 	$(BIN)/python examples/three_holders.py
 
-reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism (results in benchmarks/results/dilca)
-	$(BIN)/python -m benchmarks.dilca.reproduce $(ARGS)
+reproduce-dilca: $(READY) ## figures 2-7 and Table 6 of the DP-DILCA paper beside the published mechanism; goes on where it stopped (ARGS=--quick: one run; results in benchmarks/results/dilca)
+	$(BIN)/python -m benchmarks.papers.dilca $(ARGS)
 
 reproduce-topdown: $(READY) ## figures 1 to 3 of the DP-TopDown paper, four holders; goes on where it stopped (ARGS=--quick: minutes)
-	$(BIN)/python -m benchmarks.topdown $(ARGS)
+	$(BIN)/python -m benchmarks.papers.topdown $(ARGS)
 
-reproduce-secure: $(READY) ## secure ID3: Table 6.1 of its paper beside MPyC's demo (MPYC_DEMOS=...), bytes, accuracy with noise inside (results in benchmarks/results/secure)
-	$(BIN)/python -m benchmarks.secure $(ARGS)
+reproduce-secure: $(READY) ## secure ID3: Table 6.1 of its paper beside MPyC's demo (MPYC_DEMOS=...), bytes, accuracy with noise inside; goes on where it stopped (ARGS=--quick: one run; results in benchmarks/results/secure)
+	$(BIN)/python -m benchmarks.papers.secure $(ARGS)
 
 reproduce-diprime: $(READY) ## tables and figures of the DiPriMe paper on our miners; goes on where it stopped (ARGS=--quick: minutes; results in benchmarks/results/diprime)
-	$(BIN)/python -m benchmarks.diprime $(ARGS)
+	$(BIN)/python -m benchmarks.papers.diprime $(ARGS)
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -13,7 +13,7 @@ import numpy as np
 __all__ = ["conditionals", "embedding", "pairwise", "symmetric_uncertainty", "value_distances"]
 
 # Rows that a conditional law is shrunk by, for each of its cells, in units of the noise's scale.
-# Anything from a twentieth to a fifth does as well on the four tables of benchmarks/dilca; without
+# Anything from a twentieth to a fifth does as well on the four tables of benchmarks/papers/dilca; without
 # it rare values seem far from everything.
 SHRINK = 0.1
 NOISE_DRAWS = 8

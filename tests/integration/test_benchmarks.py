@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import importlib
+import pickle
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,30 +15,43 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks.cells import Cell, Store
-from benchmarks.datasets import stratified_folds, why_missing
-from benchmarks.diprime.experiments import EXPERIMENTS as FORESTS
-from benchmarks.diprime.report import write as write_forests
-from benchmarks.friedman_schuster.report import corrected_t, write
-from benchmarks.friedman_schuster.synthetic import FIGURES
-from benchmarks.learners import Rows, exact_tree
-from benchmarks.measure import measure, missing
-from benchmarks.publish import RESULTS, publish, shortfall
-from benchmarks.reproduce import options, reproduce
+from benchmarks.accuracy.trees import STUDY as TREES
+from benchmarks.harness.cells import Cell, Store
+from benchmarks.harness.command import Study, options, reproduce
+from benchmarks.harness.datasets import stratified_folds, why_missing
+from benchmarks.harness.learners import Rows, exact_tree
+from benchmarks.harness.measure import Experiment, measure, missing
+from benchmarks.harness.publish import RESULTS, ROOT, publish, shortfall
+from benchmarks.harness.tables import replace_section
+from benchmarks.papers.dilca.__main__ import STUDY as DILCA
+from benchmarks.papers.dilca.experiments import Comparison
+from benchmarks.papers.diprime.__main__ import STUDY as DIPRIME
+from benchmarks.papers.diprime.experiments import EXPERIMENTS as FORESTS
+from benchmarks.papers.diprime.report import write as write_forests
+from benchmarks.papers.friedman_schuster.__main__ import STUDY as FRIEDMAN_SCHUSTER
+from benchmarks.papers.friedman_schuster.report import corrected_t, write
+from benchmarks.papers.friedman_schuster.synthetic import FIGURES
+from benchmarks.papers.secure.__main__ import STUDY as SECURE
+from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
+from benchmarks.speed.verbs import VERBS, Worker, in_turn
 from pinq.public.schema import Categorical, Numeric, Schema
 
-CELL = Cell("fig3", "Max", 100.0, 0, 0.5)
+CELL = Cell("fig3", "Max", 100.0, 0, "accuracy", 0.5)
+
+
+def accuracy_of(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {name: by_measure["accuracy"] for name, by_measure in values.items()}
 
 
 def test_a_store_goes_on_where_it_was(tmp_path):
     path = tmp_path / "deep" / "cells.csv"
-    Store(path).add([CELL, CELL._replace(run=1, accuracy=0.75)])
+    Store(path).add([CELL, CELL._replace(run=1, value=0.75)])
     with path.open("a") as file:
-        file.write("fig3,Max,100.0,2,0.")  # the program was killed here
+        file.write("fig3,Max,100.0,2,accuracy,0.")  # the program was killed here
     again = Store(path)
     assert again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
     again.add([CELL._replace(algorithm="best, 10 bins", run=2)])
-    assert again.frame()["accuracy"].tolist() == [0.5, 0.75, 0.5]
+    assert again.frame()["value"].tolist() == [0.5, 0.75, 0.5]
     assert again.forget("best", ["fig4"]) == 0
     assert again.forget("best") == 1
     assert Store(path).done == again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
@@ -56,7 +73,7 @@ def test_a_figure_is_measured_once_and_drawn(tmp_path):
     assert len(store.done) == 3
     assert [task.run for task in missing(store, [small])] == [1]
     assert missing(store, [small], runs=1) == []
-    assert store.frame()["accuracy"].between(0, 1).all()
+    assert store.frame()["value"].between(0, 1).all()
     files = write([small], store.frame(), tmp_path / "results")
     assert files == ["fig3.csv", "fig3.png", "table1.csv", "README.md"]
     assert "| Max |" in (tmp_path / "results" / "README.md").read_text()
@@ -87,20 +104,25 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
         ("banknote", "c", ("DiPriMe, best", "DP-ERT", "majority class")),
         ("appliances_energy", "y", ("DiPriMe, best", "extra trees, not private", "mean")),
     ):
-        monkeypatch.setattr("benchmarks.diprime.experiments.table", lambda name, target=target: (schema, target, rows))
+        monkeypatch.setattr(
+            "benchmarks.papers.diprime.experiments.table", lambda name, target=target: (schema, target, rows)
+        )
         whole = FORESTS[key]
         one = replace(whole, xs=(4.0,), learners={name: whole.learners[name] for name in names})
-        measured = one.measure(4.0, 0, names)
+        measured = accuracy_of(one.measure(4.0, 0, names))
         assert measured[names[0]] > measured[names[2]]
-        assert one.measure(4.0, 0, names[2:]) == {names[2]: measured[names[2]]}
-        cells = pd.DataFrame([Cell(key, name, 4.0, run, value) for run in (0, 1) for name, value in measured.items()])
+        assert accuracy_of(one.measure(4.0, 0, names[2:])) == {names[2]: measured[names[2]]}
+        cells = pd.DataFrame(
+            [Cell(key, name, 4.0, run, "accuracy", value) for run in (0, 1) for name, value in measured.items()]
+        )
         assert write_forests([one], cells, tmp_path) == [f"{key}.csv", f"{key}.png", "README.md"]
         assert pd.read_csv(tmp_path / f"{key}.csv")["error"].tolist() == pytest.approx(
             [1 - value for value in measured.values()], rel=1e-3
         )
         assert f"| {names[0]} |" in (tmp_path / "README.md").read_text()
     few = FORESTS["fig6-rho"]
-    assert few.measure(0.9, 0, ["DiPriMe, paper, epsilon 10"])["DiPriMe, paper, epsilon 10"] > measured["mean"]
+    name = "DiPriMe, paper, epsilon 10"
+    assert accuracy_of(few.measure(0.9, 0, [name]))[name] > measured["mean"]
 
 
 def test_the_same_run_meets_the_same_rows():
@@ -179,33 +201,228 @@ def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path):
     assert shortfall(tmp_path / "mine", tmp_path / "theirs") == ["Max 0.5 in fig2.csv, 0 of 3"]
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/fig*.csv")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+OF_ONE_RUN = ("table-6.csv", "wire.csv")  # times and bytes
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(RESULTS.glob("*/*.csv")) if path.name not in OF_ONE_RUN],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
 def test_every_figure_says_how_many_runs_it_is_of(path):
     """`publish` reads it; a table replaces its like."""
     assert "n" in pd.read_csv(path).columns
     assert shortfall(path.parent, path.parent) == []
 
 
+STUDIES = [FRIEDMAN_SCHUSTER, DILCA, DIPRIME, TOPDOWN, SECURE, TREES]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_every_study_has_the_same_command_line(study: Study) -> None:
+    """All experiments have keys of their own, the data sets are those of the experiments, and `python -m` finds it."""
+    experiments = study.experiments(study.data)
+    keys = [experiment.key for experiment in experiments]
+    assert len(set(keys)) == len(keys)
+    assert {experiment.data for experiment in experiments} - {""} == set(study.data)
+    module = study.module if study is TREES else f"{study.module}.__main__"
+    assert vars(importlib.import_module(module))["STUDY"] is study
+    parsed = vars(options(study).parse_args([]))
+    assert list(parsed) == ["figures", "data", "runs", "quick", "processes", "minutes", "redo", "report"]
+    assert options(study).parse_args(["--quick"]).quick == study.quick > 0
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_experiments_travel_to_other_processes(study: Study) -> None:
+    for experiment in study.experiments(study.data):
+        again = pickle.loads(pickle.dumps(experiment))
+        assert (again.key, list(again.xs), list(again.learners)) == (
+            experiment.key,
+            list(experiment.xs),
+            list(experiment.learners),
+        )
+
+
 def test_what_cannot_be_measured_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A name that no experiment has, and data that are not there, end the program before anything is measured or published."""
-    monkeypatch.setattr("benchmarks.reproduce.ROOT", tmp_path)
+    """A name that no experiment has, and data that are not there, end the program before anything is measured."""
+    monkeypatch.setattr("benchmarks.harness.command.ROOT", tmp_path)
     monkeypatch.setenv("PINQ_DATA", str(tmp_path))
-    parser = options("diprime", "About.", runs="20", quick=2)
+    parser = options(DIPRIME)
     with pytest.raises(SystemExit, match=r"begins with fig9; there are .*banknote"):
-        reproduce("diprime", parser.parse_args(["--figures", "fig9"]), FORESTS, write_forests)
+        reproduce(DIPRIME, parser.parse_args(["--figures", "fig9"]))
+    with pytest.raises(SystemExit, match=r"begins with fig4 on adult; there are .*banknote"):
+        reproduce(DIPRIME, parser.parse_args(["--figures", "fig4", "--data", "adult"]))
     with pytest.raises(SystemExit):
-        reproduce("diprime", parser.parse_args(["--figures", "banknote"]), FORESTS, write_forests)
+        reproduce(DIPRIME, parser.parse_args(["--figures", "banknote"]))
     assert "banknote is left out. The data set 'banknote' is not in" in capsys.readouterr().err
 
 
 def test_a_quick_look_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nothing is published yet, which any result would surpass."""
-    monkeypatch.setattr("benchmarks.reproduce.ROOT", tmp_path)
-    monkeypatch.setattr("benchmarks.reproduce.RESULTS", tmp_path / "results")
+    monkeypatch.setattr("benchmarks.harness.command.ROOT", tmp_path)
+    monkeypatch.setattr("benchmarks.harness.command.RESULTS", tmp_path / "results")
     Store(tmp_path / "build" / "friedman_schuster" / "cells.csv").add([CELL])
-    asked = options("friedman_schuster", "About.", runs="200", quick=10).parse_args(["--quick", "--report"])
-    reproduce("friedman_schuster", asked, FIGURES, write)
+    asked = options(FRIEDMAN_SCHUSTER).parse_args(["--quick", "--report"])
+    reproduce(FRIEDMAN_SCHUSTER, asked)
     assert (tmp_path / "build" / "friedman_schuster" / "quick" / "fig3.csv").exists()
     assert not (tmp_path / "results").exists()
+
+
+def test_a_store_of_other_columns_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cells.csv"
+    path.write_text("figure,algorithm,x,run,accuracy\nfig3,Max,100.0,0,0.5\n")
+    with pytest.raises(SystemExit, match="Move it away, and what it holds is measured again"):
+        Store(path)
+    assert path.read_text().endswith("0.5\n")
+
+
+@dataclass(frozen=True)
+class Pause(Experiment):
+    """Says when it ran, and in which process."""
+
+    key: str
+    alone: bool
+    title: str = ""
+    xlabel: str = ""
+    runs: int = 3
+    data: str = ""
+    xs: Sequence[float] = (1.0,)
+    learners: Sequence[str] = ("pause",)
+
+    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
+        began = time.monotonic()
+        time.sleep(0.2)
+        return {name: {"began": began, "ended": time.monotonic()} for name in learners}
+
+
+def test_times_are_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is measured alone begins after all else has ended, one run after the other."""
+    monkeypatch.setattr("benchmarks.harness.command.ROOT", tmp_path)
+    frames = []
+    study = Study(
+        name="pauses",
+        module="pauses",
+        about="",
+        experiments=lambda data: [Pause("alone", True), Pause("beside", False)],
+        data=(),
+        write=lambda experiments, cells, folder: frames.append(cells),
+        runs="3",
+        quick=2,
+    )
+    reproduce(study, options(study).parse_args(["--quick", "--processes", "2"]))
+    (cells,) = frames
+    assert len(cells) == 2 * 2 * 2
+    times = cells.pivot(index=["figure", "run"], columns="measure", values="value")
+    first, second = times.loc["alone"].sort_values("began").itertuples()
+    assert times.loc["beside"]["ended"].max() < first.began
+    assert first.ended < second.began
+
+
+def test_a_section_is_replaced_and_the_words_around_it_stay(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    replace_section(page, "times", "| 1 |", heading="Secure")
+    page.write_text(page.read_text() + "\nWords of people.\n")
+    replace_section(page, "growth", "| 2 |", heading="Secure")
+    replace_section(page, "times", "| 3 |", heading="Secure")
+    assert page.read_text() == (
+        "# Secure\n\n<!-- times -->\n\n| 3 |\n\n<!-- end of times -->\n\nWords of people.\n"
+        "\n<!-- growth -->\n\n| 2 |\n\n<!-- end of growth -->\n"
+    )
+
+
+def test_the_published_accuracies_of_secure_trees_follow_from_cells(tmp_path: Path) -> None:
+    """Means and errors of two folds, by hand: 80 and 90 are 85 ± 5 percent; what has no epsilon is under each."""
+    cells = pd.DataFrame(
+        [
+            *(
+                Cell("accuracy-car", "DPTopDown, turns", 1.0, run, "accuracy", value)
+                for run, value in ((0, 0.8), (1, 0.9))
+            ),
+            Cell("exact-car", "plain ID3, not private", 0.0, 0, "accuracy", 0.75),
+            Cell("growth-sid3p", "sid3p", 10.0, 0, "rows", 17280),
+            Cell("growth-sid3p", "sid3p", 10.0, 0, "bytes", 2665068),
+            Cell("growth-sid3p", "sid3p", 10.0, 0, "seconds", 0.43),
+        ]
+    )
+    written = SECURE.write(SECURE.experiments(SECURE.data), cells, tmp_path)
+    assert written == ["growth.csv", "accuracy.csv", "README.md"]
+    page = (tmp_path / "README.md").read_text()
+    assert "| car | DPTopDown, turns | 2 |  |  | 85.0 ± 5.0 |  |  |" in page
+    assert f"| car | plain ID3, not private | 1 |{' 75.0 ± 0.0 |' * 5}" in page
+    assert "| sid3p | 17,280 | 2,665,068 | 0.43 |" in page
+    assert shortfall(tmp_path, tmp_path) == []
+
+
+DILCA_MEASURES = {
+    "2-3": ("f", "f_adjusted", "pearson", "pearson_diagonal"),
+    "4": ("ari",),
+    "5": ("accuracy",),
+    "6": ("right",),
+    "7": ("f", "f_adjusted", "pearson", "pearson_diagonal"),
+}
+
+
+def dilca_cells(*starts: str) -> pd.DataFrame:
+    """Two runs of all experiments whose keys begin so: 0.5 and 0.7."""
+    return pd.DataFrame(
+        [
+            Cell(experiment.key, name, float(x), run, measure, 0.5 + 0.2 * run)
+            for experiment in DILCA.experiments(DILCA.data)
+            if isinstance(experiment, Comparison) and experiment.key.startswith(starts)
+            for name in experiment.learners
+            for x in experiment.xs
+            for run in (0, 1)
+            for measure in DILCA_MEASURES[experiment.figure]
+        ]
+    )
+
+
+def test_a_figure_of_dilca_is_summarised_and_drawn(tmp_path: Path) -> None:
+    DILCA.write(DILCA.experiments(DILCA.data), dilca_cells("figure-5-cmc", "figure-7"), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "figure-5.csv",
+        "figure-5.png",
+        "figure-7.csv",
+        "figure-7.png",
+    }
+    table = pd.read_csv(tmp_path / "figure-7.csv")
+    assert (set(table["n"]), set(table["mean"]), set(table["sd"])) == ({2}, {0.6}, {0.1})
+
+
+def test_the_figures_of_dilca_have_the_published_columns_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letter by letter, for `publish` compares them: every line that is published is measured, and no other."""
+    monkeypatch.setattr("benchmarks.papers.dilca.report.draw", lambda table, folder: None)
+    DILCA.write(DILCA.experiments(DILCA.data), dilca_cells(""), tmp_path)
+    for path in sorted((RESULTS / "dilca").glob("figure-*.csv")):
+        now, published = (pd.read_csv(folder / path.name, dtype=str) for folder in (tmp_path, path.parent))
+        assert list(now.columns) == list(published.columns)
+        settings = list(now.columns[: now.columns.get_loc("n")])
+        assert now[settings].to_numpy().tolist() == published[settings].to_numpy().tolist()
+
+
+def test_table_6_of_dilca_has_ratios_of_cpu_seconds(tmp_path: Path) -> None:
+    values = {"wall": 0.9, "cpu": 0.5, "requests": 46, "text": 20.0, "codes": 5.0}
+    cells = pd.DataFrame([Cell("table-6-cmc", "max_dependency", 3.0, 0, name, value) for name, value in values.items()])
+    DILCA.write(DILCA.experiments(DILCA.data), cells, tmp_path)
+    head, line = (tmp_path / "table-6.csv").read_text().splitlines()
+    assert head == (RESULTS / "dilca" / "table-6.csv").read_text().splitlines()[0]
+    assert line == "cmc,max_dependency,0.90,0.50,46,20.0,40.0,5.0,10.0"
+
+
+def test_the_verbs_of_a_checkout_are_timed_in_its_own_process() -> None:
+    """Every verb that the table names; both checkouts equally often."""
+    with Worker(ROOT) as worker:
+        for verb in VERBS:
+            assert worker.seconds(verb) > 0
+        now, before = in_turn([worker, worker], "count", 3)
+    assert len(now) == len(before) == 3
+
+
+def test_a_checkout_without_the_library_is_refused(tmp_path: Path) -> None:
+    """Or this checkout would be compared with itself."""
+    with pytest.raises(SystemExit, match="imports pinq of"), Worker(tmp_path):
+        pass

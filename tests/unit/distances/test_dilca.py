@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from benchmarks.dilca.oracle import Oracle, object_distances
+from benchmarks.papers.dilca.oracle import Oracle, object_distances
 from miners import DPDilca
 from miners.distances.arithmetic import conditionals, embedding, symmetric_uncertainty, value_distances
 from miners.distances.context import NoisyTable, mean_context, predominant_context

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.datasets import load, why_missing
+from benchmarks.harness.datasets import load, why_missing
 from miners.secure.arithmetic import Opened
 from miners.secure.local import run_processes, run_simulation
 from miners.secure.mpyc_runtime import _Integers, _masking_runtime, simulate

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of all studies: measure what is missing, then write tables and pictures.
+
+``make reproduce-...`` runs one for each paper. Measurements run in parallel and are kept one by
+one, so that a study that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import pandas as pd
+
+from benchmarks.harness.cells import Cell, Store
+from benchmarks.harness.datasets import why_missing
+from benchmarks.harness.measure import Experiment, measure, missing
+from benchmarks.harness.publish import RESULTS, ROOT, publish
+
+__all__ = ["Beside", "Study", "options", "reproduce", "run_study"]
+
+Keep: TypeAlias = Callable[[Iterable[Cell]], None]
+Beside: TypeAlias = Callable[[Store, Sequence[Experiment], int | None, Keep, Callable[[], bool]], None]
+Write: TypeAlias = Callable[[Sequence[Experiment], pd.DataFrame, Path], object]
+UNLIMITED = float("inf")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study is all experiments of a paper, or of a question of our own.
+
+    Attributes:
+        name: Names its folder below build and below benchmarks/results.
+        module: What ``python -m`` runs.
+        about: Says what it measures, for ``--help``.
+        experiments: Makes the experiments on some data sets.
+        data: The data sets that are measured by default.
+        write: Writes tables and pictures of some cells into a folder.
+        runs: How many runs a setting has by default, in words.
+        quick: How many runs ``--quick`` means.
+        beside: Measures by other means at the same time: of the store, for some experiments, up to
+            so many runs; keeps cells until it is late.
+    """
+
+    name: str
+    module: str
+    about: str | None
+    experiments: Callable[[Sequence[str]], Sequence[Experiment]]
+    data: tuple[str, ...]
+    write: Write
+    runs: str
+    quick: int
+    beside: Beside | None = None
+
+
+def run_study(study: Study) -> None:
+    """Does what the command line asks for."""
+    reproduce(study, options(study).parse_args())
+
+
+def options(study: Study) -> argparse.ArgumentParser:
+    """Returns the command line of a study; all studies have the same."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {study.module}", description=study.about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--figures",
+        nargs="+",
+        default=[""],
+        metavar="TEXT",
+        help="only experiments whose name begins with one of these; default all",
+    )
+    add(
+        "--data",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help=f"only experiments on these data sets of PINQ_DATA; default {' '.join(study.data)}, and made-up rows",
+    )
+    add("--runs", type=int, help=f"at most so many runs of each setting; default {study.runs}")
+    add(
+        "--quick",
+        action="store_const",
+        const=study.quick,
+        default=0,
+        help=f"runs of each setting: {study.quick}, kept apart from the results",
+    )
+    add("--processes", type=int, default=os.cpu_count() or 1, help="how many at a time; default one for each core")
+    add("--minutes", type=float, default=UNLIMITED, help="start nothing new after so long")
+    add(
+        "--redo",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="measure algorithms of these experiments anew whose name holds one of these, say after a change",
+    )
+    add("--report", action="store_true", help="measure nothing; write tables and pictures of what there is")
+    return parser  # fmt: skip
+
+
+def reproduce(study: Study, asked: argparse.Namespace) -> None:
+    """Measures what is asked for and is missing, then writes tables and pictures of all that there is.
+
+    A quick look never touches what is published.
+
+    Args:
+        study: What there is to measure.
+        asked: What ``options`` parsed.
+    """
+    experiments = study.experiments(tuple(dict.fromkeys([*study.data, *asked.data])))
+    selected = _selected(experiments, asked)
+    build = ROOT / "build" / study.name
+    store = Store(build / "cells.csv")
+    for algorithm in asked.redo:
+        n_dropped = store.forget(algorithm, [experiment.key for experiment in selected])
+        print(f"Forgotten: {n_dropped:,} cells of {algorithm!r}.", file=sys.stderr)
+    if not asked.report:
+        _measure(store, _possible(selected), asked, study.beside)
+    cells = store.frame()
+    if not asked.quick:
+        publish(lambda folder: study.write(experiments, cells, folder), RESULTS / study.name, build / "results")
+        return
+    quick = build / "quick"
+    quick.mkdir(parents=True, exist_ok=True)
+    study.write(experiments, cells[cells["run"] < asked.quick], quick)
+    print(f"Results are in {quick.relative_to(ROOT)}.", file=sys.stderr)
+
+
+def _selected(experiments: Sequence[Experiment], asked: argparse.Namespace) -> list[Experiment]:
+    """Returns the experiments that are asked for; ends the program where there is none."""
+    selected = [
+        experiment
+        for experiment in experiments
+        if experiment.key.startswith(tuple(asked.figures)) and (not asked.data or experiment.data in asked.data)
+    ]
+    if not selected:
+        keys = ", ".join(experiment.key for experiment in experiments)
+        on_data = f" on {' or '.join(asked.data)}" if asked.data else ""
+        sys.exit(f"No experiment's name begins with {' or '.join(asked.figures)}{on_data}; there are {keys}.")
+    return selected
+
+
+def _possible(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Returns the experiments whose data are there; names the others, and ends where none is left."""
+    possible = []
+    for experiment in experiments:
+        reason = why_missing(experiment.data) if experiment.data else ""
+        if reason:
+            print(f"{experiment.key} is left out. {reason}", file=sys.stderr)
+        else:
+            possible.append(experiment)
+    if not possible:
+        sys.exit(1)
+    return possible
+
+
+def _measure(store: Store, experiments: Sequence[Experiment], asked: argparse.Namespace, beside: Beside | None) -> None:
+    """Measures what is missing: accuracies on all cores first, then times, with nothing beside them."""
+    deadline, lock = time.monotonic() + 60 * asked.minutes, threading.Lock()
+    runs = min(filter(None, (asked.runs, asked.quick)), default=None)
+
+    def keep(cells: Iterable[Cell]) -> None:
+        with lock:
+            store.add(cells)
+
+    def late() -> bool:
+        return time.monotonic() > deadline
+
+    side = threading.Thread(target=beside or _nothing, args=(store, experiments, runs, keep, late), daemon=True)
+    side.start()
+    tasks = missing(store, experiments, runs)
+    measure([task for task in tasks if not task.experiment.alone], keep, processes=asked.processes, late=late)
+    side.join()
+    measure([task for task in tasks if task.experiment.alone], keep, processes=1, late=late)
+
+
+def _nothing(*_: object) -> None:
+    """Stands where nothing is measured beside."""

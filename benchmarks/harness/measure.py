@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring: what is missing, in parallel or alone, each run kept at once, with progress."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from benchmarks.harness.cells import Cell, Store
+
+__all__ = ["Experiment", "Task", "accuracies", "measure", "missing"]
+
+SECONDS_BETWEEN_LINES = 30
+
+
+class Experiment(ABC):
+    """An experiment measures learners at each abscissa, so many times, on a data set.
+
+    Attributes:
+        key: Names it in the store and on the command line.
+        title: Says what it shows.
+        xlabel: Says what is varied.
+        runs: How many times each setting is measured.
+        data: The data set; empty where rows are made up.
+        xs: The values of what is varied.
+        learners: The names of what is compared.
+        alone: Whether nothing else may run meanwhile, since times are measured.
+    """
+
+    key: str
+    title: str
+    xlabel: str
+    runs: int
+    data: str
+    xs: Sequence[float]
+    learners: Collection[str]
+    alone: bool = False
+
+    @abstractmethod
+    def measure(self, x: float, run: int, learners: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Returns the numbers of some learners in one run: by learner, then by measure."""
+
+
+class Task(NamedTuple):
+    """A task is what one process measures in one go: some learners in one run."""
+
+    experiment: Experiment
+    x: float
+    run: int
+    learners: tuple[str, ...]
+
+
+def accuracies(values: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Returns the numbers of learners of which the accuracy alone is measured."""
+    return {name: {"accuracy": value} for name, value in values.items()}
+
+
+def missing(store: Store, experiments: Iterable[Experiment], runs: int | None = None) -> list[Task]:
+    """Returns what is not in the store yet.
+
+    First runs come first, so that whenever one stops all settings have as many: of two experiments
+    of 10 and 100 runs, run 1 of the former stands beside run 10 of the latter.
+    """
+    tasks = []
+    for experiment in experiments:
+        for run in range(min(experiment.runs, runs or experiment.runs)):
+            for x in experiment.xs:
+                keys = {name: (experiment.key, name, float(x), run) for name in experiment.learners}
+                learners = tuple(name for name, key in keys.items() if key not in store.done)
+                if learners:
+                    tasks.append(Task(experiment, x, run, learners))
+    return sorted(tasks, key=lambda task: task.run / task.experiment.runs)
+
+
+def measure(
+    tasks: Sequence[Task],
+    keep: Callable[[Iterable[Cell]], None],
+    *,
+    processes: int,
+    late: Callable[[], bool] = lambda: False,
+) -> None:
+    """Measures tasks until none is left or it is late, and keeps the cells of each as they come."""
+    with (
+        _progress(len(tasks)) as advance,
+        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        waiting = iter(tasks)
+        running = set[Future[list[Cell]]]()
+        while True:
+            n_free = 0 if late() else 2 * processes - len(running)
+            running |= {pool.submit(_cells, task) for task in itertools.islice(waiting, n_free)}
+            if not running:
+                return
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                cells = future.result()
+                keep(cells)
+                advance(f"{cells[0].figure} x={cells[0].x:g} run {cells[0].run}")
+
+
+def _cells(task: Task) -> list[Cell]:
+    """Measures a task, in a process of the pool."""
+    values = task.experiment.measure(task.x, task.run, task.learners)
+    return [
+        Cell(task.experiment.key, name, float(task.x), task.run, measure, float(value))
+        for name, by_measure in values.items()
+        for measure, value in by_measure.items()
+    ]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Shows a bar on a terminal, else a line now and then."""
+    console = Console(stderr=True)
+    began, done, printed = time.monotonic(), 0, 0.0
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=total)
+
+        def advance(description: str) -> None:
+            nonlocal done, printed
+            done += 1
+            bar.update(task, advance=1, description=description)
+            seconds = time.monotonic() - began
+            if not console.is_terminal and (seconds - printed > SECONDS_BETWEEN_LINES or done == total):
+                printed = seconds
+                minutes_left = seconds / done * (total - done) / 60
+                console.print(
+                    f"{done:,} of {total:,} tasks, {seconds / 60:.1f} min, about {minutes_left:.0f} min left",
+                    highlight=False,
+                )
+
+        yield advance

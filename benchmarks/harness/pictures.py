@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of results: one look for the axes, error bars and legends of all studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+__all__ = ["Look", "error_bars", "log_axis", "look_of", "picture"]
+
+Look = Mapping[str, str | float]
+
+
+@contextmanager
+def picture(
+    path: Path, *, title: str, xlabel: str, ylabel: str, legend: str, size: tuple[float, float] = (8.5, 4.6)
+) -> Iterator[Axes]:
+    """Opens one picture to draw on, and writes it when the block ends.
+
+    Args:
+        path: The file.
+        title: Above the axes.
+        xlabel: Below them.
+        ylabel: Beside them.
+        legend: The title of the legend, which stands outside on the right.
+        size: In inches.
+    """
+    fig, axes = plt.subplots(figsize=size, layout="constrained")
+    yield axes
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.25)
+    fig.legend(loc="outside right upper", fontsize=8, title=legend, title_fontsize=8)
+    fig.savefig(path, dpi=100, metadata={"Software": None})
+    plt.close(fig)
+
+
+def error_bars(
+    axes: Axes, table: pd.DataFrame, look: Look, *, label: str, column: str = "mean", scale: int = 1
+) -> None:
+    """Draws one algorithm of a summary: its means with two standard errors."""
+    errors = 2 * scale * table["se"].fillna(0)
+    axes.errorbar(
+        table["x"], scale * table[column], yerr=errors, label=label, **{"markersize": 4, "capsize": 2, **look}
+    )
+
+
+def log_axis(axes: Axes, xs: Sequence[float], *, base: int = 10) -> None:
+    """Makes the abscissa logarithmic, with a tick at each value that was measured."""
+    axes.set_xscale("log", base=base)
+    axes.set_xticks(list(xs), [f"{x:,g}" for x in xs])
+    axes.minorticks_off()
+
+
+def look_of(name: str, looks: Mapping[str, Look]) -> Look:
+    """Returns the look of the first entry that a name begins with; none where there is none."""
+    return next((look for start, look in looks.items() if name.startswith(start)), {})

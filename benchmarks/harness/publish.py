@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where results go: to what is committed if they are of at least as many runs, else below build.
+
+So a short run spoils nothing. A table of results is a CSV with a column ``n``, the number of runs.
+The columns left of it name a measurement; those right of it are what came out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pandas as pd
+
+__all__ = ["RESULTS", "ROOT", "publish", "shortfall", "single"]
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+RUNS = "n"
+Written = TypeVar("Written")
+
+
+def publish(write: Callable[[Path], Written], committed: Path, spare: Path) -> tuple[Path, Written]:
+    """Writes results into ``spare`` and, unless what is committed has more runs, into ``committed``.
+
+    Args:
+        write: Writes all tables and pictures into a folder.
+        committed: Below benchmarks/results.
+        spare: Below build.
+
+    Returns:
+        The folder that is to be read, and what ``write`` returned.
+    """
+    spare.mkdir(parents=True, exist_ok=True)
+    written = write(spare)
+    short = shortfall(spare, committed)
+    if short:
+        print(
+            f"{_relative(committed)} stays as it is, for it has more runs than there are now "
+            f"({len(short):,} times; the first: {short[0]}). These results are in {_relative(spare)}. "
+            "Measure on and they will take its place; or delete its tables first, and they will at once.",
+            file=sys.stderr,
+        )
+        return spare, written
+    committed.mkdir(parents=True, exist_ok=True)
+    written = write(committed)
+    print(f"Results are in {_relative(committed)}.", file=sys.stderr)
+    return committed, written
+
+
+def shortfall(measured: Path, committed: Path) -> list[str]:
+    """Returns what the tables of one folder have fewer runs of than another's, a line for each."""
+    lines = []
+    for path in sorted(committed.glob("*.csv")):
+        theirs = _read(path)
+        if RUNS not in theirs:
+            continue
+        names = list(theirs.columns[: theirs.columns.get_loc(RUNS)])
+        ours = _read(measured / path.name) if (measured / path.name).exists() else pd.DataFrame()
+        ours = ours.reindex(columns=[*names, RUNS], fill_value="")
+        both = theirs[[*names, RUNS]].merge(ours, on=names, how="left", suffixes=("", "_now")).fillna("0")
+        for *measurement, before, now in both.itertuples(index=False):
+            if int(now or 0) < int(before):
+                lines.append(f"{' '.join(measurement)} in {path.name}, {int(now or 0)} of {before}")
+    return lines
+
+
+def single(name: str, *, whole: bool) -> Path:
+    """Returns where the result of one run goes: if it is smaller than usual, below build.
+
+    Args:
+        name: The file, below benchmarks/results.
+        whole: Whether the run was of the whole size. Where it was not, a line says where it goes.
+    """
+    path = RESULTS / name if whole else ROOT / "build" / "results" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not whole:
+        print(f"Smaller than what is committed: the result goes to {_relative(path)}.", file=sys.stderr)
+    return path
+
+
+def _read(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def _relative(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of results: means over runs, Markdown, and sections of a page that people write too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["by_algorithm", "markdown", "number_of_runs", "replace_section", "summary"]
+
+
+def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """Returns the mean, standard deviation and standard error of each algorithm at each abscissa.
+
+    Args:
+        cells: Of one experiment and one measure.
+        order: Algorithms as they are to be listed.
+
+    Returns:
+        Columns ``algorithm``, ``x``, ``n`` (the number of runs), ``mean``, ``sd``, ``se``.
+    """
+    table = cells.groupby(["algorithm", "x"])["value"].agg(n="count", mean="mean", sd="std").reset_index()
+    table["se"] = table["sd"] / np.sqrt(table["n"])
+    table["rank"] = table["algorithm"].map({name: rank for rank, name in enumerate(order)})
+    return table.sort_values(["rank", "x"]).drop(columns="rank").reset_index(drop=True)
+
+
+def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """Returns a table in Markdown."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def by_algorithm(table: pd.DataFrame, xs: Sequence[float], texts: Mapping[tuple[str, float], str]) -> list[list[str]]:
+    """Returns a line for each algorithm: its name, the text at each abscissa, its number of runs."""
+    return [
+        [str(name), *(texts.get((str(name), float(x)), "") for x in xs), number_of_runs(rows["n"])]
+        for name, rows in table.groupby("algorithm", sort=False)
+    ]
+
+
+def number_of_runs(counts: pd.Series) -> str:
+    """Returns how many runs results are of, like ``20`` or ``10 to 20``."""
+    return f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+
+
+def replace_section(page: Path, name: str, text: str, *, heading: str) -> None:
+    """Replaces what stands between two markers of a page; the words around it are written by people.
+
+    Args:
+        page: A file of Markdown; it is begun where it is not there.
+        name: The section's name: ``tables`` stands between ``<!-- tables -->`` and
+            ``<!-- end of tables -->``. It is added at the end where the page has none.
+        text: The section.
+        heading: Of a page that is begun.
+    """
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    page_text = page.read_text(encoding="utf-8") if page.exists() else f"# {heading}\n"
+    if start not in page_text:
+        page_text += f"\n{start}\n{end}\n"
+    before, rest = page_text.split(start, 1)
+    page.write_text(f"{before}{start}\n\n{text}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures 3 to 7: training sets that a random tree labels, tested on 10,000 fresh rows without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import pinq
+from benchmarks.harness.learners import CRITERIA, Learner, Rows, exact_tree, private
+from benchmarks.harness.measure import Experiment, accuracies
+from miners import DiffPC45, DiffPID3, SuLQID3
+from miners.tuning.synthetic import Concept
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Values
+
+__all__ = ["FIGURES", "Synthetic"]
+
+TARGET = "class"
+FRESH = 10_000
+UNLIMITED_EPSILON = 10**5  # more than the learners of a run spend together
+
+
+@dataclass(frozen=True)
+class Synthetic(Experiment):
+    """A figure that varies the number of training rows.
+
+    Attributes:
+        key: ``fig3``.
+        title: What it shows.
+        numeric: How many of the ten attributes are numeric over [0, 100]; the others are binary.
+        depth: Levels of the concept; 1 for a single split, of a numeric attribute at 35 where there is one.
+        epsilon: The budget B.
+        noise: p_noise.
+        sizes: Training rows.
+        trees: Concepts; None for another one in each run.
+        runs: Training sets for each size.
+        learners: What is compared.
+    """
+
+    key: str
+    title: str
+    numeric: int
+    depth: int
+    epsilon: float
+    noise: float
+    sizes: tuple[int, ...]
+    learners: Mapping[str, Learner]
+    trees: int | None = None
+    runs: int = 200
+    xlabel: str = "training rows"
+    data: str = ""
+
+    @property
+    def xs(self) -> Sequence[float]:
+        """What is varied."""
+        return self.sizes
+
+    def schema(self) -> Schema:
+        """Declares ten attributes and a binary class; the largest size bounds the rows."""
+        attributes = {f"n{i}": Numeric(lower=0, upper=100) for i in range(self.numeric)} | {
+            f"a{i}": Categorical(values=(0, 1)) for i in range(10 - self.numeric)
+        }
+        return Schema(columns={**attributes, TARGET: Categorical(values=(0, 1))}, max_rows=max(self.sizes))
+
+    def concept(self, run: int) -> Concept:
+        """Returns the rule that labels the rows of a run."""
+        schema, seed = self.schema(), [int(self.key[3:]), run if self.trees is None else run % self.trees]
+        if self.depth > 1:
+            return Concept.random(schema, TARGET, depth=self.depth, leaf_probability=0.3, seed=seed)
+        random = np.random.default_rng(seed)
+        attribute = int(random.integers(self.numeric or 10))
+        split = Cuts(f"n{attribute}", (35,)) if self.numeric else Values(f"a{attribute}")
+        # Which class is larger varies, or a tie that goes to the first would be no fair coin.
+        return Concept.single_split(schema, TARGET, split, first=int(random.integers(2)))
+
+    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Returns test accuracies of some learners on one training set."""
+        concept, seed = self.concept(run), [int(self.key[3:]), run, int(x)]
+        train, fresh = concept.sample(int(x), noise=self.noise, seed=[*seed, 0]), concept.sample(FRESH, seed=[*seed, 1])
+        with pinq.simulate(self.schema(), data=train, epsilon=UNLIMITED_EPSILON) as handle:
+            rows = Rows(self.schema(), TARGET, handle, train, fresh)
+            return accuracies({name: self.learners[name](rows, self.epsilon) for name in learners})
+
+
+def _paper(miner: type, depth: int, suffix: str = "", **params: object) -> dict[str, Learner]:
+    return {
+        f"{name}{suffix}": private(miner, variant="paper", criterion=criterion, max_depth=depth, **params)
+        for name, criterion in CRITERIA.items()
+    }
+
+
+SMALL = (100, 250, 500, 1000, 1500, 2000, 3000, 4000, 5000)
+LARGE = (1000, 2000, 5000, 10_000, 20_000, 50_000)
+ID3 = {"ID3, not private": exact_tree(pruned=False)}
+J48 = {"J48-like, not private": exact_tree(pruned=False), "J48-like pruned, not private": exact_tree(pruned=True)}
+BEST_SPLIT = {"best, numeric": private(DiffPC45, max_depth=1), "best, 10 bins": private(DiffPID3, max_depth=1)}
+PAPER_BINS = _paper(DiffPC45, 1, ", numeric") | _paper(DiffPID3, 1, ", 10 bins")
+
+
+def _sulq(depth: int) -> dict[str, Learner]:
+    return {"SuLQ": private(SuLQID3, variant="paper", max_depth=depth)}
+
+
+_FIGURES = (
+    Synthetic(
+        key="fig3", title="Splitting a single node with a binary attribute, B = 0.1, p_noise = 0.1",
+        numeric=0, depth=1, epsilon=0.1, noise=0.1, sizes=SMALL,
+        learners=ID3 | _paper(DiffPID3, 1) | _sulq(1) | {"best": private(DiffPID3, max_depth=1)},
+    ),
+    Synthetic(
+        key="fig4", title="Splitting a single node with a continuous attribute, B = 0.1, p_noise = 0.1",
+        numeric=3, depth=1, epsilon=0.1, noise=0.1, sizes=SMALL,
+        learners=J48 | _paper(DiffPC45, 1) | {"best": private(DiffPC45, max_depth=1)},
+    ),
+    Synthetic(
+        key="fig5", title="Numerical split against discretization, B = 0.2, p_noise = 0",
+        numeric=3, depth=1, epsilon=0.2, noise=0.0, sizes=SMALL, learners=PAPER_BINS | BEST_SPLIT,
+    ),
+    Synthetic(
+        key="fig6", title="A tree of depth 5, 10 binary attributes, binary class, B = 1, p_leaf = 0.3",
+        numeric=0, depth=5, epsilon=1.0, noise=0.1, sizes=LARGE, trees=10,
+        learners=ID3 | _paper(DiffPID3, 5) | _sulq(5) | {"best": private(DiffPID3)},
+    ),
+    Synthetic(
+        key="fig7", title="A tree of depth 5, 7 binary and 3 numeric attributes, binary class, B = 1, p_leaf = 0.3",
+        numeric=3, depth=5, epsilon=1.0, noise=0.1, sizes=LARGE, trees=10,
+        learners=J48 | _paper(DiffPC45, 5) | {"best": private(DiffPC45)},
+    ),
+)  # fmt: skip
+FIGURES: dict[str, Synthetic] = {figure.key: figure for figure in _FIGURES}

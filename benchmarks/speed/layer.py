@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speed of the layer, each figure beside its bare building block in the same run.
+
+``make benchmark`` runs it and writes ``benchmarks/results/layer.md``. ``--rows 1000000`` is quicker
+and writes below build. Peers are measured where ``PEERS_PYTHON`` names an interpreter that has them
+(``pip install -r benchmarks/speed/peers.txt``), by ``benchmarks/speed/peers.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+import pinq
+from benchmarks.harness.publish import ROOT, single
+from benchmarks.harness.timing import SpeedTable, alternate, milliseconds, ratio, timed
+from miners import DiffPID3
+from pinq.curator.mechanisms import choose
+from pinq.curator.monitor import Curator
+from pinq.engine import DuckDBEngine, TableRequest, open_engine
+from pinq.errors import BudgetExceeded
+from pinq.ledger.composition import Demand
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import LocalSession
+from pinq.public.epsilon import Epsilon
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.specs import bind
+
+ROWS = 10_000_000
+SIZES = (4, 5, 6, 7, 8, 9, 10, 12, 3, 2)
+TABLE = SpeedTable("what", "ours", "bare block or peer", "", widths=(66, 26, 40, 0))
+
+
+def main() -> None:
+    """Runs everything and writes the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed.layer",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the large synthetic table")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for rows in sorted({min(1_000_000, asked.rows), asked.rows}):
+            level(rows, folder)
+            tree(rows, folder)
+        adult(folder)
+        count(folder)
+        histogram()
+        charges(folder)
+        imports()
+    versions = f"{os.cpu_count()} cores, Python {platform.python_version()}, DuckDB {duckdb.__version__}"
+    head = f"# Speed of the layer\n\n{versions}; medians; the columns of a row were measured in turn in one run."
+    TABLE.write(single("layer.md", whole=asked.rows >= ROWS), head)
+
+
+def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
+    """Makes up attributes of so many values each, and a binary target that leans on three of them."""
+    random = np.random.default_rng(1)
+    columns = {f"a{i}": random.integers(0, size, rows).astype(np.uint8) for i, size in enumerate(sizes)}
+    lean = (columns["a0"] / sizes[0] + columns["a4"] / sizes[4] + columns["a7"] / sizes[7]) / 3
+    columns["t"] = (random.random(rows) < lean).astype(np.uint8)
+    declared = {
+        name: {"type": "categorical", "values": list(range(sizes[i] if i < len(sizes) else 2))}
+        for i, name in enumerate(columns)
+    }
+    return Policy(dataset="synthetic", cap=10**6, max_rows=max(rows, 1) * 2, columns=declared), pa.table(columns)
+
+
+def handle_over(policy: Policy, engine: DuckDBEngine, ledger: Ledger) -> pinq.PrivateQueryable:
+    """Returns a handle with a durable ledger and a budget that does not end."""
+    ledger.declare("benchmark", Epsilon(10**15), {})
+    ledger.grant("analyst", Epsilon(10**15))
+    return pinq.PrivateQueryable(LocalSession(policy.dataset, "analyst", Curator(policy.schema_, ledger, engine)))
+
+
+def forget(engine: DuckDBEngine) -> None:
+    """Takes away the tables that the engine keeps, so that each round counts them anew."""
+    engine._tables.clear()
+
+
+def level(rows: int, folder: Path) -> None:
+    """Times one tree level: the contingency tables of 8 nodes x 9 attributes of 2 to 12 values x 2 classes."""
+    policy, table = synthetic(rows, SIZES)
+    schema = policy.schema_
+    began = time.perf_counter()
+    engine, _ = open_engine(policy, data=table, salt=b"benchmark")
+    TABLE.add(f"encode {rows:,} rows x 11 columns", f"{time.perf_counter() - began:.2f} s", "", "once, at open")
+    handle = handle_over(policy, engine, Ledger(folder / f"{rows}.ledger", "synthetic"))
+    eight = handle.partition(pinq.Values("a4"))
+    assert len(eight) == 8
+    candidates = [pinq.Values(f"a{i}") for i in range(10) if i != 4]
+    bare = engine._connection.cursor()
+    triples = [[0, 1, 2], [3, 5, 8], [6, 7, 9]]
+    sets = ", ".join("(c4, c10, " + ", ".join(f"c{i}" for i in group) + ")" for group in triples)
+    plan = f"SELECT {', '.join(f'c{i}' for i in range(11))}, count(*) FROM codes GROUP BY GROUPING SETS ({sets})"
+    requests = [TableRequest((*bind(spec, schema).axes, *bind(pinq.Values("t"), schema).axes)) for spec in candidates]
+    parts = PartSet([Block(Part(), bind(pinq.Values("a4"), schema))])
+    ours, engine_only, plain, noise = alternate(
+        lambda: eight.exp_mech(candidates, score=pinq.Gini("t"), epsilon=0.01),
+        lambda: engine.tabulate(parts, requests),
+        lambda: bare.execute(plan).fetchnumpy(),
+        lambda: [choose(np.arange(9), 2048, Fraction(1, 100)) for _ in range(8)],
+    )
+    TABLE.add(
+        f"one level, {rows:,} rows x 8 nodes, whole layer",
+        milliseconds(ours),
+        milliseconds(plain),
+        ratio(ours, plain) + " of the best plan known for this engine (grouping sets over triples)",
+    )
+    TABLE.add("  of it tabulate", milliseconds(engine_only), milliseconds(plain), ratio(engine_only, plain))
+    TABLE.add("  of it noise", milliseconds(noise), milliseconds(ours), f"{100 * noise / ours:.1f} % of the level")
+    engine.close()
+
+
+def tree(rows: int, folder: Path) -> None:
+    """Times a whole tree of depth 5 over ten attributes of 3 values, beside its bare statements."""
+    policy, table = synthetic(rows, (3,) * 10)
+    engine, _ = open_engine(policy, data=table, salt=b"benchmark")
+    handle = handle_over(policy, engine, Ledger(folder / f"tree-{rows}.ledger", "synthetic"))
+    cost = beside_statements(engine, lambda: DiffPID3(epsilon=1.0, max_depth=5, criterion="gini").fit(handle, "t"))
+    TABLE.add(f"DiffPID3 depth 5, {rows:,} rows x 10 attributes of 3 values", *cost)
+    engine.close()
+
+
+def beside_statements(engine: DuckDBEngine, fit: Callable[[], object], rounds: int = 3) -> tuple[str, str, str]:
+    """Returns the time of a fit, that of the statements it made the engine run, and their ratio, as text."""
+    bare = engine._connection.cursor()
+    statements: list[str] = []
+    fetch = engine._fetch
+    engine._fetch = lambda query: (statements.append(query), fetch(query))[1]  # type: ignore[method-assign]
+    seconds, burnt = [], []
+    for _ in range(rounds):
+        statements.clear()
+        forget(engine)
+        start, cpu = time.perf_counter(), time.process_time()
+        fit()
+        seconds.append(time.perf_counter() - start)
+        burnt.append(time.process_time() - cpu)
+    del engine._fetch  # the method is there again
+    start, cpu = time.perf_counter(), time.process_time()
+    for statement in statements:  # of the last fit: which ones follow is up to the noise
+        bare.execute(statement).fetchnumpy()
+    replay, replay_cpu = time.perf_counter() - start, time.process_time() - cpu
+    ours = f"{statistics.median(seconds):.2f} s, {statistics.median(burnt):.2f} CPU s"
+    return (
+        ours,
+        f"{replay:.2f} s, {replay_cpu:.2f} CPU s",
+        ratio(burnt[-1], replay_cpu) + f" in CPU over the bare {len(statements)} statements",
+    )
+
+
+def adult(folder: Path) -> None:
+    """Times the tree of the demo: 12 attributes, 32,561 rows, depth 5, every request durably charged."""
+    policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
+    engine, _ = open_engine(policy, salt=b"benchmark")
+    handle = handle_over(policy, engine, Ledger(folder / "adult.ledger", "adult"))
+    times = [
+        timed(lambda: (forget(engine), DiffPID3(epsilon=1.0, max_depth=5).fit(handle, "income"))) for _ in range(11)
+    ]
+    TABLE.add(
+        "DiffPID3 depth 5, Adult (32,561 rows x 12 attributes)",
+        milliseconds(statistics.median(times)),
+        milliseconds(sklearn_tree()),
+        "beside scikit-learn's non-private tree on one-hot rows",
+    )
+
+
+def sklearn_tree() -> float:
+    """Returns the seconds of the non-private peer."""
+    import pandas as pd
+    from sklearn.tree import DecisionTreeClassifier
+
+    rows = pd.read_parquet(ROOT / "data" / "adult.parquet")
+    features = pd.get_dummies(rows.drop(columns="income"))
+    return statistics.median(
+        timed(lambda: DecisionTreeClassifier(max_depth=5).fit(features, rows["income"])) for _ in range(5)
+    )
+
+
+def count(folder: Path) -> None:
+    """Times a noisy count of one part of Adult beside the engine's count and the disk's two commits."""
+    policy = pinq.load_policy(ROOT / "policies" / "adult.yaml")
+    engine, _ = open_engine(policy, salt=b"benchmark")
+    part = handle_over(policy, engine, Ledger(folder / "count.ledger", "adult")).partition(pinq.Values("sex"))["Female"]
+    bare, disk = engine._connection.cursor(), sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
+    disk.execute("PRAGMA journal_mode=WAL")
+    disk.execute("PRAGMA synchronous=FULL")
+    disk.execute("CREATE TABLE t (x TEXT)")
+
+    def commits() -> None:
+        for _ in range(2):  # a charge, then an answer
+            disk.execute("BEGIN IMMEDIATE")
+            disk.execute("INSERT INTO t VALUES (?)", ("x" * 500,))
+            disk.execute("COMMIT")
+
+    ours, counted, synced = alternate(
+        lambda: part.noisy_count(epsilon=0.01),
+        lambda: bare.execute("SELECT count(*) FILTER (c8 = 0) FROM codes").fetchall(),
+        commits,
+        rounds=200,
+    )
+    TABLE.add(
+        "noisy count of a part, Adult, durable",
+        milliseconds(ours),
+        f"{milliseconds(counted)} engine + {milliseconds(synced)} two commits",
+        f"{(ours - counted - synced) * 1e3:.2f} ms above both",
+    )
+
+
+def histogram() -> None:
+    """Times a histogram of 100 keys over a million rows, beside the bare engine and peers."""
+    keys = np.random.default_rng(2).integers(0, 100, 1_000_000).astype(np.uint8)
+    policy = Policy(
+        dataset="keys",
+        cap=10**6,
+        max_rows=2_000_000,
+        columns={"k": {"type": "categorical", "values": list(range(100))}},
+    )
+    engine, _ = open_engine(policy, data=pa.table({"k": keys}), salt=b"benchmark")
+    parts = handle_over(policy, engine, Ledger("sqlite://", "keys")).partition(pinq.Values("k"))
+    bare = engine._connection.cursor()
+    ours, plain = alternate(
+        lambda: (forget(engine), parts.noisy_count(epsilon=0.1)),
+        lambda: bare.execute("SELECT c0, count(*) FROM codes GROUP BY c0").fetchnumpy(),
+        rounds=21,
+    )
+    TABLE.add(
+        "histogram of 100 keys, 1,000,000 rows",
+        milliseconds(ours),
+        milliseconds(plain),
+        ratio(ours, plain) + " of the bare engine",
+    )
+    done = subprocess.run(
+        [os.environ.get("PEERS_PYTHON", sys.executable), str(ROOT / "benchmarks" / "speed" / "peers.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    peers = json.loads(done.stdout or "{}")
+    for name, seconds in peers.items():
+        TABLE.add(
+            f"  the same by {name}",
+            milliseconds(seconds) if isinstance(seconds, float) else seconds,
+            "",
+            ratio(seconds, ours) + " of ours" if isinstance(seconds, float) else "",
+        )
+
+
+def charges(folder: Path) -> None:
+    """Counts durable charges a second: one process, a long ledger, eight processes."""
+    ledger = Ledger(folder / "charges.ledger", "charges")
+    ledger.declare("benchmark", Epsilon(10**15), {})
+    ledger.grant("analyst", Epsilon(10**15))
+    demand = Demand.of(PartSet([Block(Part())]))
+
+    def burst(start: int, number: int = 1000) -> float:
+        return number / timed(
+            lambda: [ledger.charge("analyst", f"{start + i}", demand, Epsilon(1)) for i in range(number)]
+        )
+
+    first = burst(0)
+    for start in range(1000, 20_000, 1000):
+        burst(start)
+    late = burst(20_000)
+    TABLE.add(
+        "durable charges, one process",
+        f"{first:,.0f}/s",
+        f"{late:,.0f}/s after 20,000 events",
+        "a charge costs O(request), not O(ledger)",
+    )
+    began = time.perf_counter()
+    Ledger(folder / "charges.ledger", "charges").close()
+    TABLE.add(
+        "open and verify a ledger of 21,000 events",
+        f"{time.perf_counter() - began:.2f} s",
+        "",
+        "replay of the whole chain",
+    )
+    ledger.grant("racer", Epsilon(4000))
+    ledger.close()
+    with multiprocessing.get_context("spawn").Pool(8) as pool:
+        began = time.perf_counter()
+        each = pool.map(race, [folder / "charges.ledger"] * 8, chunksize=1)
+        took = time.perf_counter() - began
+    TABLE.add(
+        "durable charges, 8 processes, one grant of 4,000",
+        f"{sum(each) / took:,.0f}/s with start-up",
+        f"each {min(each)} to {max(each)}",
+        f"{sum(each)} of 4000 answered",
+    )
+
+
+def race(path: Path) -> int:
+    """Charges one nano-epsilon at a time until the grant is gone."""
+    ledger, demand, answered = Ledger(path, "charges"), Demand.of(PartSet([Block(Part())])), 0
+    while True:
+        try:
+            ledger.charge("racer", f"{os.getpid()}-{answered}", demand, Epsilon(1))
+            answered += 1
+        except BudgetExceeded:
+            return answered
+
+
+def imports() -> None:
+    """Times the start-up of the analyst's side."""
+    bare = min(timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)) for _ in range(5))
+    for package in ("pinq", "miners", "pinq.analyst.queryable"):
+        taken = min(
+            timed(lambda: subprocess.run([sys.executable, "-c", f"import {package}"], check=True))  # noqa: B023
+            for _ in range(5)
+        )
+        TABLE.add(f"import {package}", milliseconds(taken - bare), "", "above an empty interpreter")
+
+
+if __name__ == "__main__":
+    main()
