@@ -25,7 +25,7 @@ test: $(READY) ## all tests, side by side on all cores; each file's tests stay i
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 tests/oldest.txt: pyproject.toml tests/oldest.py
-	$(PYTHON) tests/oldest.py > $@
+	$(PYTHON) -m tests.oldest > $@
 
 .venv-oldest/.ready: tests/oldest.txt
 	$(PYTHON) -m venv .venv-oldest

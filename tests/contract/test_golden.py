@@ -19,8 +19,8 @@ import miners
 import pinq
 from pinq.ledger.ledger import Ledger
 from pinq.public.queries import Answer, Request
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "golden"
 BALANCES = json.loads((GOLDEN / "balances.json").read_text(encoding="utf-8"))
 EXCHANGES = json.loads((GOLDEN / "exchanges.json").read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def test_requests_and_answers_are_the_same_text(exchange: dict[str, str]) -> Non
 
 def test_an_old_request_id_finds_the_answer_that_was_paid(tmp_path: Path) -> None:
     """Every request of the old ledger, sent again, gets its old answer at no cost, whatever the table holds by now."""
-    write = importlib.import_module("contract.golden.write")
+    write = importlib.import_module("tests.contract.golden.write")
     shutil.copy(GOLDEN / "ledger.sqlite3", tmp_path / "ledger.sqlite3")
     policy = pinq.Policy(
         dataset="golden",

@@ -12,13 +12,13 @@ import xml.etree.ElementTree as ET
 import matplotlib as mpl
 import numpy as np
 import pytest
-from example_tree import SCHEMA, example, random_tree
 
 from miners.fitted.sketch import COLOURS, shorten
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
+from tests.example_tree import SCHEMA, example, random_tree
 
 mpl.use("Agg")
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from handles import ledger_of
 from pydantic import ValidationError
 
 from pinq import (
@@ -33,6 +32,7 @@ from pinq import (
 )
 from pinq.public.policy import Policy
 from pinq.public.queries import MAX_NODES, MAX_SPECS, Request, WireParts
+from tests.handles import ledger_of
 
 SURE = 10**4  # at this epsilon noise is zero but for a chance of exp(-100), and the best candidate wins
 

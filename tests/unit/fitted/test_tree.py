@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.public.specs import Values, bind
+from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
 def test_shape_and_sums():

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from miners.fitted.arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
 from miners.fitted.tree import Node, Tree
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
+from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
 def apply_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:

@@ -101,9 +101,7 @@ def test_metrics(fitted):
     assert get_scorer("neg_log_loss")(fitted, X, Y) == pytest.approx(-log_loss(Y == "high", shares[:, 0]))
 
 
-@pytest.mark.parametrize(
-    ("declared", "found"), [((3, 1, 2), [1, 2, 3]), ((True, False), [False, True]), (("b", 1, "a"), ["b", 1, "a"])]
-)
+@pytest.mark.parametrize(("declared", "found"), [((3, 1, 2), [1, 2, 3]), ((True, False), [False, True])])
 def test_classes_are_sorted_where_they_compare(declared, found):
     schema = Schema(columns={"x": Categorical(values=("u", "v")), "y": Categorical(values=declared)}, max_rows=100)
     with pinq.simulate(schema, rows=100, epsilon=1) as handle:
