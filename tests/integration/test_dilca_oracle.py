@@ -8,6 +8,7 @@ enough to be worked out on paper; the values that the text does print are tested
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_synthetic_tables_are_as_described(kind: str) -> None:
     assert synthetic(kind, 0.2)[0].frame.equals(data.frame)
 
 
-def test_missing_data_say_what_to_do(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_missing_data_say_what_to_do(tmp_path: Any) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(MissingData, match="PINQ_DATA"):
         load("adult", tmp_path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -39,17 +40,17 @@ ATTRIBUTES = ["age", "rate", "job", "sex", "town", "income"]
 SURE = 10**8
 
 
-def table(rows=3000, seed=5):
+def table(rows: Any = 3000, seed: Any = 5) -> Any:
     """Made-up rows in which nobody lives in the town ``never``."""
     frame = made_up(SCHEMA, rows, seed=seed).to_pandas()
     return frame.assign(town=frame["town"].where(frame["town"] != "never", "A"))
 
 
-def handle(epsilon=1, data=None, schema=SCHEMA):
+def handle(epsilon: Any = 1, data: Any = None, schema: Any = SCHEMA) -> Any:
     return simulate(schema, data=table() if data is None else data, epsilon=epsilon)
 
 
-def oracle(frame, miner):
+def oracle(frame: Any, miner: Any) -> Any:
     """DILCA without privacy on the same values."""
     names = list(miner.splits_)
     bound = [bind(miner.splits_[name], SCHEMA) for name in names]
@@ -69,7 +70,9 @@ def oracle(frame, miner):
     st.sampled_from([1, 3]),
     st.data(),
 )
-def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, data):
+def test_the_ledger_has_what_was_claimed(
+    method: Any, k: Any, h: Any, nano: Any, adjacency: Any, unit: Any, data: Any
+) -> None:
     """To the nano-epsilon, for every method, both adjacencies, privacy units, and whatever is a target."""
     names = data.draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=2, max_size=6, unique=True))
     target = data.draw(
@@ -98,7 +101,7 @@ def test_the_ledger_has_what_was_claimed(method, k, h, nano, adjacency, unit, da
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_noise_it_is_dilca(method):
+def test_without_noise_it_is_dilca(method: Any) -> None:
     """With a budget beyond all reason contexts and distances are those of the oracle, for a value that nobody has and for missing ones too."""
     frame = table()
     for target in (None, "town"):
@@ -112,7 +115,7 @@ def test_without_noise_it_is_dilca(method):
             np.testing.assert_allclose(miner.distances_[name].to_numpy(), truth.distances(place, context), atol=1e-3)
 
 
-def test_frames_are_labelled_by_values():
+def test_frames_are_labelled_by_values() -> None:
     miner = DPDilca(epsilon=10).fit(handle(10))
     assert list(miner.distances_["job"].columns) == ["private", "self", "state", "none", "missing"]
     assert list(miner.distances_["age"].index) == ["< 25", "25 to < 35", "35 to < 45", "45 to < 60", ">= 60"]
@@ -122,7 +125,7 @@ def test_frames_are_labelled_by_values():
     assert "only" in miner._repr_html_()
 
 
-def test_a_part_of_a_table_can_be_learned_from():
+def test_a_part_of_a_table_can_be_learned_from() -> None:
     h = handle(3)
     miner = DPDilca(epsilon=1, attributes=["age", "job", "town"]).fit(h.partition(Values("sex"))["F"])
     assert miner.cost_ == h.budget.spent == 1
@@ -131,7 +134,7 @@ def test_a_part_of_a_table_can_be_learned_from():
     )  # the parts are disjoint
 
 
-def test_a_table_of_two_serves_both():
+def test_a_table_of_two_serves_both() -> None:
     """All six attributes as targets by all pairs: 15 tables, not 30."""
     h = handle(10)
     DPDilca(method="baseline", epsilon=1).fit(h)
@@ -145,7 +148,7 @@ def test_a_table_of_two_serves_both():
     assert len(h.history()) == 12 + len(pairs)
 
 
-def test_records_are_compared_by_their_values():
+def test_records_are_compared_by_their_values() -> None:
     frame = table(200)
     miner = DPDilca(method="max_dependency", epsilon=5).fit(handle(5, frame))
     names, truth = oracle(frame, miner)
@@ -160,7 +163,7 @@ def test_records_are_compared_by_their_values():
     assert miner.transform(frame.iloc[[1, 1]]).std(axis=0).max() == 0
 
 
-def test_values_that_are_not_declared_are_named():
+def test_values_that_are_not_declared_are_named() -> None:
     miner = DPDilca(epsilon=5).fit(handle(5), ["town", "sex"])
     assert miner.pairwise(pd.DataFrame({"town": ["A"], "sex": ["M"], "else": [1]})).shape == (1, 1)
     with pytest.raises(QueryError, match="row 1 has a value of `town`"):
@@ -169,7 +172,7 @@ def test_values_that_are_not_declared_are_named():
         miner.transform(pd.DataFrame({"town": ["A"]}))
 
 
-def test_values_are_grouped():
+def test_values_are_grouped() -> None:
     miner = DPDilca(epsilon=100).fit(handle(100), "town")
     groups = miner.clusters("town", 3)
     assert sorted(set(groups)) == [0, 1, 2]
@@ -203,26 +206,26 @@ def test_values_are_grouped():
         ({"cuts": [30]}, None, "cuts"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_spent(params, target, match):
+def test_what_is_wrong_is_said_before_anything_is_spent(params: Any, target: Any, match: Any) -> None:
     h = handle()
     with pytest.raises(QueryError, match=match):
         DPDilca(**params).fit(h, target)
     assert h.budget.spent == 0
 
 
-def test_attributes_too_wide_for_a_table_are_refused():
+def test_attributes_too_wide_for_a_table_are_refused() -> None:
     wide = Schema(columns={name: {"type": "categorical", "values": list(range(2000))} for name in "ab"}, max_rows=10)
     with pytest.raises(QueryError, match="4,000,000 pairs of values"):
         DPDilca().fit(simulate(wide, rows=5))
 
 
-def test_it_shows_itself_before_and_after():
+def test_it_shows_itself_before_and_after() -> None:
     miner = DPDilca(epsilon=1)
     assert "not fitted" in miner._repr_html_()
     assert "<table" in miner.fit(handle())._repr_html_()
 
 
-def test_json_keeps_contexts_and_frames():
+def test_json_keeps_contexts_and_frames() -> None:
     miner = DPDilca(epsilon=1, k=2, cuts={"age": np.array([30, 45])}).fit(handle(), ["town", "age"])
     text = miner.to_json()
     again = DPDilca.from_json(text)
@@ -236,7 +239,7 @@ def test_json_keeps_contexts_and_frames():
             DPDilca.from_json(wrong)
 
 
-def test_the_plan_says_what_comes():
+def test_the_plan_says_what_comes() -> None:
     plan = DPDilca(method="max_relevance", k=2, epsilon=1).plan(SCHEMA, ["town", "sex"])
     assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [
         ("exp_mech", 4, Fraction("0.3")),
@@ -250,7 +253,7 @@ def test_the_plan_says_what_comes():
     assert "-- " not in repr(plan)
 
 
-def test_pictures_are_drawn():
+def test_pictures_are_drawn() -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -267,14 +270,14 @@ def test_pictures_are_drawn():
     plt.close("all")
 
 
-def test_without_noise_estimates_are_plain():
+def test_without_noise_estimates_are_plain() -> None:
     counts = np.array([[3.0, 0, 5, 0], [1, 2, 5, 0]])
     (law,) = conditionals([counts], [0.0])
     np.testing.assert_allclose(law, [[0.75, 0, 0.5, 0], [0.25, 1, 0.5, 0]])
     assert value_distances([law])[0, 1] == pytest.approx(np.sqrt((0.25 + 1) / 4))
 
 
-def test_noise_shrinks_what_it_dominates():
+def test_noise_shrinks_what_it_dominates() -> None:
     """A column of few rows goes towards the marginal law, one of many stays."""
     few, many = np.array([[2.0, 1000], [0, 3000]]), np.array([[700.0, 300], [2100, 900]])
     law, _ = conditionals([few, many], [40.0, 40.0])
@@ -283,7 +286,7 @@ def test_noise_shrinks_what_it_dominates():
     np.testing.assert_allclose(law.sum(axis=0), 1)
 
 
-def test_uncertainty_is_corrected_for_noise():
+def test_uncertainty_is_corrected_for_noise() -> None:
     """On average noise makes independent attributes seem neither dependent nor the other way round."""
     random = np.random.default_rng(1)
     independent = np.full((6, 8), 50.0)
@@ -297,7 +300,7 @@ def test_uncertainty_is_corrected_for_noise():
     )
 
 
-def test_contexts_from_uncertainties():
+def test_contexts_from_uncertainties() -> None:
     names = ["x", "y", "z"]
     uncertain = {("t", "x"): 0.5, ("t", "y"): 0.4, ("t", "z"): 0.0, ("x", "y"): 0.6, ("x", "z"): 0.0, ("y", "z"): 0.0}
     uncertain |= {(b, a): value for (a, b), value in uncertain.items()}
@@ -307,7 +310,7 @@ def test_contexts_from_uncertainties():
     assert mean_context(alike, "t", names) == ("x", "y", "z")
 
 
-def test_embedding_keeps_distances():
+def test_embedding_keeps_distances() -> None:
     random = np.random.default_rng(2)
     points = random.random((7, 3))
     distances = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))

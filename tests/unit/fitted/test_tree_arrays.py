@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -64,7 +66,7 @@ def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarra
     return reached
 
 
-def test_the_example_in_arrays():
+def test_the_example_in_arrays() -> None:
     arrays = example().to_arrays()
     assert arrays.features == ("age", "hours", "sex", "job", "size")
     assert arrays.categories == (None, None, ("F", "M"), ("a", "b", "c", "d"), (1, 2, 3))
@@ -84,7 +86,7 @@ def test_the_example_in_arrays():
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed):
+def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed: Any) -> None:
     """Missing values of nullable columns and of others, values that nobody declared, numbers on both sides of every edge."""
     tree, frame = random_tree(seed)
     arrays = tree.to_arrays()
@@ -102,7 +104,7 @@ def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed):
         Numeric(lower=10**9, upper=10**9 + 1, step="0.01"),
     ],
 )
-def test_points_part_the_doubles_exactly_where_predict_does(column):
+def test_points_part_the_doubles_exactly_where_predict_does(column: Any) -> None:
     """Also numbers that are a rounding error off a grid point, which predict forgives: the neighbours of every point decide."""
     schema = Schema(columns={"x": column, "y": Categorical(values=("no", "yes"))}, max_rows=9)
     cuts = tuple(column.edge(cell) for cell in sorted({1, column.cells // 3 + 1, column.cells - 1}))
@@ -128,7 +130,7 @@ def test_points_part_the_doubles_exactly_where_predict_does(column):
             assert (apply_by_binary_arrays(arrays, frame) == tree.apply(frame)).all()
 
 
-def test_a_binary_tree_has_scikit_learns_arrays_too():
+def test_a_binary_tree_has_scikit_learns_arrays_too() -> None:
     leaves = [Node(counts=(float(number), 2.0)) for number in range(4)]
     tree = Tree(
         SCHEMA,
@@ -154,7 +156,7 @@ def test_a_binary_tree_has_scikit_learns_arrays_too():
     assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
 
 
-def test_a_lone_root_in_arrays():
+def test_a_lone_root_in_arrays() -> None:
     arrays = Tree(SCHEMA, "y", [Node(counts=(1.0, 3.0))]).to_arrays()
     assert (arrays.children.size, arrays.points.size, arrays.parts.size) == (0, 0, 0)
     assert predict_by_arrays(arrays, FRAME).tolist() == ["yes"] * len(FRAME)

@@ -2,6 +2,7 @@
 """What the miners that grow forests promise beyond the contract of all miners: DiPriMe's four, and the baselines."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,25 +71,25 @@ FORMS = {
 every_form = pytest.mark.parametrize("form", list(FORMS))
 
 
-def built(form, **more):
+def built(form: Any, **more: Any) -> Any:
     miner, params = FORMS[form]
     return miner(**{"random_state": 1, **params, **more})
 
 
-def target_of(miner):
+def target_of(miner: Any) -> str:
     return "wage" if is_regressor(miner) else "income"
 
 
-def trees_of(one):
+def trees_of(one: Any) -> Any:
     return [one.tree_] if hasattr(one, "tree_") else list(one.forest_.trees)
 
 
-def handle(rows=2000, epsilon=1, **more):
+def handle(rows: Any = 2000, epsilon: Any = 1, **more: Any) -> Any:
     return simulate(SCHEMA, rows=rows, epsilon=epsilon, **more)
 
 
 @every_form
-def test_fit_spends_what_was_planned(form):
+def test_fit_spends_what_was_planned(form: Any) -> None:
     h, one = handle(), built(form, epsilon=0.7)
     plan = one.plan(h.schema, target_of(one))
     assert one.fit(h, target_of(one)) is one
@@ -99,7 +100,7 @@ def test_fit_spends_what_was_planned(form):
 
 
 @every_form
-def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form):
+def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form: Any) -> None:
     """On all rows each leaf counts (or averages) the rows that predict sends there; shards hold each row once."""
     table = made_up(SCHEMA, 3000, seed=5)
     frame, one = table.to_pandas(), built(form, epsilon=SURE, max_depth=3)
@@ -128,7 +129,7 @@ def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form):
 
 
 @every_form
-def test_it_learns(form):
+def test_it_learns(form: Any) -> None:
     table = made_up(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
     table["wage"] = np.where(table["age"] >= 45, 40.0, 10.0)
@@ -154,7 +155,7 @@ def test_it_learns(form):
 
 
 @every_form
-def test_columns_of_nothing_but_missing_values_are_borne(form):
+def test_columns_of_nothing_but_missing_values_are_borne(form: Any) -> None:
     table = made_up(SCHEMA, 500, seed=2).to_pandas()
     table["rate"], table["job"] = np.nan, None
     one = built(form)
@@ -163,7 +164,7 @@ def test_columns_of_nothing_but_missing_values_are_borne(form):
     assert len(one.predict(table)) == 500
 
 
-def test_a_target_out_of_its_bounds_is_clamped():
+def test_a_target_out_of_its_bounds_is_clamped() -> None:
     """As behind every question of the layer; the provider is told how many."""
     table = made_up(SCHEMA, 1000, seed=3).to_pandas()
     table["wage"] = 10.0**6
@@ -202,7 +203,7 @@ WRONG = [
     WRONG,
     ids=[f"{form}: {params} {target}" for form, params, target, _ in WRONG],
 )
-def test_what_is_wrong_is_said_before_anything_is_spent(form, params, target, match):
+def test_what_is_wrong_is_said_before_anything_is_spent(form: Any, params: Any, target: Any, match: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match=match) as refused:
         built(form, **params).fit(h, target)
@@ -212,7 +213,7 @@ def test_what_is_wrong_is_said_before_anything_is_spent(form, params, target, ma
 
 
 @every_form
-def test_faces(form):
+def test_faces(form: Any) -> None:
     one = built(form)
     one.fit(handle(), target_of(one))
     text = one.export_text(max_depth=1)
@@ -231,7 +232,7 @@ def test_faces(form):
 # Forests
 
 
-def test_a_forest_averages_its_trees():
+def test_a_forest_averages_its_trees() -> None:
     one = built("forest").fit(handle(), "income")
     frame = made_up(SCHEMA, 200, seed=8).to_pandas()
     each = np.mean([tree.predict_proba(frame) for tree in one.forest_.trees], axis=0)
@@ -243,7 +244,7 @@ def test_a_forest_averages_its_trees():
     assert repr(one.forest_).startswith("Forest for `income` (<=50K, >50K): depth 2, 3 trees, ")
 
 
-def test_trees_of_a_forest_belong_together():
+def test_trees_of_a_forest_belong_together() -> None:
     one, other = built("tree").fit(handle(), "income"), built("regression tree").fit(handle(), "wage")
     with pytest.raises(QueryError, match="one schema and one target"):
         Forest([one.tree_, other.tree_])
@@ -261,7 +262,7 @@ def test_trees_of_a_forest_belong_together():
 
 
 @pytest.mark.parametrize(("variant", "requests"), [("best", 1), ("paper", 2)])
-def test_a_level_of_a_forest_is_one_request_or_two(variant, requests):
+def test_a_level_of_a_forest_is_one_request_or_two(variant: Any, requests: Any) -> None:
     h = handle(rows=5000, epsilon=SURE)
     one = DiPriMeForestClassifier(
         epsilon=SURE, n_estimators=4, max_depth=3, max_features=2, variant=variant, random_state=0
@@ -276,7 +277,7 @@ def test_a_level_of_a_forest_is_one_request_or_two(variant, requests):
     assert len(h.history()) == 3 * requests + len(early) + 1
 
 
-def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
+def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch: Any) -> None:
     monkeypatch.setattr("miners.growth.candidates.MOST_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
@@ -290,7 +291,7 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
 @pytest.mark.parametrize(
     "form", ["tree as published", "forest that stops, as published", "regression forest on all rows", "tree"]
 )
-def test_ways_that_run_out_of_splits_spend_all_that_they_have(form):
+def test_ways_that_run_out_of_splits_spend_all_that_they_have(form: Any) -> None:
     """A column of three values cannot be split four times: what its last choices would have cost goes into the leaves."""
     target = Numeric(lower=0, upper=1) if is_regressor(built(form)) else Categorical(values=("n", "p"))
     schema = Schema(columns={"x": Numeric(lower=0, upper=2, integer=True), "y": target}, max_rows=100)
@@ -299,7 +300,7 @@ def test_ways_that_run_out_of_splits_spend_all_that_they_have(form):
         assert built(form, max_depth=4, **narrow).fit(h, "y").cost_ == h.budget.spent == 1
 
 
-def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
+def test_ways_end_where_rows_are_few_by_one_request_for_all_trees() -> None:
     """With hardly any noise: three trees on random splits, told which stay split by one question, before one more describes the leaves."""
     table = made_up(SCHEMA, 3000, seed=4).to_pandas()
     table.loc[table.index[:2990], "age"] = 20
@@ -328,12 +329,12 @@ def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
 
 
 @pytest.mark.parametrize("params", [{"stopping": 0}, {"stopping": 1.0}, {"stopping": "some"}, {"rho": 0.0001}], ids=str)
-def test_shares_are_between_0_and_1(params):
+def test_shares_are_between_0_and_1(params: Any) -> None:
     with pytest.raises(QueryError, match="between 0 and 1"):
         DiPriMeForestClassifier(**params).plan(SCHEMA, "income")
 
 
-def test_public_randomness_is_steered_and_noise_is_not():
+def test_public_randomness_is_steered_and_noise_is_not() -> None:
     trees = [
         DPExtraTrees(epsilon=1, n_estimators=2, max_depth=3, random_state=seed).fit(handle(), "income").forest_
         for seed in (1, 1, 2)
@@ -343,7 +344,7 @@ def test_public_randomness_is_steered_and_noise_is_not():
     assert trees[0] != trees[1]
 
 
-def test_medians_halve_and_random_cuts_do_not():
+def test_medians_halve_and_random_cuts_do_not() -> None:
     """Figure 1 of the paper: shares of rows in the left child of numeric splits."""
     random = np.random.default_rng(4)
     schema = Schema(
@@ -354,7 +355,7 @@ def test_medians_halve_and_random_cuts_do_not():
         {name: random.normal(20, 4, 8000) for name in "abc"} | {"y": random.permutation(["n", "p"] * 4000)}
     )
 
-    def lefts(miner):
+    def lefts(miner: Any) -> Any:
         with simulate(schema, data=table, epsilon=20) as h:
             trees = (
                 miner(
@@ -382,8 +383,8 @@ def test_medians_halve_and_random_cuts_do_not():
 
 
 @pytest.mark.parametrize("form", ["forest", "regression forest"])
-def test_the_default_depth_follows_public_facts(form):
-    def depth(max_rows, **params):
+def test_the_default_depth_follows_public_facts(form: Any) -> None:
+    def depth(max_rows: Any, **params: Any) -> Any:
         return max(
             line.level
             for line in built(form, **{"max_depth": None, **params})
@@ -401,7 +402,7 @@ def test_the_default_depth_follows_public_facts(form):
     assert depth(10**5, n_estimators=1) > depth(10**5, n_estimators=16) == depth(10**5, n_estimators=16, rows="all")
 
 
-def test_plan_says_what_comes_and_warns():
+def test_plan_says_what_comes_and_warns() -> None:
     plan = DiPriMeForestClassifier(epsilon=1, n_estimators=20, max_depth=4, variant="paper").plan(SCHEMA, "income")
     assert plan.title == "DiPriMeForestClassifier for `income`: 20 trees of 4 levels of splits by 5 attributes"
     assert [line.asked for line in plan.lines[:2]] == ["median of each of 5 attributes", "best of 5 medians"]
@@ -413,7 +414,7 @@ def test_plan_says_what_comes_and_warns():
         DPExtraTrees().plan(SCHEMA, "income", rows=-1)
 
 
-def test_a_values_split_uses_its_column_up():
+def test_a_values_split_uses_its_column_up() -> None:
     trees = (
         DPDecisionForest(epsilon=100, n_estimators=2, max_depth=4, random_state=0)
         .fit(handle(rows=5000, epsilon=100), "income")
@@ -427,7 +428,7 @@ def test_a_values_split_uses_its_column_up():
                 used[child] = (*used[place], node.split.column)
 
 
-def test_regressors_learn_from_public_rows_too():
+def test_regressors_learn_from_public_rows_too() -> None:
     rows = made_up(SCHEMA, 800, seed=6).to_pandas().dropna(subset=["wage"])
     one = PublicRows(DiPriMeTreeRegressor(epsilon=10), SCHEMA, "wage")
     assert is_regressor(one)
@@ -437,7 +438,7 @@ def test_regressors_learn_from_public_rows_too():
     assert is_classifier(PublicRows(DiPriMeTreeClassifier(), SCHEMA, "income"))
 
 
-def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
+def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean() -> None:
     """A split of so few rows would leave its sides a fifth of the budget, and they would be noise."""
     numeric = Numeric(lower=0, upper=1)
     columns = {"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}
@@ -451,7 +452,7 @@ def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
         assert [(line.verb, line.epsilon) for line in plan.lines] == [(verb, Fraction(1, 10))]
 
 
-def test_the_plan_of_random_splits_says_what_they_miss():
+def test_the_plan_of_random_splits_says_what_they_miss() -> None:
     numeric = Numeric(lower=0, upper=1)
     schema = Schema(columns={"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}, max_rows=3000)
     assert any("drawn blindly" in note for note in DPExtraTrees().plan(schema, "c").notes)

@@ -2,6 +2,7 @@
 """What SuLQID3, DiffPID3 and DiffPC45 promise alike beyond the contract of all miners, then what each promises alone."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,13 +32,13 @@ FORMS = [(miner, variant) for miner in MINERS for variant in ("best", "paper")]
 SURE = 10**5
 
 
-def handle(rows=2000, epsilon=1, **more):
+def handle(rows: Any = 2000, epsilon: Any = 1, **more: Any) -> Any:
     return simulate(SCHEMA, rows=rows, epsilon=epsilon, **more)
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
 @pytest.mark.parametrize("max_depth", [0, 1, 3, 10, None])
-def test_fit_spends_what_was_planned(miner, variant, max_depth):
+def test_fit_spends_what_was_planned(miner: Any, variant: Any, max_depth: Any) -> None:
     h = handle()
     one = miner(epsilon=0.7, max_depth=max_depth, variant=variant)
     plan = one.plan(h.schema, "income")
@@ -53,7 +54,7 @@ def test_fit_spends_what_was_planned(miner, variant, max_depth):
 
 
 @pytest.mark.parametrize(("miner", "variant"), [form for form in FORMS if form[0] is not SuLQID3])
-def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, monkeypatch):
+def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner: Any, variant: Any, monkeypatch: Any) -> None:
     """Many classes below many nodes would need a table larger than the layer bears; the pieces are disjoint and cost what one request costs."""
     whole = handle(epsilon=100)
     miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
@@ -65,7 +66,9 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, mo
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sends_there(miner, variant):
+def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sends_there(
+    miner: Any, variant: Any
+) -> None:
     table = made_up(SCHEMA, 3000, seed=5)
     frame = table.to_pandas()
     unpruned = {"certainty": None} if (miner, variant) == (DiffPC45, "best") else {}
@@ -86,7 +89,7 @@ def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sen
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
 @pytest.mark.parametrize("criterion", ["max", "gini", "info_gain"])
-def test_it_learns(miner, variant, criterion):
+def test_it_learns(miner: Any, variant: Any, criterion: Any) -> None:
     table = made_up(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
     one = miner(epsilon=8, max_depth=2, criterion=criterion, variant=variant).fit(
@@ -101,7 +104,7 @@ def test_it_learns(miner, variant, criterion):
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_values_are_used_once_on_a_way(miner, variant):
+def test_values_are_used_once_on_a_way(miner: Any, variant: Any) -> None:
     tree = miner(epsilon=1000, max_depth=6, variant=variant).fit(handle(rows=5000, epsilon=1000), "income").tree_
     used = {0: ()}
     for place, node in enumerate(tree.nodes):
@@ -130,7 +133,7 @@ WRONG = [
 
 @pytest.mark.parametrize("miner", MINERS)
 @pytest.mark.parametrize(("params", "target", "match"), WRONG)
-def test_what_is_wrong_is_said_before_anything_is_spent(miner, params, target, match):
+def test_what_is_wrong_is_said_before_anything_is_spent(miner: Any, params: Any, target: Any, match: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match=match):
         miner(**params).fit(h, target)
@@ -151,7 +154,7 @@ def test_what_is_wrong_is_said_before_anything_is_spent(miner, params, target, m
         ({"cuts": {"age": [30]}, "attributes": ["sex"]}, "not an attribute"),
     ],
 )
-def test_wrong_cuts_are_refused(miner, params, match):
+def test_wrong_cuts_are_refused(miner: Any, params: Any, match: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match=match):
         miner(**params).fit(h, "income")
@@ -159,7 +162,7 @@ def test_wrong_cuts_are_refused(miner, params, match):
 
 
 @pytest.mark.parametrize("certainty", [0, 0.6, -1, True, "much"])
-def test_a_wrong_certainty_is_refused(certainty):
+def test_a_wrong_certainty_is_refused(certainty: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match="certainty"):
         DiffPC45(certainty=certainty).fit(h, "income")
@@ -167,7 +170,7 @@ def test_a_wrong_certainty_is_refused(certainty):
 
 
 @pytest.mark.parametrize("miner", [DiffPID3, DiffPC45])
-def test_gain_ratio_cannot_steer_a_selection(miner):
+def test_gain_ratio_cannot_steer_a_selection(miner: Any) -> None:
     with pytest.raises(QueryError, match="one row can move it over its full range"):
         miner(criterion="gain_ratio").plan(SCHEMA, "income")
     assert SuLQID3(criterion="gain_ratio").fit(handle(), "income").cost_ == 1
@@ -176,7 +179,7 @@ def test_gain_ratio_cannot_steer_a_selection(miner):
 
 
 @pytest.mark.parametrize("miner", MINERS)
-def test_two_fits_cost_at_most_both(miner):
+def test_two_fits_cost_at_most_both(miner: Any) -> None:
     h = handle(epsilon=1)
     first = miner(epsilon="0.4", max_depth=2).fit(h, "income")
     second = miner(epsilon="0.5", max_depth=2).fit(h, "income")
@@ -186,14 +189,14 @@ def test_two_fits_cost_at_most_both(miner):
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_plan_needs_no_target(miner, variant):
+def test_plan_needs_no_target(miner: Any, variant: Any) -> None:
     plan = miner(epsilon=1, variant=variant).plan(SCHEMA)
     assert plan.total == 1
     assert "4 attributes" in plan.title
 
 
 @pytest.mark.parametrize("miner", MINERS)
-def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner):
+def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner: Any) -> None:
     deep = miner(epsilon=0.05, max_depth=4)
     warning = deep.plan(SCHEMA, "income").warnings[0]
     assert "at epsilon 0.05 and at most 5,000 rows a depth-4 tree over 4 attributes expects" in warning
@@ -209,10 +212,10 @@ def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner):
 
 
 @pytest.mark.parametrize("miner", MINERS)
-def test_the_default_depth_follows_public_facts(miner):
+def test_the_default_depth_follows_public_facts(miner: Any) -> None:
     """More rows or more epsilon carry more levels; the plan says that the depth was not the caller's."""
 
-    def depth(rows, epsilon):
+    def depth(rows: Any, epsilon: Any) -> Any:
         schema = Schema(columns=SCHEMA.columns, max_rows=rows)
         plan = miner(epsilon=epsilon).plan(schema, "income")
         assert any("max_depth is not given" in note for note in plan.notes)
@@ -231,7 +234,7 @@ def test_the_default_depth_follows_public_facts(miner):
 # DiffPID3
 
 
-def test_one_request_for_each_line_of_a_level():
+def test_one_request_for_each_line_of_a_level() -> None:
     h = handle(rows=5000, epsilon=100)
     one = DiffPID3(epsilon=100, max_depth=3).fit(h, "income")
     assert one.tree_.depth == 3
@@ -241,7 +244,7 @@ def test_one_request_for_each_line_of_a_level():
     assert len(h.history()) == 3 * 2 + len(stopped) + 1
 
 
-def test_a_level_of_the_best_tree_is_one_request():
+def test_a_level_of_the_best_tree_is_one_request() -> None:
     h = handle(rows=5000, epsilon=100)
     one = DiffPC45(epsilon=100, max_depth=5, certainty=None).fit(h, "income")
     assert one.tree_.depth == 5
@@ -250,11 +253,11 @@ def test_a_level_of_the_best_tree_is_one_request():
     assert len(h.history()) == 5 + len(early) + 1
 
 
-def test_with_hardly_any_noise_each_split_is_the_best_one():
+def test_with_hardly_any_noise_each_split_is_the_best_one() -> None:
     table = made_up(SCHEMA, 3000, seed=6)
     frame = table.to_pandas()
 
-    def right(keys):
+    def right(keys: Any) -> Any:
         # Rows whose class is missing are one more class to the score.
         return pd.crosstab(keys.fillna("?"), frame["income"].fillna("?")).max(axis=1).sum()
 
@@ -268,8 +271,8 @@ def test_with_hardly_any_noise_each_split_is_the_best_one():
     assert one.tree_.n_leaves == {"age": 5, "job": 5, "sex": 2}[chosen.column]
 
 
-def test_plan_says_what_comes():
-    def lines(**params):
+def test_plan_says_what_comes() -> None:
+    def lines(**params: Any) -> Any:
         plan = DiffPID3(epsilon=0.6, max_depth=2, criterion="info_gain", attributes=["sex", "age"], **params).plan(
             SCHEMA, "income"
         )
@@ -300,7 +303,7 @@ def test_plan_says_what_comes():
     assert lines(variant="paper") == [(*line, Fraction(epsilon)) for *line, epsilon in paper]
 
 
-def test_candidates_are_public():
+def test_candidates_are_public() -> None:
     splits = multiway_splits(SCHEMA, "income", attributes=None, cuts=None)
     assert splits == (
         Cuts("age", (25, 35, 45, 60)),
@@ -312,13 +315,13 @@ def test_candidates_are_public():
 
 
 @pytest.mark.parametrize(("bins", "edges"), [(2, (2.0,)), (3, (1.0, 2.0)), (50, (1.0, 2.0, 3.0))])
-def test_equal_width_edges_of_a_coarse_column_count_once(bins, edges):
+def test_equal_width_edges_of_a_coarse_column_count_once(bins: Any, edges: Any) -> None:
     coarse = Schema(columns={"a": Numeric(lower=0, upper=3, integer=True)}, max_rows=1)
     assert equal_width(coarse, "a", bins) == edges
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_no_more_nodes_are_split_than_can_be_asked(miner, variant, monkeypatch):
+def test_no_more_nodes_are_split_than_can_be_asked(miner: Any, variant: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("miners.growth.frontier.MAX_PARTS", 64)
     monkeypatch.setattr("pinq.public.parts.MAX_PARTS", 64)
     columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {
@@ -333,7 +336,7 @@ def test_no_more_nodes_are_split_than_can_be_asked(miner, variant, monkeypatch):
 # SuLQID3
 
 
-def test_sulq_asks_of_each_attribute_once_for_a_level():
+def test_sulq_asks_of_each_attribute_once_for_a_level() -> None:
     h = handle(rows=3000, epsilon=100)
     SuLQID3(epsilon=100, max_depth=1, variant="paper").fit(h, "income")
     assert len(h.history()) == 1 + 4 * 2 + 2
@@ -342,7 +345,7 @@ def test_sulq_asks_of_each_attribute_once_for_a_level():
     assert len(h.history()) == 4 + 1
 
 
-def test_sulq_divides_by_twice_the_attributes():
+def test_sulq_divides_by_twice_the_attributes() -> None:
     """F&S 2010, sec. 5: at B = 0.1, depth 1 and ten attributes each count gets 0.00125."""
     schema = Schema(
         columns={f"a{i}": Categorical(values=("0", "1")) for i in range(10)} | {"y": Categorical(values=("0", "1"))},
@@ -358,7 +361,7 @@ def test_sulq_divides_by_twice_the_attributes():
 # DiffPC45
 
 
-def test_cuts_and_groups_are_found_together():
+def test_cuts_and_groups_are_found_together() -> None:
     table = made_up(SCHEMA, 4000, seed=2).to_pandas()
     table["income"] = np.where((table["age"] >= 52) | table["job"].isin(["self"]), ">50K", "<=50K")
     tree = DiffPC45(epsilon=50, max_depth=2).fit(handle(epsilon=50, data=table), "income").tree_
@@ -369,7 +372,7 @@ def test_cuts_and_groups_are_found_together():
     assert all(isinstance(split, (Cuts, Groups)) for split in splits.values())
 
 
-def test_a_group_is_split_again_among_its_own_values_only():
+def test_a_group_is_split_again_among_its_own_values_only() -> None:
     schema = Schema(
         columns={"v": Categorical(values=tuple("abcdefgh")), "y": Categorical(values=("0", "1", "2", "3"))},
         max_rows=4000,
@@ -387,14 +390,14 @@ def test_a_group_is_split_again_among_its_own_values_only():
                 assert set().union(*map(set, below.groups)) == set(node.split.groups[number]), place
 
 
-def test_pruning_makes_no_tree_larger():
+def test_pruning_makes_no_tree_larger() -> None:
     h = handle(rows=3000, epsilon=20)
     whole = DiffPC45(epsilon=5, max_depth=5, certainty=None).fit(h, "income").tree_
     pruned = DiffPC45(epsilon=5, max_depth=5, certainty=0.05).fit(h, "income").tree_
     assert whole.n_leaves >= 32 > pruned.n_leaves
 
 
-def test_pruning_spares_shares():
+def test_pruning_spares_shares() -> None:
     """Nine rows in ten and six in ten of one class: both sides vote alike, and a tree that is
     pruned for the class alone would not tell them apart.
     """
