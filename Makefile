@@ -25,7 +25,7 @@ test: $(READY) ## all tests, side by side on all cores; each file's tests stay i
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 tests/oldest.txt: pyproject.toml tests/oldest.py
-	$(PYTHON) tests/oldest.py > $@
+	$(PYTHON) -m tests.oldest > $@
 
 .venv-oldest/.ready: tests/oldest.txt
 	$(PYTHON) -m venv .venv-oldest
@@ -34,10 +34,10 @@ tests/oldest.txt: pyproject.toml tests/oldest.py
 
 # Old releases use what newer ones of their own dependencies deprecate: that is not ours to mend.
 test-oldest: .venv-oldest/.ready ## all tests but e2e, with the oldest version of each dependency that pyproject.toml admits (needs Python 3.11)
-	.venv-oldest/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -W ignore::DeprecationWarning tests/unit tests/property tests/docs
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -W ignore::DeprecationWarning tests/unit tests/contract/test_every_*.py tests/property tests/docs
 
-test-unit: $(READY) ## unit and property tests only
-	$(BIN)/python -m pytest tests/unit tests/integration tests/property
+test-unit: $(READY) ## unit, contract, integration and property tests
+	$(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/property
 
 test-privacy: $(READY) ## statistical tests of every mechanism
 	$(BIN)/python -m pytest tests/privacy
@@ -50,7 +50,7 @@ $(VENV)/.dev: $(READY)
 	@touch $@
 
 explore: $(READY) ## property tests with examples never drawn before
-	PINQ_EXPLORE=1 $(BIN)/python -m pytest tests/unit tests/integration tests/property
+	PINQ_EXPLORE=1 $(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/property
 
 attack: $(READY) ## fifty thousand malformed requests against a server (make test sends ten thousand)
 	PINQ_ATTACK=1 $(BIN)/python -m pytest -s tests/e2e/test_server_fuzz.py

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import postgresql as postgresql_server
 import pytest
-from handles import engine_of, ledger_of
 from hypothesis import HealthCheck, settings
-from wheels import build_wheel
 
 import pinq
+import tests.postgresql as postgresql_server
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
@@ -25,6 +23,9 @@ from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
+from tests.handles import engine_of, ledger_of
+from tests.tiny import policy_in, rows
+from tests.wheels import build_wheel
 
 # The same examples each time, so that what passed here passes elsewhere; `make explore` draws new ones.
 settings.register_profile(
@@ -60,31 +61,16 @@ def figures_are_closed() -> Iterator[None]:
         pyplot.close("all")
 
 
-COLUMNS: dict[str, Any] = {
-    "sex": {"type": "categorical", "values": ["Female", "Male"]},
-    "job": {"type": "categorical", "values": ["clerk", "nurse", "smith"], "nullable": True},
-    "age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True},
-    "income": {"type": "categorical", "values": ["<=50K", ">50K"]},
-}
-
-
 @pytest.fixture
 def frame() -> pd.DataFrame:
     """Forty rows that fit ``tiny_policy``."""
-    return pd.DataFrame(
-        {
-            "sex": ["Female", "Male"] * 20,
-            "job": ["clerk", "nurse", "smith", None] * 10,
-            "age": [2 * i for i in range(40)],
-            "income": ["<=50K"] * 25 + [">50K"] * 15,
-        }
-    )
+    return rows()
 
 
 @pytest.fixture
 def tiny_policy(tmp_path: Path) -> Policy:
     """A reviewed policy without a source, whose ledger lies in the test's folder."""
-    return Policy(dataset="tiny", cap=1000, max_rows=1000, columns=COLUMNS, folder=tmp_path)
+    return policy_in(tmp_path)
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oldest version of each dependency that ``pyproject.toml`` admits, as pip's constraints: ``python tests/oldest.py > tests/oldest.txt``."""
+"""The oldest version of each dependency that ``pyproject.toml`` admits, as pip's constraints: ``python -m tests.oldest > tests/oldest.txt``."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
-PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+from tests.checkout import ROOT
+
+PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[a-z,]*\])?(>=(?P<lower>[0-9.]+))?(?P<rest>[,;].*)?")
 WITHOUT = ("dev", "test")  # tools that read the code or run its tests; users have none of them
 

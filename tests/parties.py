@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,13 @@ def patients(rows: int, seed: int) -> pd.DataFrame:
     )
 
 
-def session_of(protocol: str, rows: list[int], lookups: tuple[int, ...] = (0, 0, 0), **fields: Any) -> Session:
-    """A session of made-up parties on this machine that predicts who is ill."""
+def session_of(
+    protocol: str, rows: list[int], lookups: tuple[int, ...] = (0, 0, 0), *, ports: Sequence[int] = (), **fields: Any
+) -> Session:
+    """A session of made-up parties on this machine that predicts who is ill; without ``ports`` they cannot connect."""
     members = [
         Member(name=f"p{number}", host="127.0.0.1", port=port, rows=most, lookups=asked)
-        for number, (port, most, asked) in enumerate(zip(free_ports(len(rows)), rows, lookups, strict=True))
+        for number, (port, most, asked) in enumerate(zip(ports or range(1, len(rows) + 1), rows, lookups, strict=True))
     ]
     return Session.drafted(
         {"session": "t", "protocol": protocol, "target": "ill", "parties": members, "columns": COLUMNS} | fields

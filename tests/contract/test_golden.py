@@ -19,8 +19,8 @@ import miners
 import pinq
 from pinq.ledger.ledger import Ledger
 from pinq.public.queries import Answer, Request
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "golden"
 BALANCES = json.loads((GOLDEN / "balances.json").read_text(encoding="utf-8"))
 EXCHANGES = json.loads((GOLDEN / "exchanges.json").read_text(encoding="utf-8"))

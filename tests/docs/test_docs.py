@@ -25,8 +25,8 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit
 from pinq.public.wire import STATUSES
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from handles import engine_of, ledger_of
 
 import pinq
 from miners import DiffPID3
@@ -59,6 +58,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Request
 from pinq.public.specs import bind
+from tests.handles import engine_of, ledger_of
 
 NOT_LOSSES = [
     math.nan,

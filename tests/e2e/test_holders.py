@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Certificate, Server, people, publish, serving, token_of
 
 import pinq
 from miners import DPTopDown, Federation
 from miners.federated.federation import HolderFailed
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
+from tests.servers import Certificate, Server, people, publish, serving, token_of
 
 COORDINATOR = """
 import sys, time, pinq

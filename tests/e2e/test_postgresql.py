@@ -8,13 +8,13 @@ import os
 
 import pytest
 import sqlalchemy as sa
-from postgresql import HERE, SKIPPED
 
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
+from tests.postgresql import HERE, SKIPPED
 
 DEMAND = Demand.of(PartSet([Block(Part())]))
 

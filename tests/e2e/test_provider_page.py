@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, Browser, browsing
-from servers import Certificate, Server, publish, serving, token_of
 
 import pinq
 from pinq.ledger.grants import Terms
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import audit
 from pinq.server.page.login import write_password_file
+from tests.browser import CHROMIUM, Browser, browsing
+from tests.checkout import ROOT
+from tests.servers import Certificate, Server, publish, serving, token_of
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="NO CHROMIUM, so the provider's page was not tried in a browser: apt-get install chromium"
@@ -320,10 +321,10 @@ def test_the_check_itself_sees_what_is_wrong(page: Browser) -> None:
 
 def test_the_browser_starts_in_a_fresh_process(tmp_path: Path) -> None:
     """Where its pipes would get the numbers 3 and 4, which the browser has for itself."""
-    code = f"from pathlib import Path; from browser import browsing\nwith browsing(Path({str(tmp_path)!r})) as found: print(found.js('1 + 1'))"
+    code = f"from pathlib import Path; from tests.browser import browsing\nwith browsing(Path({str(tmp_path)!r})) as found: print(found.js('1 + 1'))"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

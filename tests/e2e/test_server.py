@@ -21,19 +21,6 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from servers import (
-    COLUMNS,
-    EVERY_TYPE,
-    Certificate,
-    Server,
-    every_type,
-    free_port,
-    people,
-    pinq_command,
-    publish,
-    serving,
-    token_of,
-)
 from typer.testing import CliRunner
 
 import pinq
@@ -47,6 +34,19 @@ from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
 from pinq.server.api.routes import coarse
 from pinq.server.datasets import Datasets
 from pinq.server.run import is_private
+from tests.servers import (
+    COLUMNS,
+    EVERY_TYPE,
+    Certificate,
+    Server,
+    every_type,
+    free_port,
+    people,
+    pinq_command,
+    publish,
+    serving,
+    token_of,
+)
 
 HOSTILE = '"; drop table events; --'
 WEIRD = {

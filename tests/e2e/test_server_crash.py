@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from servers import Zygote, free_port, publish, token_of
 
 import pinq
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Answer, Request
+from tests.servers import Zygote, free_port, publish, token_of
 
 KILLS = 100
 CLIENTS = 4

@@ -23,11 +23,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
-from servers import COLUMNS, Server, people, publish, serving, token_of
 
 import pinq
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Answer
+from tests.servers import COLUMNS, Server, people, publish, serving, token_of
 
 MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000
 VARIANTS = 9

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from servers import Certificate
 
 from pinq.server.api.limits import Settings
 from pinq.server.run import Config
+from tests.servers import Certificate
 
 REQUEST = b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n"
 

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from postgresql import HERE, SKIPPED
-from servers import Server, people, publish, serving, token_of
 
 import pinq
 from pinq import Gini, Shards, Values
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import to_nano
+from tests.postgresql import HERE, SKIPPED
+from tests.servers import Server, people, publish, serving, token_of
 
 SERVERS, CLIENTS = 4, 32
 ANSWERS = 160

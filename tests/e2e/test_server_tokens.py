@@ -12,13 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from servers import Server, pinq_command, publish, serving, token_of
 
 import pinq
 from pinq.analyst.tokens import PREFIX, digest, find_token, new_token
 from pinq.errors import NotAuthorised, QueryError
 from pinq.ledger.grants import now
 from pinq.provider.local import open_ledger
+from tests.servers import Server, pinq_command, publish, serving, token_of
 
 
 @pytest.fixture(scope="module")

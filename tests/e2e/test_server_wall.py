@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from scipy.stats import chi2_contingency
-from servers import Certificate, Server, publish, serving, token_of
-from wheels import another_user, environment
 
 import pinq
 from miners import DiffPID3
+from tests.servers import Certificate, Server, publish, serving, token_of
+from tests.wheels import another_user, environment
 
 TREES, EPSILON = 150, 0.2
 FALSE_ALARM = 1e-7

@@ -8,7 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from wheels import ROOT, environment, run
+
+from tests.checkout import ROOT
+from tests.wheels import environment, run
 
 
 @pytest.mark.slow

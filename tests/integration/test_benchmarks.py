@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ def accuracy_of(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return {name: by_measure["accuracy"] for name, by_measure in values.items()}
 
 
-def test_a_store_goes_on_where_it_was(tmp_path):
+def test_a_store_goes_on_where_it_was(tmp_path: Any) -> None:
     path = tmp_path / "deep" / "cells.csv"
     Store(path).add([CELL, CELL._replace(run=1, value=0.75)])
     with path.open("a") as file:
@@ -57,7 +58,7 @@ def test_a_store_goes_on_where_it_was(tmp_path):
     assert Store(path).done == again.done == {("fig3", "Max", 100.0, 0), ("fig3", "Max", 100.0, 1)}
 
 
-def test_a_figure_is_measured_once_and_drawn(tmp_path):
+def test_a_figure_is_measured_once_and_drawn(tmp_path: Any) -> None:
     """Three learners, one size, two runs, in a process of its own; what is in the store is not measured again."""
     whole = FIGURES["fig3"]
     small = replace(
@@ -88,7 +89,7 @@ def test_a_figure_is_measured_once_and_drawn(tmp_path):
     )
 
 
-def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
+def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path: Any, monkeypatch: Any) -> None:
     """On made-up rows: errors of classes and of numbers, tables and pictures, what others reached beside them."""
     schema = Schema(
         columns={
@@ -125,7 +126,7 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path, monkeypatch):
     assert accuracy_of(few.measure(0.9, 0, [name]))[name] > measured["mean"]
 
 
-def test_the_same_run_meets_the_same_rows():
+def test_the_same_run_meets_the_same_rows() -> None:
     """Two measurements of one run differ by the noise of privacy alone."""
     figure = FIGURES["fig7"]
     names = ["J48-like, not private", "J48-like pruned, not private"]
@@ -134,7 +135,7 @@ def test_the_same_run_meets_the_same_rows():
     assert figure.concept(3).tree == figure.concept(13).tree != figure.concept(4).tree
 
 
-def test_the_corrected_test_is_students_but_for_its_variance():
+def test_the_corrected_test_is_students_but_for_its_variance() -> None:
     differences = np.random.default_rng(1).normal(0.2, 1, 100)
     assert corrected_t(differences, 0.0) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
     t = differences.mean() / (differences.std(ddof=1) * np.sqrt(1 / 100 + 1 / 9))
@@ -143,7 +144,7 @@ def test_the_corrected_test_is_students_but_for_its_variance():
     assert corrected_t(np.full(10, 0.5), 1 / 9) == 0.0
 
 
-def test_pruning_helps_the_exact_tree_where_classes_are_noisy():
+def test_pruning_helps_the_exact_tree_where_classes_are_noisy() -> None:
     figure = FIGURES["fig4"]
     concept = figure.concept(0)
     rows = Rows(figure.schema(), "class", None, concept.sample(2000, noise=0.1, seed=1), concept.sample(4000, seed=2))
@@ -154,7 +155,7 @@ def test_pruning_helps_the_exact_tree_where_classes_are_noisy():
     assert exact > 0.99
 
 
-def test_folds_are_even_in_size_and_class():
+def test_folds_are_even_in_size_and_class() -> None:
     classes = np.array([0] * 83 + [1] * 17)
     folds = stratified_folds(classes, 10, seed=3)
     table = pd.crosstab(folds, classes).to_numpy()
@@ -164,7 +165,7 @@ def test_folds_are_even_in_size_and_class():
     assert (folds == stratified_folds(classes, 10, seed=3)).all()
 
 
-def test_missing_data_is_explained(tmp_path, monkeypatch):
+def test_missing_data_is_explained(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("PINQ_DATA", str(tmp_path))
     assert "PINQ_DATA=/path/to/data make" in why_missing("adult")
 
@@ -173,7 +174,7 @@ def table(runs: dict[str, int]) -> pd.DataFrame:
     return pd.DataFrame({"algorithm": list(runs), "x": 0.5, "n": list(runs.values()), "mean": 0.75})
 
 
-def test_fewer_runs_do_not_take_the_place_of_more(tmp_path, capsys):
+def test_fewer_runs_do_not_take_the_place_of_more(tmp_path: Any, capsys: Any) -> None:
     committed, spare = tmp_path / "committed", tmp_path / "spare"
 
     def written(**runs: int) -> str:
@@ -194,7 +195,7 @@ def test_fewer_runs_do_not_take_the_place_of_more(tmp_path, capsys):
     assert written(Max=1) == "committed"
 
 
-def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path):
+def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None:
     for folder in (tmp_path / "mine", tmp_path / "theirs"):
         folder.mkdir()
     table({"Max": 3}).to_csv(tmp_path / "theirs" / "fig2.csv", index=False)
@@ -209,7 +210,7 @@ OF_ONE_RUN = ("table-6.csv", "wire.csv")  # times and bytes
     [path for path in sorted(RESULTS.glob("*/*.csv")) if path.name not in OF_ONE_RUN],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
-def test_every_figure_says_how_many_runs_it_is_of(path):
+def test_every_figure_says_how_many_runs_it_is_of(path: Any) -> None:
     """`publish` reads it; a table replaces its like."""
     assert "n" in pd.read_csv(path).columns
     assert shortfall(path.parent, path.parent) == []

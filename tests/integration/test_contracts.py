@@ -8,15 +8,14 @@ import pkgutil
 import subprocess
 import sys
 from functools import cached_property
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
 import miners
 import pinq
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(
     info.name
     for package in (pinq, miners)
@@ -101,3 +100,18 @@ def test_the_analysts_face_loads_no_provider_side() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "pip install 'pinq-miners[provider]'" in done.stdout
+
+
+def test_importing_a_miner_loads_no_engine_and_no_pictures() -> None:
+    """Names are imported when they are first used, and what a name needs to be shown or scored not even then."""
+    code = """
+import sys
+import miners
+assert dir(miners) == miners.__all__
+assert not {"sklearn", "pandas", "numpy"} & set(sys.modules)
+miners.DiffPID3, miners.DiffPC45, miners.SuLQID3
+assert not {"duckdb", "opendp", "sqlalchemy", "matplotlib", "sklearn.metrics", "pinq.curator.monitor", "pinq.engine"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    with pytest.raises(AttributeError, match="no attribute"):
+        miners.Nothing  # noqa: B018

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine at its edges. Whole tables are checked against a loop over rows in tests/property/test_tabulate.py."""
+"""The engine at its edges. Whole tables are checked against a loop over rows in tests/contract/test_every_engine.py."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What miners say aloud: before a charge that little can be learned or that it costs again, and of rows that nobody declared."""
+"""What miners say aloud: before a charge that little can be learned, and of rows that nobody declared."""
 
 from __future__ import annotations
 
-import inspect
-import pickle
-import warnings
 from typing import Any
 
 import pandas as pd
@@ -18,6 +15,7 @@ import pinq
 from miners import DiffPC45, DPDilca, DPExtraTrees, DPTopDown, Federation, FitWarning, UndeclaredValueWarning
 from miners.estimator import Fitted
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.catalogue import MINERS
 
 pytestmark = [
     pytest.mark.filterwarnings("error::miners.budget.plan.FitWarning"),
@@ -29,15 +27,11 @@ COLUMNS = {
     "job": Categorical(values=("clerk", "nurse", "smith")),
     "ill": Categorical(values=("yes", "no")),
 }
-KINDS = sorted(
-    name
-    for name in miners.__all__
-    if inspect.isclass(getattr(miners, name)) and issubclass(getattr(miners, name), Fitted)
-)
+KINDS = sorted(name for name, kind in MINERS.items() if issubclass(kind, Fitted))
 
 
 def built(name: str, **more: Any) -> Any:
-    return getattr(miners, name)(**more)
+    return MINERS[name](**more)
 
 
 def target_of(miner: Any) -> str:
@@ -46,11 +40,6 @@ def target_of(miner: Any) -> str:
 
 def handle(rows: int, epsilon: float = 100) -> pinq.PrivateQueryable:
     return pinq.simulate(Schema(columns=COLUMNS, max_rows=rows), rows=min(rows, 1000), epsilon=epsilon)
-
-
-def test_all_miners_are_here() -> None:
-    """Those that learn from a handle and leave a tree or a forest."""
-    assert len(KINDS) == 11
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -74,26 +63,6 @@ def test_a_fit_that_can_work_is_silent(name: str) -> None:
     h, miner = handle(50_000), built(name, epsilon=1)
     miner.fit(h, target_of(miner))
     clone(miner).fit(h, target_of(miner))
-
-
-@pytest.mark.parametrize("name", [*KINDS, "DPDilca"])
-def test_fitting_again_says_what_it_costs_before_it_does(name: str) -> None:
-    """On the same handle only; whoever makes warnings errors has spent nothing; copies are miners of their own."""
-    h, miner = handle(50_000), built(name, epsilon=1.5)
-    target = target_of(miner)
-    miner.fit(h, target)
-    with pytest.raises(
-        FitWarning,
-        match=rf"^this {name} is fitted on this handle already, and fitting it again costs an epsilon of 1\.5 again\.$",
-    ):
-        miner.fit(h, target)
-    assert h.budget.spent == 1.5
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        miner.fit(h, target)
-    assert h.budget.spent == 3
-    pickle.loads(pickle.dumps(miner)).fit(h, target)
-    miner.fit(handle(50_000), target)
 
 
 def test_a_fit_that_was_refused_is_not_one() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handles import ledger_of
 
 from pinq import NotAllowed, QueryError, TooManyRequests, Values
 from pinq.ledger.composition import Demand
@@ -23,6 +22,7 @@ from pinq.provider.report.audit import audit, replay
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
+from tests.handles import ledger_of
 
 ONE = Epsilon.of(1)
 WHOLE = Demand.of(PartSet([Block(Part())]))

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from oldest import constraints
+from tests.checkout import ROOT
+from tests.oldest import constraints
 
 
 def test_the_oldest_versions_are_the_lower_bounds() -> None:
     """One line for each dependency, and no dependency without a lower bound."""
-    lines = (Path(__file__).parents[1] / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "tests" / "oldest.txt").read_text(encoding="utf-8").splitlines()
     assert lines[1:] == [f"{name}=={version}" for name, version in constraints().items()]
     assert {"pydantic", "pandas", "numpy", "duckdb", "fastapi", "mpyc", "matplotlib", "psycopg"} <= set(constraints())

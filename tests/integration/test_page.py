@@ -17,7 +17,6 @@ from typing import Any
 import httpx
 import pytest
 from markupsafe import escape
-from servers import publish
 
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
@@ -31,6 +30,7 @@ from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
 from pinq.server.page.login import Login, hash_password
+from tests.servers import publish
 
 PASSWORD = "correct horse battery"
 HASHED = hash_password(PASSWORD)

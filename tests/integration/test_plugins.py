@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -26,9 +25,9 @@ from pinq.errors import QueryError
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import secure_computation
+from tests.checkout import ROOT
 from tests.parties import COLUMNS, patients
 
-ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
 WALL = "Miners import what both sides know, and the analyst's face; nothing else of pinq"
 

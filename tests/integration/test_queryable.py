@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from handles import ledger_of
 
 import pinq
 import pinq.provider.local
 from pinq import AnyCut, Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
+from tests.handles import ledger_of
 
 
 def test_one_part_answers_with_one_value(in_memory: Callable[..., Any]) -> None:

@@ -20,6 +20,7 @@ import miners.secure
 from miners.secure.arithmetic import Arithmetic
 from miners.secure.bounds import signed_bits
 from miners.secure.runtime import Shares
+from tests.checkout import ROOT
 
 PRIME = 2**521 - 1
 FOLDER = Path(miners.secure.__file__).parent
@@ -133,7 +134,7 @@ from miners.secure.plain import plain_id3
 from miners.secure.protocols import Role
 from miners.secure.rules import Exact
 from tests.parties import random_task
-from tests.unit.test_secure_arithmetic import PlainRuntime
+from tests.integration.test_secure_arithmetic import PlainRuntime
 
 task, holding = random_task(np.random.default_rng(3), 40, 4)
 for protocol in ("sid3", "sid3p"):
@@ -141,7 +142,7 @@ for protocol in ("sid3", "sid3p"):
     print(list(outcome.branches) == plain_id3(task, holding, Fraction(1, 20), 8))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "True\nTrue\n", done.stderr
 

@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from miners.secure.local import free_ports, run_processes, run_simulation
 from miners.secure.mpyc_runtime import install, mpyc
+from miners.secure.protocols import Outcome
+from miners.secure.task import Holding, hold
+from tests.parties import patients, session_of
 
 PARTIES = ((0, 1), (0, 2), (1, 2))
 SLOPE = 123_456_789
@@ -87,3 +91,33 @@ print(asyncio.run(notebook()))
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.stdout == "True\n", ended.stderr
+
+
+def test_processes_find_what_a_simulation_finds() -> None:
+    """SID3T among three processes with shares that are really random, a lookup by one of them; from inside a running event loop, as in a notebook."""
+    session = session_of("sid3t", [30] * 3, lookups=(0, 4, 0), ports=free_ports(3))
+    holdings = [hold(session.task, patients(30, number)) for number in range(3)]
+    asked = [None, holdings[0].each[:-1, :4].T, None]
+
+    async def notebook() -> list[Outcome]:
+        return run_simulation(session, holdings, asked)
+
+    expected = asyncio.run(notebook())
+    found = [outcome for outcome, _ in run_processes(session, holdings, asked, timeout=120)]
+    assert [one.looked_up.tolist() for one in found] == [one.looked_up.tolist() for one in expected]
+    assert [one.depths for one in found] == [one.depths for one in expected]
+    assert [{value.what for value in one.opened} for one in found] == [{"stop"}, {"stop", "looked up"}, {"stop"}]
+
+
+def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
+    """Byte for byte the same for 1 and 100 times the rows, in processes that really send (`make reproduce-secure` measures more)."""
+    small = [patients(40, number) for number in range(3)]
+    session = session_of("sid3p", [4000] * 3, ports=free_ports(3))
+    sent = []
+    for times in (1, 100):
+        holdings = [hold(session.task, frame) for frame in small]
+        grown = [Holding(one.codes, one.counts * times) for one in holdings]
+        ended = run_processes(session, grown, timeout=120)
+        sent.append([traffic.bytes_sent for _, traffic in ended])
+        assert len({outcome.branches for outcome, _ in ended}) == 1
+    assert sent[0] == sent[1]

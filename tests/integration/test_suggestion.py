@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -36,20 +37,20 @@ class Known(BaseEstimator):
         self.epsilon = epsilon
         self.spread = spread
 
-    def fit(self, handle, target):
+    def fit(self, handle: Any, target: Any) -> Any:
         return self
 
-    def score(self, table):
+    def score(self, table: Any) -> Any:
         luck = float(np.mean(table["n"])) - 4.5  # of the fresh rows, hence the same for every epsilon
         return min(1.0, 0.9 + 0.08 * math.log10(self.epsilon) + self.spread * luck)
 
 
-def ask(miner, **changed):
+def ask(miner: Any, **changed: Any) -> Any:
     return suggest(miner, SCHEMA, "c", **({"rows": 200, "accuracy": 0.9, "runs": 3, "progress": False} | changed))
 
 
 @pytest.mark.parametrize("limits", [(0.01, 100), (0.3, 1.9), (0.5, 700)])
-def test_the_solver_finds_a_known_answer(limits):
+def test_the_solver_finds_a_known_answer(limits: Any) -> None:
     found = ask(Known(), limits=limits)
     assert 1 <= found.epsilon <= 1.15
     assert [one.epsilon for one in found.curve] == sorted(one.epsilon for one in found.curve)
@@ -57,14 +58,14 @@ def test_the_solver_finds_a_known_answer(limits):
     assert found.between == (found.epsilon, found.epsilon)  # no spread, no doubt
 
 
-def test_errors_of_the_means_widen_the_answer():
+def test_errors_of_the_means_widen_the_answer() -> None:
     found = ask(Known(spread=0.5), runs=8)
     low, high = found.between
     assert (low or 0) <= found.epsilon <= (high or math.inf)
     assert (low, high) != (found.epsilon, found.epsilon)
 
 
-def test_the_smallest_epsilon_may_do_and_the_largest_may_not():
+def test_the_smallest_epsilon_may_do_and_the_largest_may_not() -> None:
     easy = ask(Known(), limits=(2, 50))
     assert easy.epsilon == 2
     assert "smallest that was tried" in repr(easy)
@@ -74,7 +75,7 @@ def test_the_smallest_epsilon_may_do_and_the_largest_may_not():
     assert hard.plot().get_xscale() == "log"
 
 
-def test_a_real_miner_needs_more_for_fewer_rows():
+def test_a_real_miner_needs_more_for_fewer_rows() -> None:
     """With ten times the rows far less epsilon does: the answers differ tenfold but for chance, and are told apart by far less."""
     few, many = (
         suggest(DiffPID3(max_depth=2), SCHEMA, "c", rows=rows, accuracy=0.85, runs=12, depth=2, progress=False)
@@ -94,7 +95,7 @@ def test_a_real_miner_needs_more_for_fewer_rows():
     ]
 
 
-def test_the_miner_is_left_as_it_was():
+def test_the_miner_is_left_as_it_was() -> None:
     miner = SuLQID3(epsilon=7, max_depth=1)
     found = ask(miner, limits=(1, 10), accuracy=0.6)
     assert miner.epsilon == 7
@@ -117,12 +118,12 @@ def test_the_miner_is_left_as_it_was():
         ({"noise": 1.5}, "`noise` is 1.5"),
     ],
 )
-def test_wrong_parameters_are_named(changed, message):
+def test_wrong_parameters_are_named(changed: Any, message: Any) -> None:
     with pytest.raises(QueryError, match=message):
         ask(DiffPID3(), **changed)
 
 
-def test_wrong_miners_schemas_and_targets_are_named():
+def test_wrong_miners_schemas_and_targets_are_named() -> None:
     with pytest.raises(QueryError, match="pass one like DiffPC45"):
         ask(DiffPID3)
     with pytest.raises(QueryError, match="not a classifier with a parameter `epsilon`"):
@@ -135,7 +136,7 @@ def test_wrong_miners_schemas_and_targets_are_named():
         ask(DiffPID3(criterion="luck"))
 
 
-def test_means_are_read_off_a_monotone_curve():
+def test_means_are_read_off_a_monotone_curve() -> None:
     """A mean that falls by chance does not make the answer jump: neighbours are pooled."""
     from miners.tuning.suggestion import Tried, _crossing
 
@@ -146,7 +147,7 @@ def test_means_are_read_off_a_monotone_curve():
     assert _crossing(curve, np.array([0.5, 0.6, 0.7, 0.9]), 0.8) == 100.0  # nothing is said of what was not tried
 
 
-def test_without_the_providers_side_it_says_what_to_install():
+def test_without_the_providers_side_it_says_what_to_install() -> None:
     code = (
         "import sys\n"
         "for name in ('duckdb', 'opendp', 'sqlalchemy', 'yaml'): sys.modules[name] = None\n"

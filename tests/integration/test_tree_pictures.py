@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pytest
-from example_tree import SCHEMA, example, random_tree
 
 from miners.fitted.sketch import COLOURS, shorten
 from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
+from tests.example_tree import SCHEMA, example, random_tree
 
 mpl.use("Agg")
 
@@ -73,7 +74,7 @@ def many_classes(count: int) -> Tree:
     return Tree(schema, "y", [Node(counts=(1.0,) * count)])
 
 
-def test_text():
+def test_text() -> None:
     text = example().export_text()
     assert text.splitlines()[:6] == [
         "Tree for `y` (no, yes): depth 2, 5 leaves, about 101 rows, splits on sex, age, job",
@@ -91,7 +92,7 @@ def test_text():
         example().export_text(max_depth=-1)
 
 
-def test_every_face_says_the_same_size():
+def test_every_face_says_the_same_size() -> None:
     """One piece of code makes the interval that text, HTML, picture and Graphviz show."""
     tree = Tree(SCHEMA, "y", [Node(counts=(30.0, 20.0), counts_deviation=4.0)])
     low, high = tree.nodes[0].interval()
@@ -104,7 +105,7 @@ def test_every_face_says_the_same_size():
     close()
 
 
-def test_of_two_long_groups_one_is_named_and_the_other_is_the_others():
+def test_of_two_long_groups_one_is_named_and_the_other_is_the_others() -> None:
     long = tuple(f"occupation-{number}" for number in range(6))
     assert branches(grouped(("Wife", "Husband"), long)) == ["Wife, Husband", "others (6)"]
     assert branches(grouped(long, ("Wife",))) == ["others (6)", "Wife"]
@@ -119,14 +120,14 @@ def branches(tree: Tree) -> list[str]:
     return [line[4:].split(":")[0] for line in tree.export_text().splitlines()[2:]]
 
 
-def test_long_texts_are_cut_where_it_reads_best():
+def test_long_texts_are_cut_where_it_reads_best() -> None:
     assert shorten("short", 5) == "short"
     assert shorten("Bachelors, HS-grad, Prof-school", 28) == "Bachelors, HS-grad, …"
     assert shorten("x" * 40, 28) == "x" * 27 + "…"
     assert shorten("a, " + "x" * 40, 28) == "a, " + "x" * 24 + "…"
 
 
-def test_a_mix_of_more_than_two_classes_names_the_likeliest_three():
+def test_a_mix_of_more_than_two_classes_names_the_likeliest_three() -> None:
     schema = Schema(
         columns={"y": Categorical(values=("a", "b", "c", "d", "e")), "x": Categorical(values=("u", "v"))}, max_rows=9
     )
@@ -139,7 +140,7 @@ def test_a_mix_of_more_than_two_classes_names_the_likeliest_three():
     assert "v: e 100%  (3 rows)" in tree.export_text()
 
 
-def test_html():
+def test_html() -> None:
     html = example()._repr_html_()
     assert "&lt; 30" in html
     assert html.count("<details") == html.count("</details>") == 3
@@ -153,7 +154,7 @@ def test_html():
     assert repr(example()) == "Tree for `y` (no, yes): depth 2, 5 leaves, about 101 rows, splits on sex, age, job"
 
 
-def test_a_long_name_of_a_class_does_not_hide_its_share():
+def test_a_long_name_of_a_class_does_not_hide_its_share() -> None:
     schema = Schema(
         columns={"x": Categorical(values=("u", "v")), "y": Categorical(values=("n" * 50, "y" * 50))}, max_rows=9
     )
@@ -170,7 +171,7 @@ def close() -> None:
     plt.close("all")
 
 
-def test_plot_draws_every_visible_node():
+def test_plot_draws_every_visible_node() -> None:
     import matplotlib.pyplot as plt
 
     ax = example().plot()
@@ -186,7 +187,7 @@ def test_plot_draws_every_visible_node():
     plt.close("all")
 
 
-def test_a_very_wide_tree_is_drawn_to_a_depth_that_a_page_can_hold():
+def test_a_very_wide_tree_is_drawn_to_a_depth_that_a_page_can_hold() -> None:
     import matplotlib.pyplot as plt
 
     nodes, last = [Node(Values("job"), (1, 2, 3, 4, 5))], 6
@@ -201,7 +202,7 @@ def test_a_very_wide_tree_is_drawn_to_a_depth_that_a_page_can_hold():
     plt.close("all")
 
 
-def test_on_an_axes_of_the_callers_no_more_is_drawn_than_can_be_read():
+def test_on_an_axes_of_the_callers_no_more_is_drawn_than_can_be_read() -> None:
     """A default axes holds a few levels, in letters of four points at least; who names a depth gets it, however small."""
     import matplotlib.pyplot as plt
 
@@ -233,7 +234,7 @@ def test_on_an_axes_of_the_callers_no_more_is_drawn_than_can_be_read():
 
 
 @pytest.mark.parametrize("dpi", [72, 100, 150])
-def test_labels_do_not_touch_their_bars(dpi):
+def test_labels_do_not_touch_their_bars(dpi: Any) -> None:
     """Letters that are fitted to a screen's pixels are wider than their outlines."""
     import matplotlib.pyplot as plt
 
@@ -249,7 +250,7 @@ def test_labels_do_not_touch_their_bars(dpi):
     plt.close("all")
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pinq-miners\[plot\]"):
         example().plot()
@@ -299,7 +300,7 @@ def split_at_commas(tokens: list[str]) -> list[list[str]]:
     return statements
 
 
-def dot_tokens(source: str):
+def dot_tokens(source: str) -> Any:
     """DOT's tokens; a quoted or HTML-like text is one of them."""
     place = 0
     while place < len(source):
@@ -342,7 +343,7 @@ def words(svg: ET.Element) -> set[str]:
     return {" ".join("".join(one.itertext()).split()) for one in svg.iter("{http://www.w3.org/2000/svg}text")}
 
 
-def test_graphviz_has_a_node_for_each_node_and_an_edge_for_each_branch():
+def test_graphviz_has_a_node_for_each_node_and_an_edge_for_each_branch() -> None:
     tree = example()
     nodes, edges = parse_dot(tree.export_graphviz())
     assert set(nodes) == {"graph", "node", "edge", *(f"n{place}" for place in range(8))}
@@ -382,7 +383,7 @@ def test_graphviz_has_a_node_for_each_node_and_an_edge_for_each_branch():
         lambda: random_tree(5)[0],
     ],
 )
-def test_graphviz_text_is_well_formed(make):
+def test_graphviz_text_is_well_formed(make: Any) -> None:
     tree = make()
     nodes, edges = parse_dot(tree.export_graphviz())
     assert (len(nodes), len(edges)) == (tree.n_nodes + 3, tree.n_nodes - 1)
@@ -393,13 +394,13 @@ def test_graphviz_text_is_well_formed(make):
         )
 
 
-def test_graphviz_draws_it():
+def test_graphviz_draws_it() -> None:
     svg = drawn(example().export_graphviz())
     assert {"sex ?", "101 ±15 rows", "yes 75%", "F", "< 30", "c, missing", "y: depth 2, 5 leaves"} <= words(svg)
     drawn(many_classes(500).export_graphviz())
 
 
-def test_graphviz_draws_words_that_mean_something_to_it_as_they_are():
+def test_graphviz_draws_words_that_mean_something_to_it_as_they_are() -> None:
     tree = nasty()
     svg = drawn(tree.export_graphviz())
     expected = {" ".join(re.sub(r"[\n\t\u2028\u0001]", "\N{REPLACEMENT CHARACTER}", value).split()) for value in NASTY}
@@ -408,13 +409,13 @@ def test_graphviz_draws_words_that_mean_something_to_it_as_they_are():
     assert {'say "hi"', "a & b", "&lt;", "back\\slash \\N \\l"} <= tips
 
 
-def drawn_by_matplotlib(tree: Tree):
+def drawn_by_matplotlib(tree: Tree) -> Any:
     ax = tree.plot()
     ax.figure.canvas.draw()
     return ax
 
 
-def test_pictures_of_words_that_mean_something_to_matplotlib():
+def test_pictures_of_words_that_mean_something_to_matplotlib() -> None:
     """Dollars do not begin a formula."""
     with pytest.warns(UserWarning, match="Glyph"):  # the Japanese word is not in matplotlib's own font
         ax = drawn_by_matplotlib(nasty())
@@ -423,7 +424,7 @@ def test_pictures_of_words_that_mean_something_to_matplotlib():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_two_texts_of_a_picture_overlap(seed):
+def test_no_two_texts_of_a_picture_overlap(seed: Any) -> None:
     """Nothing is written over anything else, however the tree grew."""
     random = np.random.default_rng(seed)
     nodes, last = [Node()], 1

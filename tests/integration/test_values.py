@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servers import EVERY_TYPE, every_type
 
 import miners
 import pinq
 from pinq.public.schema import Schema
+from tests.servers import EVERY_TYPE, every_type
 
 SCHEMA = Schema.model_validate({"columns": EVERY_TYPE, "max_rows": 1000})
 LEARNERS = [

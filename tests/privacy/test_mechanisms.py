@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 import pinq.curator.mechanisms
 from pinq.curator.candidates.selection import Selection
@@ -44,9 +43,7 @@ from pinq.public.scores import (
     SquaredError,
 )
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
-
-ALMOST_NEVER = 1e-7
-WEAK = Fraction(7, 10)
+from tests.laws import ALMOST_NEVER, WEAK, flip_law, law_is, weighted, weighted_law
 
 
 @pytest.fixture
@@ -78,35 +75,6 @@ def holds_and_would_fail(
         epsilon_lower_bound(mechanism, table, neighbour, runs=some, error=ALMOST_NEVER) > epsilon
         for some in (runs // 2, runs)
     )
-
-
-def law_is(drawn: np.ndarray, law: np.ndarray) -> None:
-    """Chi-square of draws 0 .. len(law) - 1 against their probabilities; rare outcomes are taken together."""
-    counts, wanted = np.bincount(drawn, minlength=len(law)).astype(float), law * len(drawn)
-    assert len(counts) == len(law), "an impossible outcome was drawn"
-    assert counts[law == 0].sum() == 0
-    rare = wanted < 10
-    if rare.any():
-        counts, wanted = np.append(counts[~rare], counts[rare].sum()), np.append(wanted[~rare], wanted[rare].sum())
-        if wanted[-1] < 1e-9:
-            counts, wanted = counts[:-1], wanted[:-1]
-    if len(counts) == 1:
-        return
-    assert stats.chisquare(counts, wanted * counts.sum() / wanted.sum()).pvalue > ALMOST_NEVER
-
-
-def flip_law(scores: list[int], eta: float) -> np.ndarray:
-    """The law of permute-and-flip, by McKenna & Sheldon's integral: P[r] = Pr r Σ over subsets of the others (-1)^|S| Π p / (|S| + 1)."""
-    accept = np.exp(eta * (np.array(scores) - max(scores)))
-    law = np.zeros(len(scores))
-    for r in range(len(scores)):
-        # ∫_0^1 p_r Π_{s != r} (1 - p_s t) dt: candidate r comes at time t, everybody earlier was rejected.
-        product = np.polynomial.Polynomial([1.0])
-        for s in range(len(scores)):
-            if s != r:
-                product *= np.polynomial.Polynomial([1.0, -accept[s]])
-        law[r] = accept[r] * product.integ()(1.0)
-    return law
 
 
 # Discrete Laplace noise
@@ -174,30 +142,6 @@ def test_intervals_hold_their_level(scale: float) -> None:
         assert k == 0 or 1 - 2 * a**k / (1 + a) < level + 1e-9
 
 
-def test_a_count_loses_its_epsilon(weak: Callable[[], None]) -> None:
-    """Ten rows or eleven: the loss is epsilon, and not more."""
-    holds_and_would_fail(
-        lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(3, 2)),
-        10,
-        11,
-        epsilon=1.5,
-        runs=16_000,
-        weaken=weak,
-    )
-
-
-def test_a_sum_loses_its_epsilon(weak: Callable[[], None]) -> None:
-    """A row of the largest value comes: the loss is epsilon, and not more."""
-    holds_and_would_fail(
-        lambda units, runs: laplace(np.full(runs, units), 500, Fraction(3, 2)),
-        0,
-        500,
-        epsilon=1.5,
-        runs=16_000,
-        weaken=weak,
-    )
-
-
 # Permute-and-flip
 
 
@@ -227,28 +171,12 @@ def test_the_law_of_permute_and_flip_is_the_one_of_the_paper() -> None:
     law_is(np.array(drawn), flip_law(scores, eta))
 
 
-def test_a_choice_loses_its_epsilon(weak: Callable[[], None]) -> None:
-    """Two equal candidates, one of which loses a point: the loss is epsilon, and not more."""
-    mechanism = lambda scores, runs: [choose(np.array(scores), 1, Fraction(3, 2)) for _ in range(runs)]  # noqa: E731
-    holds_and_would_fail(mechanism, (0, 0), (0, -1), epsilon=1.5, runs=9000, weaken=weak)
-
-
 def test_a_single_candidate_is_chosen() -> None:
     """Nothing to choose: position 0."""
     assert choose(np.array([-5]), 1, Fraction(1)) == 0
 
 
 # The weighted choice
-
-
-def weighted(scores: list[int], members: list[int], mass: list[int]) -> Weighted:
-    return Weighted(np.array(scores), np.array(members), np.array(mass))
-
-
-def weighted_law(one: Weighted, eta: float) -> np.ndarray:
-    best = one.scores[one.members > 0].max()
-    weight = one.members / one.mass * np.exp(np.minimum(eta * (one.scores - best), 0))
-    return weight / weight.sum()
 
 
 WEIGHTED = [
@@ -332,22 +260,6 @@ def test_decimal_settings_of_the_caller_do_not_matter() -> None:
         drawn = [secrets.randbits(64) for _ in range(100)]
         rough = [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
     assert rough == [pinq.curator.mechanisms._by_decimals(one, 5, Fraction(1, 3), bits, 64, 50) for bits in drawn]
-
-
-# The exponential mechanism loses its epsilon only in the limit of a rare candidate. The score of the rare run (2 % of the mass)
-# stays, all others fall by the span: at epsilon 2 the loss is ln(1 / (0.02 + 0.98 exp(-2))) = 1.88, and 2.57 with weak noise.
-RARE = weighted([0, 0], [1, 49], [50, 50]), weighted([0, -3], [1, 49], [50, 50])
-
-
-def test_a_weighted_choice_loses_its_epsilon(weak: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rare candidate stays where all others fall: the loss is close to epsilon, and not more."""
-    import pinq.curator.candidates.selection
-
-    def mechanism(database: Any, runs: int) -> list[int]:
-        choose = pinq.curator.candidates.selection.choose_weighted
-        return [choose(database, 3, Fraction(2))[0] for _ in range(runs)]
-
-    holds_and_would_fail(mechanism, *RARE, epsilon=2, runs=48_000, weaken=weak)
 
 
 # Selections from tables: from the exact tables to the chosen spec

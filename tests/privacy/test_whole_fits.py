@@ -2,6 +2,7 @@
 """Whole fits on neighbouring tables: what the tree shows tells the tables apart by no more than epsilon."""
 
 from fractions import Fraction
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,17 +24,17 @@ EPSILON = Fraction(3)
 RUNS = 120
 
 
-def table(extra):
+def table(extra: Any) -> Any:
     """Twelve rows of one class at one place; the row more stands alone with its class, where both columns set it apart."""
     return pd.DataFrame({"a": ["u"] * 12 + ["v"] * extra, "x": [0] * 12 + [3] * extra, "y": ["p"] * 12 + ["n"] * extra})
 
 
 @pytest.mark.parametrize("variant", ["best", "paper"])
 @pytest.mark.parametrize("miner", [SuLQID3, DiffPID3, DiffPC45])
-def test_a_whole_fit_loses_no_more_than_its_epsilon(miner, variant):
+def test_a_whole_fit_loses_no_more_than_its_epsilon(miner: Any, variant: Any) -> None:
     """Few runs, so gross leaks only: each question's law has its own test, and their sum is the ledger's. What is compared is the split and every noisy count, coarsely, as an attacker would."""
 
-    def fits(handle, runs):
+    def fits(handle: Any, runs: Any) -> Any:
         seen = []
         for _ in range(runs):
             tree = (

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import cost, disjoint
 
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.ledger.composition import CapRule, Costs, Demand
@@ -24,6 +23,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import WireParts
 from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
+from tests.oracles import cost, disjoint
 
 SCHEMA = Schema(
     max_rows=1000,

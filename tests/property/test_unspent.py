@@ -17,10 +17,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from handles import ledger_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import people, publish, token_of
 
 import pinq
 from miners import DiffPC45
@@ -34,8 +32,10 @@ from pinq.server.api.limits import Settings
 from pinq.server.app import create_app
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
+from tests.checkout import ROOT
+from tests.handles import ledger_of
+from tests.servers import people, publish, token_of
 
-ROOT = Path(__file__).parents[2]
 KINDS = [getattr(errors, name) for name in errors.__all__]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from handles import ledger_of
 from pydantic import ValidationError
 
 from pinq import (
@@ -36,6 +35,7 @@ from pinq.engine import Moments, open_engine
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import MAX_NODES, MAX_SPECS, Request, WireParts
+from tests.handles import ledger_of
 
 SURE = 10**4  # at this epsilon noise is zero but for a chance of exp(-100), and the best candidate wins
 

@@ -2,6 +2,7 @@
 """``EnoughRows`` as analysts ask it: what comes back, what it costs, what is refused."""
 
 from fractions import Fraction
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,11 +17,11 @@ SURE = 1000
 ROWS = pd.DataFrame({"x": [5] * 300 + [60] * 20 + [99] * 700, "sex": ["f", "m"] * 510})
 
 
-def handle(epsilon=SURE):
+def handle(epsilon: Any = SURE) -> Any:
     return simulate(SCHEMA, data=ROWS, epsilon=epsilon)
 
 
-def leaves(root, *points):
+def leaves(root: Any, *points: Any) -> Any:
     """A tree: the first cut, then the upper part by the next, and so on."""
     found, parts = [], root.parts()
     for point in points:
@@ -30,7 +31,7 @@ def leaves(root, *points):
     return Parts.union(*found, parts)
 
 
-def test_each_leaf_is_told_how_many_splits_are_left_above_it():
+def test_each_leaf_is_told_how_many_splits_are_left_above_it() -> None:
     h = handle()
     assert leaves(h, 10, 70, 80).exp_mech(score=EnoughRows(500), epsilon=100) == [1, 2, 3, 3]
     assert leaves(h, 10, 70, 80).exp_mech(score=EnoughRows(710), epsilon=100) == [1, 2, 2, 2]
@@ -40,7 +41,7 @@ def test_each_leaf_is_told_how_many_splits_are_left_above_it():
     assert "enough_rows" in h.history().asked.iloc[0]
 
 
-def test_a_tree_costs_what_its_first_part_costs():
+def test_a_tree_costs_what_its_first_part_costs() -> None:
     """Whatever the depth; trees on disjoint parts cost what one costs, and two trees on the same rows twice that."""
     h = handle(epsilon=3)
     leaves(h, *range(10, 60)).exp_mech(score=EnoughRows(10), epsilon=1)
@@ -59,7 +60,7 @@ def test_a_tree_costs_what_its_first_part_costs():
     assert h.budget.spent == Fraction(5, 2)
 
 
-def test_part_of_a_tree_costs_no_less():
+def test_part_of_a_tree_costs_no_less() -> None:
     """The answer for one leaf follows the rows of the whole, as far as they are asked for: what holds them all is charged."""
     h = handle(epsilon=2)
     leaves(h, 10, 20)[[2]].exp_mech(score=EnoughRows(10), epsilon=1)
@@ -80,13 +81,13 @@ def test_part_of_a_tree_costs_no_less():
     ],
     ids=["no rows", "negative", "too deep", "above the parts", "candidates", "textbook", "other scores"],
 )
-def test_what_is_wrong_is_said(ask, match):
+def test_what_is_wrong_is_said(ask: Any, match: Any) -> None:
     h = handle()
     with pytest.raises(QueryError, match=match):
         ask(h)
     assert h.budget.spent == 0
 
 
-def test_preview_says_what_is_enough():
+def test_preview_says_what_is_enough() -> None:
     text = repr(leaves(handle(), 10).preview("exp_mech", score=EnoughRows(100), epsilon=1))
     assert "from about 100 rows on, ±8 in 95 % of cases, and 2 more for each split" in text

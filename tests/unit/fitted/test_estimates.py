@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consistent estimates equal generalized least squares by matrices; shrinkage keeps its laws."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from miners.fitted.estimates import class_shares, drowned, least_squares
 
 
-def random_tree(random, nodes):
+def random_tree(random: Any, nodes: Any) -> Any:
     """Returns the children of each node; parents come before their children."""
     children = [[] for _ in range(nodes)]
     for node in range(1, nodes):
@@ -17,7 +19,7 @@ def random_tree(random, nodes):
     return children
 
 
-def gls(children, answers, variances):
+def gls(children: Any, answers: Any, variances: Any) -> Any:
     """Returns the oracle's estimates: unknowns are the leaves, answers are noisy sums of leaves."""
     leaves = [node for node, below in enumerate(children) if not below]
     sums = np.zeros((len(children), len(leaves)))
@@ -30,7 +32,7 @@ def gls(children, answers, variances):
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**31), nodes=st.integers(1, 25), width=st.integers(1, 3))
-def test_it_is_generalized_least_squares(seed, nodes, width):
+def test_it_is_generalized_least_squares(seed: Any, nodes: Any, width: Any) -> None:
     random = np.random.default_rng(seed)
     children = random_tree(random, nodes)
     variances = random.uniform(0.1, 9, nodes)
@@ -45,18 +47,18 @@ def test_it_is_generalized_least_squares(seed, nodes, width):
         assert not below or np.allclose(best[below].sum(axis=0), best[node])
 
 
-def test_a_root_and_two_leaves_share_out_their_difference():
+def test_a_root_and_two_leaves_share_out_their_difference() -> None:
     best, spread = least_squares([[1, 2], [], []], np.array([[10.0], [4.0], [3.0]]), np.ones(3))
     assert np.allclose(best[:, 0], [9, 5, 4])
     assert np.allclose(spread, 2 / 3)
 
 
-def test_a_leaf_that_nothing_was_asked_of_is_an_error():
+def test_a_leaf_that_nothing_was_asked_of_is_an_error() -> None:
     with pytest.raises(ValueError, match="nothing was asked of leaf 1"):
         least_squares([[1, 2], [], []], np.ones((3, 1)), np.array([1.0, np.inf, 1.0]))
 
 
-def test_the_noise_is_as_small_as_it_says():
+def test_the_noise_is_as_small_as_it_says() -> None:
     """The variance over 10,000 draws agrees with the variance that is returned, at each node.
 
     The tolerance is five standard errors of such a variance, each sqrt(2 / 10,000).
@@ -71,7 +73,7 @@ def test_the_noise_is_as_small_as_it_says():
 
 
 @given(seed=st.integers(0, 2**31), nodes=st.integers(1, 20), classes=st.integers(2, 4))
-def test_shares_are_shares(seed, nodes, classes):
+def test_shares_are_shares(seed: Any, nodes: Any, classes: Any) -> None:
     random = np.random.default_rng(seed)
     counts = random.normal(0, 50, (nodes, classes)) * random.choice([0, 1, 10.0**290], (nodes, 1))
     shares = class_shares(
@@ -82,7 +84,7 @@ def test_shares_are_shares(seed, nodes, classes):
     assert np.allclose(shares.sum(axis=1), 1)
 
 
-def test_a_leaf_drowned_in_noise_answers_like_its_parent_and_a_clear_one_for_itself():
+def test_a_leaf_drowned_in_noise_answers_like_its_parent_and_a_clear_one_for_itself() -> None:
     children, counts = [[1, 2, 3]], np.array([[8000.0, 2000.0], [6.0, 9.0], [20.0, 980.0], [7974.0, 1011.0]])
     shares = class_shares([*children, [], [], []], counts, np.array([5.0, 14.0, 14.0, 14.0]))
     assert shares[1] == pytest.approx(shares[0])
@@ -91,7 +93,7 @@ def test_a_leaf_drowned_in_noise_answers_like_its_parent_and_a_clear_one_for_its
     assert exact[1] == pytest.approx([0.4, 0.6])
 
 
-def leaf_below(parent, counts, deviation):
+def leaf_below(parent: Any, counts: Any, deviation: Any) -> Any:
     """Returns the shares of a parent and of a leaf below it with these counts."""
     rest = np.asarray(parent) - counts
     return class_shares(
@@ -99,7 +101,7 @@ def leaf_below(parent, counts, deviation):
     )[:2]
 
 
-def test_in_law_an_empty_leaf_predicts_what_its_parent_predicts():
+def test_in_law_an_empty_leaf_predicts_what_its_parent_predicts() -> None:
     """Noise alone never turns the vote of an empty leaf, and mostly leaves its share as it is.
 
     The leaf is drawn 2,000 times; its parent has 17,181 rows, 94 % of them of one class.
@@ -114,7 +116,7 @@ def test_in_law_an_empty_leaf_predicts_what_its_parent_predicts():
     assert leaf_below([16_150.0, 1031.0], np.array([20.0, 980.0]), 92.0)[1, 1] > 0.8
 
 
-def test_below_a_drowned_node_all_is_drowned_and_the_root_never_is():
+def test_below_a_drowned_node_all_is_drowned_and_the_root_never_is() -> None:
     children = [[1, 2], [3, 4], [], [], []]
     counts = np.array([[5.0, -4.0], [9.0, 0.0], [900.0, 60.0], [800.0, 0.0], [-1.0, 0.0]])
     deviations = np.array([50.0, 50.0, 50.0, 50.0, 0.0])
@@ -131,7 +133,7 @@ def test_below_a_drowned_node_all_is_drowned_and_the_root_never_is():
 
 
 @given(seed=st.integers(0, 2**31), classes=st.integers(2, 5))
-def test_a_root_votes_for_its_largest_count_however_noisy(seed, classes):
+def test_a_root_votes_for_its_largest_count_however_noisy(seed: Any, classes: Any) -> None:
     random = np.random.default_rng(seed)
     counts = random.normal(20, 60, (1, classes))
     assert class_shares([[]], counts, np.array([80.0]))[0].argmax() == counts[0].argmax()
@@ -141,7 +143,7 @@ def test_a_root_votes_for_its_largest_count_however_noisy(seed, classes):
     ("counts", "parent", "deviation"),
     [([40.0, 25.0, -5.0], [0.5, 0.3, 0.2], 20.0), ([10.0, 90.0, 30.0], [0.7, 0.2, 0.1], 30.0)],
 )
-def test_shares_are_the_posterior_mean(counts, parent, deviation):
+def test_shares_are_the_posterior_mean(counts: Any, parent: Any, deviation: Any) -> None:
     """Shares agree with an oracle that weighs draws from the prior by the counts' likelihood.
 
     It draws rows, distance and direction 400,000 times, so the two agree within 0.02.

@@ -3,12 +3,12 @@ import itertools
 import json
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,16 +16,17 @@ from miners.fitted.tree import Node, Tree
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
+from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
-def test_shape_and_sums():
+def test_shape_and_sums() -> None:
     tree = example()
     assert (tree.n_nodes, tree.n_leaves, tree.depth) == (8, 5, 2)
     assert tree.nodes[1].counts == (29.0, 25.0)
     assert tree.nodes[0].counts == (49.0, 45.0)
 
 
-def test_probabilities_are_clipped_and_borrowed_from_the_parent_where_nothing_is_left():
+def test_probabilities_are_clipped_and_borrowed_from_the_parent_where_nothing_is_left() -> None:
     tree = example()
     assert tree.probabilities[3].tolist() == [1, 0]
     assert tree.probabilities[4].tolist() == [0.25, 0.75]
@@ -47,32 +48,32 @@ def test_probabilities_are_clipped_and_borrowed_from_the_parent_where_nothing_is
     ],
     ids=["pandas", "categories", "nullable numbers", "arrow", "index", "objects"],
 )
-def test_rows_go_down_until_they_are_missing_or_unknown(frame):
+def test_rows_go_down_until_they_are_missing_or_unknown(frame: Any) -> None:
     tree = example()
     assert tree.apply(frame).tolist() == REACHED
     assert tree.predict(frame).tolist() == ["no", "yes", "no", "no", "yes", "no", "no", "no", "no", "no", "no"]
     assert tree.predict_proba(frame).shape == (11, 2)
 
 
-def test_a_dictionary_column_of_arrow_is_read():
+def test_a_dictionary_column_of_arrow_is_read() -> None:
     table = pa.Table.from_pandas(FRAME)
     table = table.set_column(0, "sex", table["sex"].dictionary_encode())
     assert example().apply(table).tolist() == REACHED
 
 
-def test_no_rows_and_a_lone_root():
+def test_no_rows_and_a_lone_root() -> None:
     assert example().predict(FRAME.head(0)).tolist() == []
     assert Tree(SCHEMA, "y", [Node(counts=(1.0, 2.0))]).predict(FRAME).tolist() == ["yes"] * 11
 
 
-def test_numbers_as_categories_match_however_they_are_written():
+def test_numbers_as_categories_match_however_they_are_written() -> None:
     tree = Tree(SCHEMA, "y", [Node(Values("size"), (1, 2, 3)), *(Node(counts=(1.0, float(i))) for i in range(3))])
     for values in ([1, 2, 3], [1.0, 2.0, 3.0], ["1", "2", "3"]):
         assert tree.apply(pd.DataFrame({"size": values})).tolist() == [1, 2, 3]
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_rows_go_where_a_plain_walk_takes_them(seed):
+def test_rows_go_where_a_plain_walk_takes_them(seed: Any) -> None:
     tree, frame = random_tree(seed)
     reached = tree.apply(frame)
     for number, (_, row) in enumerate(frame.iterrows()):
@@ -88,7 +89,7 @@ def test_rows_go_where_a_plain_walk_takes_them(seed):
         assert reached[number] == node
 
 
-def test_a_table_without_the_column_is_refused():
+def test_a_table_without_the_column_is_refused() -> None:
     with pytest.raises(QueryError, match="no column 'age'"):
         example().predict(FRAME.drop(columns="age"))
     with pytest.raises(QueryError, match="pandas or Arrow table"):
@@ -97,7 +98,7 @@ def test_a_table_without_the_column_is_refused():
         example().predict(pd.concat([FRAME, FRAME["age"]], axis=1))
 
 
-def test_json_round_trip_is_exact():
+def test_json_round_trip_is_exact() -> None:
     tree = example()
     text = tree.to_json()
     again = Tree.from_json(text)
@@ -108,11 +109,11 @@ def test_json_round_trip_is_exact():
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=2))
-def test_json_keeps_every_digit(counts):
+def test_json_keeps_every_digit(counts: Any) -> None:
     assert Tree.from_json(Tree(SCHEMA, "y", [Node(counts=tuple(counts))]).to_json()).nodes[0].counts == tuple(counts)
 
 
-def test_json_holds_public_things_only():
+def test_json_holds_public_things_only() -> None:
     stored = json.loads(example().to_json())
     assert set(stored) == {"format", "version", "kind", "target", "shares", "schema", "nodes"}
     assert set().union(*(node for node in stored["nodes"])) <= {
@@ -125,7 +126,7 @@ def test_json_holds_public_things_only():
     }
 
 
-def edit(path, value):
+def edit(path: Any, value: Any) -> Any:
     """Returns the example's JSON with another value at a path like ``nodes 0 split``."""
     stored = json.loads(example().to_json())
     holder = stored
@@ -186,22 +187,22 @@ def edit(path, value):
         ("nodes 2 split groups", [["a"], [[1]]]),
     ],
 )
-def test_a_stored_tree_that_is_not_whole_is_refused(path, value):
+def test_a_stored_tree_that_is_not_whole_is_refused(path: Any, value: Any) -> None:
     with pytest.raises(QueryError):
         Tree.from_json(edit(path, value))
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "null", "[]", b"\xff", "[" * 100_000, "{}"])
-def test_what_is_no_stored_tree_is_refused(text):
+def test_what_is_no_stored_tree_is_refused(text: Any) -> None:
     with pytest.raises(QueryError):
         Tree.from_json(text)
 
 
-def test_a_tree_can_be_pickled_by_joblib_and_friends():
+def test_a_tree_can_be_pickled_by_joblib_and_friends() -> None:
     assert pickle.loads(pickle.dumps(example())) == example()
 
 
-def test_the_interval_of_a_size_follows_from_its_noise():
+def test_the_interval_of_a_size_follows_from_its_noise() -> None:
     assert example().nodes[0].interval() == (86.0, 116.0)
     assert Node(size=-3.0, size_scale=1.0).interval() == (0.0, 0.0)
     assert Node(counts=(1.0, 2.0)).interval() is None
@@ -213,7 +214,7 @@ def test_the_interval_of_a_size_follows_from_its_noise():
             Node(size=3.0, size_scale=1.0).interval(level)
 
 
-def test_a_target_is_shown_with_its_first_classes_or_its_bounds():
+def test_a_target_is_shown_with_its_first_classes_or_its_bounds() -> None:
     many = {"type": "categorical", "values": list("abcdef")}
     schema = Schema(columns={"c": many, "n": {"type": "numeric", "lower": 0, "upper": 9, "integer": True}}, max_rows=9)
     assert repr(Tree(schema, "c", [Node(counts=(1.0,) * 6)])).startswith("Tree for `c` (a, b, c, d, ...): depth 0")
@@ -248,7 +249,7 @@ UNLIKE = [[1, 2], [1, 3], [1, 1, 5], [2, 3]]
     ("scale", "weights"),
     [*itertools.product((0.2, 0.5, 1.0, 3.0, 8.0), ALIKE), *itertools.product((1.0, 3.0, 8.0), UNLIKE)],
 )
-def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(scale, weights):
+def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(scale: Any, weights: Any) -> None:
     """The law of the noise is summed up exactly, and nothing is drawn.
 
     Noise of a deviation 30 % larger would be noticed.
@@ -265,7 +266,7 @@ def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(
         assert law[np.abs(z) <= high - 1e6].sum() < 0.95
 
 
-def test_released_counts_have_an_interval_of_their_own():
+def test_released_counts_have_an_interval_of_their_own() -> None:
     scale = 4.0
     deviation = float(np.sqrt((law_of_sum(scale, [1]) * (np.arange(361) - 180) ** 2).sum()))
     released = Node(counts=(30.0, 20.0), counts_scale=scale)
@@ -273,7 +274,7 @@ def test_released_counts_have_an_interval_of_their_own():
     assert released.interval()[1] > 50
 
 
-def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
+def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent() -> None:
     """Rows of a value that the tree never met are predicted like their parent.
 
     All rows of a shifted population have that value. In 300 draws of its leaf's noise no row is
@@ -292,7 +293,7 @@ def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent():
         assert not tree.drowned[2] or tree.probabilities[2].tolist() == tree.probabilities[0].tolist()
 
 
-def test_a_tree_that_was_stored_before_predicts_as_it_did():
+def test_a_tree_that_was_stored_before_predicts_as_it_did() -> None:
     """A stored tree without ``shares`` has those of the older rule, and is the same text again.
 
     An unknown rule is refused.

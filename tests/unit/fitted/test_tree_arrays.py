@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
-from example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from miners.fitted.arrays import CATEGORICAL, LEAF, NUMERIC, TreeArrays
 from miners.fitted.tree import Node, Tree
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
+from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
 def apply_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
@@ -64,7 +66,7 @@ def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarra
     return reached
 
 
-def test_the_example_in_arrays():
+def test_the_example_in_arrays() -> None:
     arrays = example().to_arrays()
     assert arrays.features == ("age", "hours", "sex", "job", "size")
     assert arrays.categories == (None, None, ("F", "M"), ("a", "b", "c", "d"), (1, 2, 3))
@@ -84,7 +86,7 @@ def test_the_example_in_arrays():
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed):
+def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed: Any) -> None:
     """The arrays predict what the tree predicts for every kind of row.
 
     Rows hold missing values of nullable and of other columns, values that nobody declared, and
@@ -106,7 +108,7 @@ def test_a_few_lines_of_numpy_predict_what_the_tree_predicts(seed):
         Numeric(lower=10**9, upper=10**9 + 1, step="0.01"),
     ],
 )
-def test_points_part_the_doubles_exactly_where_predict_does(column):
+def test_points_part_the_doubles_exactly_where_predict_does(column: Any) -> None:
     """Each point divides the doubles exactly where ``predict`` does, its two neighbours included.
 
     ``predict`` forgives numbers that are a rounding error off a grid point.
@@ -135,7 +137,7 @@ def test_points_part_the_doubles_exactly_where_predict_does(column):
             assert (apply_by_binary_arrays(arrays, frame) == tree.apply(frame)).all()
 
 
-def test_a_binary_tree_has_scikit_learns_arrays_too():
+def test_a_binary_tree_has_scikit_learns_arrays_too() -> None:
     leaves = [Node(counts=(float(number), 2.0)) for number in range(4)]
     tree = Tree(
         SCHEMA,
@@ -161,7 +163,7 @@ def test_a_binary_tree_has_scikit_learns_arrays_too():
     assert (apply_by_arrays(arrays, frame) == tree.apply(frame)).all()
 
 
-def test_a_lone_root_in_arrays():
+def test_a_lone_root_in_arrays() -> None:
     arrays = Tree(SCHEMA, "y", [Node(counts=(1.0, 3.0))]).to_arrays()
     assert (arrays.children.size, arrays.points.size, arrays.parts.size) == (0, 0, 0)
     assert predict_by_arrays(arrays, FRAME).tolist() == ["yes"] * len(FRAME)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Criteria of noisy tables by hand, and that they order splits as the layer's scores do."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ SCHEMA = Schema(columns={"y": Categorical(values=("a", "b", "c"))}, max_rows=100
 TABLE = np.array([[8.0, 0.0], [2.0, 6.0]])
 
 
-def test_by_hand():
+def test_by_hand() -> None:
     assert gain("max", TABLE) == 14 / 16
     assert gain("gini", TABLE) == pytest.approx((8 + 40 / 8) / 16)
     before = -(10 / 16) * np.log2(10 / 16) - (6 / 16) * np.log2(6 / 16)
@@ -25,7 +27,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("criterion", [*CRITERIA, "gain_ratio"])
-def test_noise_below_zero_is_no_trouble(criterion):
+def test_noise_below_zero_is_no_trouble(criterion: Any) -> None:
     assert gain(criterion, -TABLE) == 0
     assert np.isfinite(gain(criterion, np.array([[5.0, -3.0], [-1.0, -2.0]])))
     assert np.isfinite(gain(criterion, TABLE, np.array([-4.0, 1.0])))
@@ -35,7 +37,7 @@ def test_noise_below_zero_is_no_trouble(criterion):
     st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=4, max_size=4),
     st.sampled_from(list(CRITERIA)),
 )
-def test_they_order_splits_as_the_scores_of_the_layer_do(cells, criterion):
+def test_they_order_splits_as_the_scores_of_the_layer_do(cells: Any, criterion: Any) -> None:
     """Two splits of the same rows: the first two lines against the last two make one, the odd against the even the other."""
     table = np.array(cells)
     if not table.sum():
@@ -48,7 +50,7 @@ def test_they_order_splits_as_the_scores_of_the_layer_do(cells, criterion):
     assert noisy == pytest.approx(float(exact[0] - exact[1]), abs=0.005)
 
 
-def test_what_is_no_criterion_is_refused():
+def test_what_is_no_criterion_is_refused() -> None:
     assert require_criterion("max") == "max"
     with pytest.raises(QueryError, match="must be one of 'max', 'gini', 'info_gain'"):
         require_criterion("entropy")

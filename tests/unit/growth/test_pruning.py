@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """C4.5's pessimistic errors against the exact binomial limit, Algorithm 3 by hand, and which splits are kept."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,13 +12,13 @@ from scipy.stats import beta
 from miners.growth.pruning import calibrate, pessimistic_errors, worth_keeping
 
 
-def upper_limit(rows, errors, certainty):
+def upper_limit(rows: Any, errors: Any, certainty: Any) -> Any:
     """Clopper & Pearson's one-sided upper limit of the number of errors."""
     return rows * (1 - certainty ** (1 / rows) if errors == 0 else beta.ppf(1 - certainty, errors + 1, rows - errors))
 
 
 @given(rows=st.integers(2, 5000), share=st.floats(0, 0.5), certainty=st.just(0.25))
-def test_it_is_about_the_binomial_limit(rows, share, certainty):
+def test_it_is_about_the_binomial_limit(rows: Any, share: Any, certainty: Any) -> None:
     errors = int(rows * share)
     if errors + 0.5 < rows:
         assert pessimistic_errors(rows, errors, certainty) == pytest.approx(
@@ -25,20 +27,20 @@ def test_it_is_about_the_binomial_limit(rows, share, certainty):
 
 
 @given(rows=st.floats(0.01, 1e6), one=st.floats(0, 1), other=st.floats(0, 1))
-def test_more_errors_are_never_less(rows, one, other):
+def test_more_errors_are_never_less(rows: Any, one: Any, other: Any) -> None:
     low, high = sorted([one, other])
     assert pessimistic_errors(rows, rows * low, 0.25) <= pessimistic_errors(rows, rows * high, 0.25) + 1e-9
     assert rows * low - 1e-9 <= pessimistic_errors(rows, rows * low, 0.25) <= rows + 1e-9
 
 
-def test_the_edges():
+def test_the_edges() -> None:
     assert pessimistic_errors(0, 0, 0.25) == pessimistic_errors(-3, 1, 0.25) == 0
     assert pessimistic_errors(6, 0, 0.25) == pytest.approx(6 * (1 - 0.25 ** (1 / 6)))  # Quinlan 1993, ch. 4: 6 x 0.206
     assert pessimistic_errors(9, 0, 0.25) == pytest.approx(9 * 0.143, abs=0.005)
     assert pessimistic_errors(5, 7, 0.25) == 5
 
 
-def test_algorithm_3_by_hand():
+def test_algorithm_3_by_hand() -> None:
     children = [[1, 2], [3, 4], [], [], []]
     sizes = [100.0, 90.0, 30.0, -5.0, 20.0]
     cells = [None, None, np.array([10.0, -2.0]), np.array([3.0, 3.0]), np.array([-1.0, -1.0])]
@@ -50,7 +52,7 @@ def test_algorithm_3_by_hand():
     assert nobody.tolist() == [[5.0, 5.0], [5.0, 0.0], [0.0, 5.0]]
 
 
-def test_what_pays_is_kept_and_what_does_not_is_not():
+def test_what_pays_is_kept_and_what_does_not_is_not() -> None:
     children = [[1, 2], [3, 4], [], [], []]
     pays = np.array([[110.0, 90.0], [100.0, 10.0], [10.0, 80.0], [51.0, 4.0], [49.0, 6.0]])
     assert worth_keeping(children, pays, 0.25).tolist() == [True, False, False, False, False]
@@ -62,7 +64,7 @@ def test_what_pays_is_kept_and_what_does_not_is_not():
     assert not worth_keeping(children, -deep, 0.25).any()
 
 
-def test_a_split_that_tells_shares_apart_is_kept_although_both_sides_vote_alike():
+def test_a_split_that_tells_shares_apart_is_kept_although_both_sides_vote_alike() -> None:
     children, cells = [[1, 2], [], []], np.array([[850.0, 150.0], [390.0, 10.0], [460.0, 140.0]])
     assert not worth_keeping(children, cells, 0.25).any()
     assert worth_keeping(children, cells, 0.25, shares=cells / cells.sum(axis=1, keepdims=True)).tolist() == [
@@ -74,7 +76,7 @@ def test_a_split_that_tells_shares_apart_is_kept_although_both_sides_vote_alike(
     assert not worth_keeping(children, alike, 0.25, shares=alike / alike.sum(axis=1, keepdims=True)).any()
 
 
-def test_chance_puts_leaves_as_far_apart_as_it_says():
+def test_chance_puts_leaves_as_far_apart_as_it_says() -> None:
     """20,000 deals of rows with the same shares among three leaves: their distance from the whole
     is (3 - 1)(1 - |p|^2) on average, to a thirtieth.
     """

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 from fractions import Fraction
@@ -14,7 +13,6 @@ import pytest
 
 from benchmarks.harness.datasets import load, why_missing
 from miners.secure.arithmetic import Opened
-from miners.secure.local import run_processes, run_simulation
 from miners.secure.mpyc_runtime import _Integers, _masking_runtime, simulate
 from miners.secure.plain import plain_id3, plain_paths
 from miners.secure.protocols import Outcome, Role
@@ -174,36 +172,6 @@ def test_noisy_trees_open_what_was_promised() -> None:
     assert {one.what for one in found.opened[1:]} == {"stop", "class", "attribute"}
     assert max(_depths(list(found.branches or ()))) == 2
     assert session.task.splits[found.branches[0].attribute].column in ("smokes", "age")
-
-
-def test_what_sid3p_sends_does_not_grow_with_rows() -> None:
-    """Byte for byte the same for 1 and 100 times the rows, in processes that really send (`make reproduce-secure` measures more)."""
-    small = [patients(40, number) for number in range(3)]
-    session = session_of("sid3p", [4000] * 3)
-    sent = []
-    for times in (1, 100):
-        holdings = [hold(session.task, frame) for frame in small]
-        grown = [Holding(one.codes, one.counts * times) for one in holdings]
-        ended = run_processes(session, grown, timeout=120)
-        sent.append([traffic.bytes_sent for _, traffic in ended])
-        assert len({outcome.branches for outcome, _ in ended}) == 1
-    assert sent[0] == sent[1]
-
-
-def test_processes_find_what_a_simulation_finds() -> None:
-    """SID3T among three processes with shares that are really random, a lookup by one of them; from inside a running event loop, as in a notebook."""
-    session = session_of("sid3t", [30] * 3, lookups=(0, 4, 0))
-    holdings = [hold(session.task, patients(30, number)) for number in range(3)]
-    asked = [None, holdings[0].each[:-1, :4].T, None]
-
-    async def notebook() -> list[Outcome]:
-        return run_simulation(session, holdings, asked)
-
-    expected = asyncio.run(notebook())
-    found = [outcome for outcome, _ in run_processes(session, holdings, asked, timeout=120)]
-    assert [one.looked_up.tolist() for one in found] == [one.looked_up.tolist() for one in expected]
-    assert [one.depths for one in found] == [one.depths for one in expected]
-    assert [{value.what for value in one.opened} for one in found] == [{"stop"}, {"stop", "looked up"}, {"stop"}]
 
 
 def test_budgets_add_up() -> None:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the miners that grow forests promise: DiPriMe's four, and the baselines."""
+"""What the miners that grow forests promise beyond the contract of all miners: DiPriMe's four, and the baselines."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import is_classifier, is_regressor
 
 from miners import (
     DiPriMeForestClassifier,
@@ -22,7 +21,7 @@ from miners import (
     PublicRows,
     Tree,
 )
-from pinq.errors import BudgetExceeded, QueryError
+from pinq.errors import QueryError
 from pinq.provider.simulation import made_up, simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts
@@ -72,87 +71,36 @@ FORMS = {
 every_form = pytest.mark.parametrize("form", list(FORMS))
 
 
-def built(form, **more):
+def built(form: Any, **more: Any) -> Any:
     miner, params = FORMS[form]
     return miner(**{"random_state": 1, **params, **more})
 
 
-def target_of(miner):
+def target_of(miner: Any) -> str:
     return "wage" if is_regressor(miner) else "income"
 
 
-def trees_of(one):
+def trees_of(one: Any) -> Any:
     return [one.tree_] if hasattr(one, "tree_") else list(one.forest_.trees)
 
 
-def handle(rows=2000, epsilon=1, **more):
+def handle(rows: Any = 2000, epsilon: Any = 1, **more: Any) -> Any:
     return simulate(SCHEMA, rows=rows, epsilon=epsilon, **more)
 
 
 @every_form
-def test_fit_spends_what_was_planned(form):
+def test_fit_spends_what_was_planned(form: Any) -> None:
     h, one = handle(), built(form, epsilon=0.7)
     plan = one.plan(h.schema, target_of(one))
     assert one.fit(h, target_of(one)) is one
     assert plan.total == sum(line.epsilon for line in plan.lines) == one.cost_ == h.budget.spent == Fraction("0.7")
     assert one.unspent_ == 0
     assert one.schema_ == SCHEMA
-    assert is_classifier(one) != is_regressor(one)
     assert plan.title.startswith(f"{type(one).__name__} for `{target_of(one)}`")
-    assert "<table>" in plan._repr_html_()
-
-
-COLUMN = st.one_of(
-    st.builds(
-        lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable),
-        st.integers(1, 7),
-        st.booleans(),
-    ),
-    st.builds(
-        lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable),
-        st.integers(0, 40),
-        st.booleans(),
-    ),
-)
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-@given(
-    columns=st.lists(COLUMN, min_size=1, max_size=4),
-    classes=st.integers(2, 4),
-    adjacency=st.sampled_from(["add-remove", "substitute"]),
-    nano=st.integers(10**5, 20 * 10**9),
-    max_depth=st.integers(0, 4),
-    form=st.sampled_from(list(FORMS)),
-    rows=st.integers(0, 60),
-    seed=st.integers(0, 2**31),
-)
-def test_the_ledger_equals_the_claim(columns, classes, adjacency, nano, max_depth, form, rows, seed):
-    """To the nano on every forest, whatever the table: constant columns, missing values, no rows. Trees on the same rows that happen to be split alike cost no less."""
-    target = {
-        "y": Numeric(lower=0, upper=classes, integer=True, nullable=True)
-        if is_regressor(built(form))
-        else Categorical(values=tuple("stuv"[:classes]), nullable=True)
-    }
-    schema = Schema(
-        columns={f"c{number}": column for number, column in enumerate(columns)} | target,
-        max_rows=100,
-        adjacency=adjacency,
-    )
-    if all(column.codes < 2 for column in columns):
-        return
-    epsilon = Fraction(nano, 10**9)
-    narrow = {} if FORMS[form][1].get("max_features") is None else {"max_features": 1}
-    with simulate(schema, rows=rows, epsilon=epsilon, seed=seed) as h:
-        one = built(form, epsilon=epsilon, max_depth=max_depth, random_state=seed, **narrow)
-        assert one.plan(schema, "y").total == epsilon
-        one.fit(h, "y")
-        assert h.budget.spent == one.cost_ == epsilon
-        assert all(tree.depth <= max_depth and np.allclose(tree.probabilities.sum(axis=1), 1) for tree in trees_of(one))
 
 
 @every_form
-def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form):
+def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form: Any) -> None:
     """On all rows each leaf counts (or averages) the rows that predict sends there; shards hold each row once."""
     table = made_up(SCHEMA, 3000, seed=5)
     frame, one = table.to_pandas(), built(form, epsilon=SURE, max_depth=3)
@@ -181,7 +129,7 @@ def test_with_hardly_any_noise_the_leaves_say_what_the_rows_say(form):
 
 
 @every_form
-def test_it_learns(form):
+def test_it_learns(form: Any) -> None:
     table = made_up(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
     table["wage"] = np.where(table["age"] >= 45, 40.0, 10.0)
@@ -207,17 +155,7 @@ def test_it_learns(form):
 
 
 @every_form
-@pytest.mark.parametrize("rows", [0, 1])
-def test_hardly_any_rows_give_trees_too(form, rows):
-    one = built(form)
-    one.fit(handle(rows=rows), target_of(one))
-    assert one.cost_ == 1
-    answers = one.predict(made_up(SCHEMA, 20).to_pandas())
-    assert set(answers) <= {"<=50K", ">50K"} if is_classifier(one) else ((answers >= 0) & (answers <= 50)).all()
-
-
-@every_form
-def test_columns_of_nothing_but_missing_values_are_borne(form):
+def test_columns_of_nothing_but_missing_values_are_borne(form: Any) -> None:
     table = made_up(SCHEMA, 500, seed=2).to_pandas()
     table["rate"], table["job"] = np.nan, None
     one = built(form)
@@ -226,7 +164,7 @@ def test_columns_of_nothing_but_missing_values_are_borne(form):
     assert len(one.predict(table)) == 500
 
 
-def test_a_target_out_of_its_bounds_is_clamped():
+def test_a_target_out_of_its_bounds_is_clamped() -> None:
     """As behind every question of the layer; the provider is told how many."""
     table = made_up(SCHEMA, 1000, seed=3).to_pandas()
     table["wage"] = 10.0**6
@@ -238,7 +176,6 @@ def test_a_target_out_of_its_bounds_is_clamped():
 
 
 WRONG = [
-    ("tree", {"epsilon": 0}, "income", "epsilon"),
     ("tree", {"epsilon": "0.000000001", "max_depth": 2}, "income", "too small"),
     ("forest", {"max_depth": -1}, "income", "max_depth"),
     ("forest", {"n_estimators": 0}, "income", "n_estimators"),
@@ -254,9 +191,6 @@ WRONG = [
     ("regression tree", {"criterion": "gini"}, "wage", "squared_error"),
     ("tree", {}, "wage", "predicts the values of a categorical"),
     ("regression tree", {}, "income", "predicts the mean of a numeric"),
-    ("tree", {}, "only", "single value"),
-    ("tree", {"attributes": ["only"]}, "income", "single value"),
-    ("tree", {"attributes": ["incme"]}, "income", "did you mean 'income'"),
     ("extra trees", {"rows": None}, "income", "'shards' or 'all'"),
     ("decision forest", {"bins": 1}, "income", "intervals"),
     ("decision forest", {"bins": {"sex": 2}}, "income", "sex"),
@@ -269,7 +203,7 @@ WRONG = [
     WRONG,
     ids=[f"{form}: {params} {target}" for form, params, target, _ in WRONG],
 )
-def test_what_is_wrong_is_said_before_anything_is_spent(form, params, target, match):
+def test_what_is_wrong_is_said_before_anything_is_spent(form: Any, params: Any, target: Any, match: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match=match) as refused:
         built(form, **params).fit(h, target)
@@ -279,44 +213,7 @@ def test_what_is_wrong_is_said_before_anything_is_spent(form, params, target, ma
 
 
 @every_form
-def test_too_little_budget_is_said_before_anything_is_spent(form):
-    h, one = handle(rows=10, epsilon="0.5"), built(form, epsilon="0.6")
-    with pytest.raises(BudgetExceeded, match=r"needs an epsilon of 0\.6; 0\.5 remains"):
-        one.fit(h, target_of(one))
-    assert h.budget.spent == 0
-
-
-@every_form
-def test_scikit_learn_manners(form):
-    one = built(form, epsilon=0.5)
-    assert clone(one).get_params() == one.get_params()
-    assert "epsilon=0.5" in repr(one)
-    with pytest.raises(ValueError, match="not fitted"):
-        one.predict(pd.DataFrame({"age": [1]}))
-    with pytest.raises(ValueError, match="not fitted"):
-        _ = one.unspent_
-
-
-@every_form
-def test_json_round_trip(form):
-    one = built(form)
-    one.fit(handle(), target_of(one))
-    again = type(one).from_json(one.to_json())
-    assert again.to_json() == one.to_json()
-    assert trees_of(again) == trees_of(one)
-    frame = made_up(SCHEMA, 50).to_pandas()
-    assert again.predict(frame).tolist() == one.predict(frame).tolist()
-    for wrong in (
-        "{}",
-        trees_of(one)[0].to_json(),
-        one.to_json().replace('"nodes"' if hasattr(one, "tree_") else '"trees"', '"leaves"'),
-    ):
-        with pytest.raises(QueryError):
-            type(one).from_json(wrong)
-
-
-@every_form
-def test_faces(form):
+def test_faces(form: Any) -> None:
     one = built(form)
     one.fit(handle(), target_of(one))
     text = one.export_text(max_depth=1)
@@ -335,7 +232,7 @@ def test_faces(form):
 # Forests
 
 
-def test_a_forest_averages_its_trees():
+def test_a_forest_averages_its_trees() -> None:
     one = built("forest").fit(handle(), "income")
     frame = made_up(SCHEMA, 200, seed=8).to_pandas()
     each = np.mean([tree.predict_proba(frame) for tree in one.forest_.trees], axis=0)
@@ -347,7 +244,7 @@ def test_a_forest_averages_its_trees():
     assert repr(one.forest_).startswith("Forest for `income` (<=50K, >50K): depth 2, 3 trees, ")
 
 
-def test_trees_of_a_forest_belong_together():
+def test_trees_of_a_forest_belong_together() -> None:
     one, other = built("tree").fit(handle(), "income"), built("regression tree").fit(handle(), "wage")
     with pytest.raises(QueryError, match="one schema and one target"):
         Forest([one.tree_, other.tree_])
@@ -365,7 +262,7 @@ def test_trees_of_a_forest_belong_together():
 
 
 @pytest.mark.parametrize(("variant", "requests"), [("best", 1), ("paper", 2)])
-def test_a_level_of_a_forest_is_one_request_or_two(variant, requests):
+def test_a_level_of_a_forest_is_one_request_or_two(variant: Any, requests: Any) -> None:
     h = handle(rows=5000, epsilon=SURE)
     one = DiPriMeForestClassifier(
         epsilon=SURE, n_estimators=4, max_depth=3, max_features=2, variant=variant, random_state=0
@@ -380,7 +277,7 @@ def test_a_level_of_a_forest_is_one_request_or_two(variant, requests):
     assert len(h.history()) == 3 * requests + len(early) + 1
 
 
-def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
+def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch: Any) -> None:
     monkeypatch.setattr("miners.growth.candidates.MOST_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
@@ -394,7 +291,7 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
 @pytest.mark.parametrize(
     "form", ["tree as published", "forest that stops, as published", "regression forest on all rows", "tree"]
 )
-def test_ways_that_run_out_of_splits_spend_all_that_they_have(form):
+def test_ways_that_run_out_of_splits_spend_all_that_they_have(form: Any) -> None:
     """A column of three values cannot be split four times: what its last choices would have cost goes into the leaves."""
     target = Numeric(lower=0, upper=1) if is_regressor(built(form)) else Categorical(values=("n", "p"))
     schema = Schema(columns={"x": Numeric(lower=0, upper=2, integer=True), "y": target}, max_rows=100)
@@ -403,7 +300,7 @@ def test_ways_that_run_out_of_splits_spend_all_that_they_have(form):
         assert built(form, max_depth=4, **narrow).fit(h, "y").cost_ == h.budget.spent == 1
 
 
-def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
+def test_ways_end_where_rows_are_few_by_one_request_for_all_trees() -> None:
     """With hardly any noise: three trees on random splits, told which stay split by one question, before one more describes the leaves."""
     table = made_up(SCHEMA, 3000, seed=4).to_pandas()
     table.loc[table.index[:2990], "age"] = 20
@@ -432,12 +329,12 @@ def test_ways_end_where_rows_are_few_by_one_request_for_all_trees():
 
 
 @pytest.mark.parametrize("params", [{"stopping": 0}, {"stopping": 1.0}, {"stopping": "some"}, {"rho": 0.0001}], ids=str)
-def test_shares_are_between_0_and_1(params):
+def test_shares_are_between_0_and_1(params: Any) -> None:
     with pytest.raises(QueryError, match="between 0 and 1"):
         DiPriMeForestClassifier(**params).plan(SCHEMA, "income")
 
 
-def test_public_randomness_is_steered_and_noise_is_not():
+def test_public_randomness_is_steered_and_noise_is_not() -> None:
     trees = [
         DPExtraTrees(epsilon=1, n_estimators=2, max_depth=3, random_state=seed).fit(handle(), "income").forest_
         for seed in (1, 1, 2)
@@ -447,7 +344,7 @@ def test_public_randomness_is_steered_and_noise_is_not():
     assert trees[0] != trees[1]
 
 
-def test_medians_halve_and_random_cuts_do_not():
+def test_medians_halve_and_random_cuts_do_not() -> None:
     """Figure 1 of the paper: shares of rows in the left child of numeric splits."""
     random = np.random.default_rng(4)
     schema = Schema(
@@ -458,7 +355,7 @@ def test_medians_halve_and_random_cuts_do_not():
         {name: random.normal(20, 4, 8000) for name in "abc"} | {"y": random.permutation(["n", "p"] * 4000)}
     )
 
-    def lefts(miner):
+    def lefts(miner: Any) -> Any:
         with simulate(schema, data=table, epsilon=20) as h:
             trees = (
                 miner(
@@ -486,8 +383,8 @@ def test_medians_halve_and_random_cuts_do_not():
 
 
 @pytest.mark.parametrize("form", ["forest", "regression forest"])
-def test_the_default_depth_follows_public_facts(form):
-    def depth(max_rows, **params):
+def test_the_default_depth_follows_public_facts(form: Any) -> None:
+    def depth(max_rows: Any, **params: Any) -> Any:
         return max(
             line.level
             for line in built(form, **{"max_depth": None, **params})
@@ -505,7 +402,7 @@ def test_the_default_depth_follows_public_facts(form):
     assert depth(10**5, n_estimators=1) > depth(10**5, n_estimators=16) == depth(10**5, n_estimators=16, rows="all")
 
 
-def test_plan_says_what_comes_and_warns():
+def test_plan_says_what_comes_and_warns() -> None:
     plan = DiPriMeForestClassifier(epsilon=1, n_estimators=20, max_depth=4, variant="paper").plan(SCHEMA, "income")
     assert plan.title == "DiPriMeForestClassifier for `income`: 20 trees of 4 levels of splits by 5 attributes"
     assert [line.asked for line in plan.lines[:2]] == ["median of each of 5 attributes", "best of 5 medians"]
@@ -517,7 +414,7 @@ def test_plan_says_what_comes_and_warns():
         DPExtraTrees().plan(SCHEMA, "income", rows=-1)
 
 
-def test_a_values_split_uses_its_column_up():
+def test_a_values_split_uses_its_column_up() -> None:
     trees = (
         DPDecisionForest(epsilon=100, n_estimators=2, max_depth=4, random_state=0)
         .fit(handle(rows=5000, epsilon=100), "income")
@@ -531,7 +428,7 @@ def test_a_values_split_uses_its_column_up():
                 used[child] = (*used[place], node.split.column)
 
 
-def test_regressors_learn_from_public_rows_too():
+def test_regressors_learn_from_public_rows_too() -> None:
     rows = made_up(SCHEMA, 800, seed=6).to_pandas().dropna(subset=["wage"])
     one = PublicRows(DiPriMeTreeRegressor(epsilon=10), SCHEMA, "wage")
     assert is_regressor(one)
@@ -541,7 +438,7 @@ def test_regressors_learn_from_public_rows_too():
     assert is_classifier(PublicRows(DiPriMeTreeClassifier(), SCHEMA, "income"))
 
 
-def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
+def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean() -> None:
     """A split of so few rows would leave its sides a fifth of the budget, and they would be noise."""
     numeric = Numeric(lower=0, upper=1)
     columns = {"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}
@@ -555,7 +452,7 @@ def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean():
         assert [(line.verb, line.epsilon) for line in plan.lines] == [(verb, Fraction(1, 10))]
 
 
-def test_the_plan_of_random_splits_says_what_they_miss():
+def test_the_plan_of_random_splits_says_what_they_miss() -> None:
     numeric = Numeric(lower=0, upper=1)
     schema = Schema(columns={"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}, max_rows=3000)
     assert any("drawn blindly" in note for note in DPExtraTrees().plan(schema, "c").notes)

@@ -2,6 +2,7 @@
 """A fitted tree whose target is numeric: means, their intervals, pictures, arrays, JSON."""
 
 import json
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -38,7 +39,7 @@ def example() -> Tree:
     return Tree(SCHEMA, "wage", nodes)
 
 
-def test_means_lie_between_the_bounds_in_proportion():
+def test_means_lie_between_the_bounds_in_proportion() -> None:
     tree = example()
     assert (tree.kind, tree.classes, tree.n_leaves) == ("regression", (), 3)
     assert 10 <= tree.values[1] < 11  # leans on its parent a little
@@ -48,7 +49,7 @@ def test_means_lie_between_the_bounds_in_proportion():
     assert repr(tree) == "Tree for `wage` (10 to 110): depth 2, 3 leaves, about 134 rows, splits on age, job"
 
 
-def test_intervals_are_around_the_means_and_within_the_bounds():
+def test_intervals_are_around_the_means_and_within_the_bounds() -> None:
     tree = example()
     intervals = tree.intervals(0.95)
     assert (intervals[:, 0] <= tree.values + 1e-12).all()
@@ -65,7 +66,7 @@ def test_intervals_are_around_the_means_and_within_the_bounds():
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.9])
 @pytest.mark.parametrize("rows", [0, 5, 200])
-def test_the_interval_of_a_share_holds_the_true_one_as_often_as_it_says(rows, share):
+def test_the_interval_of_a_share_holds_the_true_one_as_often_as_it_says(rows: Any, share: Any) -> None:
     """4,000 noises of scale 3, released or said as a deviation: at 0.9 the misses exceed 10 % by no more than six deviations of chance (false alarm 1e-9)."""
     random = np.random.default_rng(5)
     held = 0
@@ -78,7 +79,7 @@ def test_the_interval_of_a_share_holds_the_true_one_as_often_as_it_says(rows, sh
     assert held / 4000 >= 0.9 - 6 * (0.09 / 4000) ** 0.5
 
 
-def test_text_says_means_and_their_intervals():
+def test_text_says_means_and_their_intervals() -> None:
     lines = example().export_text().splitlines()
     assert lines[2].startswith("├── < 30: mean 10")
     assert "(10 to 1" in lines[2] or "(10.0 to 1" in lines[2]
@@ -86,7 +87,7 @@ def test_text_says_means_and_their_intervals():
     assert "split by age" in lines[1]
 
 
-def test_pictures_draw_the_way_to_the_mean():
+def test_pictures_draw_the_way_to_the_mean() -> None:
     tree = example()
     texts = [text.get_text() for text in tree.plot().texts]
     assert "mean, from 10 to 110" in texts
@@ -94,14 +95,14 @@ def test_pictures_draw_the_way_to_the_mean():
     assert "mean, from 10 to 110" in tree._repr_html_()
 
 
-def test_arrays_hold_means():
+def test_arrays_hold_means() -> None:
     arrays = example().to_arrays()
     assert arrays.classes == ()
     assert arrays.value.tolist() == [[value] for value in example().values]
     assert np.isnan(arrays.impurity).all()
 
 
-def test_json_round_trip_is_exact():
+def test_json_round_trip_is_exact() -> None:
     tree = example()
     assert Tree.from_json(tree.to_json()) == tree
     found = tree.to_dict()
@@ -114,7 +115,7 @@ def test_json_round_trip_is_exact():
         Tree(SCHEMA, "wage", [Node(counts=(1.0, 2.0, 3.0))])
 
 
-def test_an_empty_leaf_predicts_its_parents_mean_and_says_so():
+def test_an_empty_leaf_predicts_its_parents_mean_and_says_so() -> None:
     """500 draws of noise alone below a node of 9,000 rows near the lower bound: the mean stays near
     the parent's, mostly it is the parent's, and pictures say so.
     """

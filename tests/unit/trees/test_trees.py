@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What SuLQID3, DiffPID3 and DiffPC45 promise alike, then what each promises alone."""
+"""What SuLQID3, DiffPID3 and DiffPC45 promise alike beyond the contract of all miners, then what each promises alone."""
 
-import subprocess
-import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
-import miners
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.growth.candidates import equal_width, multiway_splits
-from pinq.errors import BudgetExceeded, QueryError
+from pinq.errors import QueryError
 from pinq.provider.simulation import made_up, simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
@@ -37,13 +32,13 @@ FORMS = [(miner, variant) for miner in MINERS for variant in ("best", "paper")]
 SURE = 10**5
 
 
-def handle(rows=2000, epsilon=1, **more):
+def handle(rows: Any = 2000, epsilon: Any = 1, **more: Any) -> Any:
     return simulate(SCHEMA, rows=rows, epsilon=epsilon, **more)
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
 @pytest.mark.parametrize("max_depth", [0, 1, 3, 10, None])
-def test_fit_spends_what_was_planned(miner, variant, max_depth):
+def test_fit_spends_what_was_planned(miner: Any, variant: Any, max_depth: Any) -> None:
     h = handle()
     one = miner(epsilon=0.7, max_depth=max_depth, variant=variant)
     plan = one.plan(h.schema, "income")
@@ -58,22 +53,8 @@ def test_fit_spends_what_was_planned(miner, variant, max_depth):
     assert one.schema_ == SCHEMA
 
 
-COLUMN = st.one_of(
-    st.builds(
-        lambda k, nullable: Categorical(values=tuple("abcdefg"[:k]), nullable=nullable),
-        st.integers(1, 7),
-        st.booleans(),
-    ),
-    st.builds(
-        lambda upper, nullable: Numeric(lower=0, upper=upper, integer=True, nullable=nullable),
-        st.integers(0, 40),
-        st.booleans(),
-    ),
-)
-
-
 @pytest.mark.parametrize(("miner", "variant"), [form for form in FORMS if form[0] is not SuLQID3])
-def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, monkeypatch):
+def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner: Any, variant: Any, monkeypatch: Any) -> None:
     """Many classes below many nodes would need a table larger than the layer bears; the pieces are disjoint and cost what one request costs."""
     whole = handle(epsilon=100)
     miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
@@ -84,45 +65,10 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner, variant, mo
     assert len(pieces.history()) > len(whole.history())
 
 
-@pytest.mark.slow
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-@given(
-    columns=st.lists(COLUMN, min_size=1, max_size=5),
-    classes=st.integers(2, 4),
-    adjacency=st.sampled_from(["add-remove", "substitute"]),
-    nano=st.integers(10**5, 20 * 10**9),
-    max_depth=st.none() | st.integers(0, 5),
-    form=st.sampled_from(FORMS),
-    rows=st.integers(0, 60),
-    seed=st.integers(0, 2**31),
-)
-def test_the_ledger_equals_the_claim(columns, classes, adjacency, nano, max_depth, form, rows, seed):
-    """Spent is the claimed epsilon to the nano, on every tree; only "paper" trees all of whose leaves came early spend less."""
-    named = {f"c{number}": column for number, column in enumerate(columns)} | {
-        "y": Categorical(values=tuple("stuv"[:classes]))
-    }
-    schema = Schema(columns=named, max_rows=100, adjacency=adjacency)
-    if all(column.codes < 2 for column in columns):
-        return
-    miner, variant = form
-    epsilon = Fraction(nano, 10**9)
-    with simulate(schema, rows=rows, epsilon=epsilon, seed=seed) as h:
-        fitted = miner(epsilon=epsilon, max_depth=max_depth, variant=variant).fit(h, "y")
-        assert h.budget.spent == fitted.cost_
-        if variant == "best":
-            assert fitted.cost_ == epsilon
-        else:
-            assert 0 < fitted.cost_ <= epsilon
-            depth = max(line.level for line in fitted.plan(schema, "y").lines)
-            pruned = miner is DiffPC45  # its last level may be gone again
-            assert fitted.cost_ == epsilon or pruned or fitted.tree_.depth < depth
-            assert pruned or fitted.tree_.depth < depth or fitted.cost_ == epsilon
-        assert fitted.unspent_ == epsilon - fitted.cost_
-        assert np.allclose(fitted.tree_.probabilities.sum(axis=1), 1)
-
-
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sends_there(miner, variant):
+def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sends_there(
+    miner: Any, variant: Any
+) -> None:
     table = made_up(SCHEMA, 3000, seed=5)
     frame = table.to_pandas()
     unpruned = {"certainty": None} if (miner, variant) == (DiffPC45, "best") else {}
@@ -143,7 +89,7 @@ def test_with_hardly_any_noise_the_counts_are_those_of_the_rows_that_predict_sen
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
 @pytest.mark.parametrize("criterion", ["max", "gini", "info_gain"])
-def test_it_learns(miner, variant, criterion):
+def test_it_learns(miner: Any, variant: Any, criterion: Any) -> None:
     table = made_up(SCHEMA, 4000, seed=1).to_pandas()
     table["income"] = np.where(table["age"] >= 45, ">50K", "<=50K")
     one = miner(epsilon=8, max_depth=2, criterion=criterion, variant=variant).fit(
@@ -158,7 +104,7 @@ def test_it_learns(miner, variant, criterion):
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_values_are_used_once_on_a_way(miner, variant):
+def test_values_are_used_once_on_a_way(miner: Any, variant: Any) -> None:
     tree = miner(epsilon=1000, max_depth=6, variant=variant).fit(handle(rows=5000, epsilon=1000), "income").tree_
     used = {0: ()}
     for place, node in enumerate(tree.nodes):
@@ -168,17 +114,7 @@ def test_values_are_used_once_on_a_way(miner, variant):
             used[child] = (*used[place], *([node.split.column] if once else []))
 
 
-@pytest.mark.parametrize(("miner", "variant"), FORMS)
-@pytest.mark.parametrize("rows", [0, 1])
-def test_a_table_of_no_rows_gives_a_tree_too(miner, variant, rows):
-    one = miner(epsilon=1, variant=variant).fit(handle(rows=rows), "income")
-    assert 0 < one.cost_ <= 1
-    assert np.allclose(one.tree_.probabilities.sum(axis=1), 1)
-
-
 WRONG = [
-    ({"epsilon": 0}, "income", "epsilon"),
-    ({"epsilon": float("nan")}, "income", "epsilon"),
     ({"epsilon": "0.000000001", "max_depth": 2}, "income", "too small"),
     ({"max_depth": -1}, "income", "max_depth"),
     ({"max_depth": 2.0}, "income", "max_depth"),
@@ -187,23 +123,17 @@ WRONG = [
     ({"criterion": None}, "income", "criterion"),
     ({"variant": "bets"}, "income", "did you mean 'best'"),
     ({"variant": None}, "income", "variant"),
-    ({}, "incme", "did you mean 'income'"),
     ({}, "age", "numeric"),
-    ({}, "only", "single value"),
     ({}, None, "no column"),
     ({}, ["income"], "no column"),
     ({"attributes": []}, "income", "no attribute"),
-    ({"attributes": "age"}, "income", "list of names"),
-    ({"attributes": ["age", "age"]}, "income", "twice"),
     ({"attributes": ["age", "income"]}, "income", "target"),
-    ({"attributes": ["agee"]}, "income", "did you mean 'age'"),
-    ({"attributes": ["only"]}, "income", "single value"),
 ]
 
 
 @pytest.mark.parametrize("miner", MINERS)
 @pytest.mark.parametrize(("params", "target", "match"), WRONG)
-def test_what_is_wrong_is_said_before_anything_is_spent(miner, params, target, match):
+def test_what_is_wrong_is_said_before_anything_is_spent(miner: Any, params: Any, target: Any, match: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match=match):
         miner(**params).fit(h, target)
@@ -224,7 +154,7 @@ def test_what_is_wrong_is_said_before_anything_is_spent(miner, params, target, m
         ({"cuts": {"age": [30]}, "attributes": ["sex"]}, "not an attribute"),
     ],
 )
-def test_wrong_cuts_are_refused(miner, params, match):
+def test_wrong_cuts_are_refused(miner: Any, params: Any, match: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match=match):
         miner(**params).fit(h, "income")
@@ -232,7 +162,7 @@ def test_wrong_cuts_are_refused(miner, params, match):
 
 
 @pytest.mark.parametrize("certainty", [0, 0.6, -1, True, "much"])
-def test_a_wrong_certainty_is_refused(certainty):
+def test_a_wrong_certainty_is_refused(certainty: Any) -> None:
     h = handle(rows=10)
     with pytest.raises(QueryError, match="certainty"):
         DiffPC45(certainty=certainty).fit(h, "income")
@@ -240,7 +170,7 @@ def test_a_wrong_certainty_is_refused(certainty):
 
 
 @pytest.mark.parametrize("miner", [DiffPID3, DiffPC45])
-def test_gain_ratio_cannot_steer_a_selection(miner):
+def test_gain_ratio_cannot_steer_a_selection(miner: Any) -> None:
     with pytest.raises(QueryError, match="one row can move it over its full range"):
         miner(criterion="gain_ratio").plan(SCHEMA, "income")
     assert SuLQID3(criterion="gain_ratio").fit(handle(), "income").cost_ == 1
@@ -249,22 +179,7 @@ def test_gain_ratio_cannot_steer_a_selection(miner):
 
 
 @pytest.mark.parametrize("miner", MINERS)
-def test_too_little_budget_is_said_before_anything_is_spent(miner):
-    h = handle(rows=10, epsilon="0.5")
-    with pytest.raises(BudgetExceeded, match=r"0\.5 remains") as refused:
-        miner(epsilon="0.6").fit(h, "income")
-    assert (refused.value.asked, refused.value.remaining) == (Fraction("0.6"), Fraction("0.5"))
-    assert h.budget.spent == 0
-
-
-@pytest.mark.parametrize("miner", MINERS)
-def test_a_table_is_no_handle(miner):
-    with pytest.raises(QueryError, match="private handle"):
-        miner().fit(pd.DataFrame({"income": []}), "income")
-
-
-@pytest.mark.parametrize("miner", MINERS)
-def test_two_fits_cost_at_most_both(miner):
+def test_two_fits_cost_at_most_both(miner: Any) -> None:
     h = handle(epsilon=1)
     first = miner(epsilon="0.4", max_depth=2).fit(h, "income")
     second = miner(epsilon="0.5", max_depth=2).fit(h, "income")
@@ -273,45 +188,15 @@ def test_two_fits_cost_at_most_both(miner):
     assert h.budget.spent == first.cost_ + second.cost_
 
 
-@pytest.mark.parametrize("miner", MINERS)
-def test_scikit_learn_manners(miner):
-    one = miner(epsilon=0.5, criterion="max", attributes=["age"])
-    expected = {"epsilon": 0.5, "max_depth": None, "criterion": "max", "variant": "best", "attributes": ["age"]}
-    assert one.get_params() == expected | ({"certainty": 0.25} if miner is DiffPC45 else {"cuts": None})
-    assert clone(one).get_params() == one.get_params()
-    assert "criterion='max'" in repr(one)
-    with pytest.raises(TypeError):
-        miner(0.5)
-    with pytest.raises(ValueError, match="not fitted"):
-        one.predict(pd.DataFrame({"age": [1]}))
-
-
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_json_round_trip(miner, variant):
-    one = miner(epsilon=Fraction(1, 2), max_depth=2, variant=variant).fit(handle(), "income")
-    text = one.to_json()
-    again = miner.from_json(text)
-    assert again.to_json() == text
-    assert again.tree_ == one.tree_
-    assert again.cost_ == one.cost_
-    assert again.epsilon == "0.5"
-    frame = made_up(SCHEMA, 50).to_pandas()
-    assert again.predict(frame).tolist() == one.predict(frame).tolist()
-    for wrong in ("{}", one.tree_.to_json(), text.replace('"max_depth"', '"depth"'), text.replace('"cost"', '"costs"')):
-        with pytest.raises(QueryError):
-            miner.from_json(wrong)
-
-
-@pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_plan_needs_no_target(miner, variant):
+def test_plan_needs_no_target(miner: Any, variant: Any) -> None:
     plan = miner(epsilon=1, variant=variant).plan(SCHEMA)
     assert plan.total == 1
     assert "4 attributes" in plan.title
-    assert "<table>" in plan._repr_html_()
 
 
 @pytest.mark.parametrize("miner", MINERS)
-def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner):
+def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner: Any) -> None:
     deep = miner(epsilon=0.05, max_depth=4)
     warning = deep.plan(SCHEMA, "income").warnings[0]
     assert "at epsilon 0.05 and at most 5,000 rows a depth-4 tree over 4 attributes expects" in warning
@@ -327,10 +212,10 @@ def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner):
 
 
 @pytest.mark.parametrize("miner", MINERS)
-def test_the_default_depth_follows_public_facts(miner):
+def test_the_default_depth_follows_public_facts(miner: Any) -> None:
     """More rows or more epsilon carry more levels; the plan says that the depth was not the caller's."""
 
-    def depth(rows, epsilon):
+    def depth(rows: Any, epsilon: Any) -> Any:
         schema = Schema(columns=SCHEMA.columns, max_rows=rows)
         plan = miner(epsilon=epsilon).plan(schema, "income")
         assert any("max_depth is not given" in note for note in plan.notes)
@@ -349,7 +234,7 @@ def test_the_default_depth_follows_public_facts(miner):
 # DiffPID3
 
 
-def test_one_request_for_each_line_of_a_level():
+def test_one_request_for_each_line_of_a_level() -> None:
     h = handle(rows=5000, epsilon=100)
     one = DiffPID3(epsilon=100, max_depth=3).fit(h, "income")
     assert one.tree_.depth == 3
@@ -359,7 +244,7 @@ def test_one_request_for_each_line_of_a_level():
     assert len(h.history()) == 3 * 2 + len(stopped) + 1
 
 
-def test_a_level_of_the_best_tree_is_one_request():
+def test_a_level_of_the_best_tree_is_one_request() -> None:
     h = handle(rows=5000, epsilon=100)
     one = DiffPC45(epsilon=100, max_depth=5, certainty=None).fit(h, "income")
     assert one.tree_.depth == 5
@@ -368,11 +253,11 @@ def test_a_level_of_the_best_tree_is_one_request():
     assert len(h.history()) == 5 + len(early) + 1
 
 
-def test_with_hardly_any_noise_each_split_is_the_best_one():
+def test_with_hardly_any_noise_each_split_is_the_best_one() -> None:
     table = made_up(SCHEMA, 3000, seed=6)
     frame = table.to_pandas()
 
-    def right(keys):
+    def right(keys: Any) -> Any:
         # Rows whose class is missing are one more class to the score.
         return pd.crosstab(keys.fillna("?"), frame["income"].fillna("?")).max(axis=1).sum()
 
@@ -386,8 +271,8 @@ def test_with_hardly_any_noise_each_split_is_the_best_one():
     assert one.tree_.n_leaves == {"age": 5, "job": 5, "sex": 2}[chosen.column]
 
 
-def test_plan_says_what_comes():
-    def lines(**params):
+def test_plan_says_what_comes() -> None:
+    def lines(**params: Any) -> Any:
         plan = DiffPID3(epsilon=0.6, max_depth=2, criterion="info_gain", attributes=["sex", "age"], **params).plan(
             SCHEMA, "income"
         )
@@ -418,7 +303,7 @@ def test_plan_says_what_comes():
     assert lines(variant="paper") == [(*line, Fraction(epsilon)) for *line, epsilon in paper]
 
 
-def test_candidates_are_public():
+def test_candidates_are_public() -> None:
     splits = multiway_splits(SCHEMA, "income", attributes=None, cuts=None)
     assert splits == (
         Cuts("age", (25, 35, 45, 60)),
@@ -430,13 +315,13 @@ def test_candidates_are_public():
 
 
 @pytest.mark.parametrize(("bins", "edges"), [(2, (2.0,)), (3, (1.0, 2.0)), (50, (1.0, 2.0, 3.0))])
-def test_equal_width_edges_of_a_coarse_column_count_once(bins, edges):
+def test_equal_width_edges_of_a_coarse_column_count_once(bins: Any, edges: Any) -> None:
     coarse = Schema(columns={"a": Numeric(lower=0, upper=3, integer=True)}, max_rows=1)
     assert equal_width(coarse, "a", bins) == edges
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
-def test_no_more_nodes_are_split_than_can_be_asked(miner, variant, monkeypatch):
+def test_no_more_nodes_are_split_than_can_be_asked(miner: Any, variant: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("miners.growth.frontier.MAX_PARTS", 64)
     monkeypatch.setattr("pinq.public.parts.MAX_PARTS", 64)
     columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {
@@ -451,7 +336,7 @@ def test_no_more_nodes_are_split_than_can_be_asked(miner, variant, monkeypatch):
 # SuLQID3
 
 
-def test_sulq_asks_of_each_attribute_once_for_a_level():
+def test_sulq_asks_of_each_attribute_once_for_a_level() -> None:
     h = handle(rows=3000, epsilon=100)
     SuLQID3(epsilon=100, max_depth=1, variant="paper").fit(h, "income")
     assert len(h.history()) == 1 + 4 * 2 + 2
@@ -460,7 +345,7 @@ def test_sulq_asks_of_each_attribute_once_for_a_level():
     assert len(h.history()) == 4 + 1
 
 
-def test_sulq_divides_by_twice_the_attributes():
+def test_sulq_divides_by_twice_the_attributes() -> None:
     """F&S 2010, sec. 5: at B = 0.1, depth 1 and ten attributes each count gets 0.00125."""
     schema = Schema(
         columns={f"a{i}": Categorical(values=("0", "1")) for i in range(10)} | {"y": Categorical(values=("0", "1"))},
@@ -476,7 +361,7 @@ def test_sulq_divides_by_twice_the_attributes():
 # DiffPC45
 
 
-def test_cuts_and_groups_are_found_together():
+def test_cuts_and_groups_are_found_together() -> None:
     table = made_up(SCHEMA, 4000, seed=2).to_pandas()
     table["income"] = np.where((table["age"] >= 52) | table["job"].isin(["self"]), ">50K", "<=50K")
     tree = DiffPC45(epsilon=50, max_depth=2).fit(handle(epsilon=50, data=table), "income").tree_
@@ -487,7 +372,7 @@ def test_cuts_and_groups_are_found_together():
     assert all(isinstance(split, (Cuts, Groups)) for split in splits.values())
 
 
-def test_a_group_is_split_again_among_its_own_values_only():
+def test_a_group_is_split_again_among_its_own_values_only() -> None:
     schema = Schema(
         columns={"v": Categorical(values=tuple("abcdefgh")), "y": Categorical(values=("0", "1", "2", "3"))},
         max_rows=4000,
@@ -505,14 +390,14 @@ def test_a_group_is_split_again_among_its_own_values_only():
                 assert set().union(*map(set, below.groups)) == set(node.split.groups[number]), place
 
 
-def test_pruning_makes_no_tree_larger():
+def test_pruning_makes_no_tree_larger() -> None:
     h = handle(rows=3000, epsilon=20)
     whole = DiffPC45(epsilon=5, max_depth=5, certainty=None).fit(h, "income").tree_
     pruned = DiffPC45(epsilon=5, max_depth=5, certainty=0.05).fit(h, "income").tree_
     assert whole.n_leaves >= 32 > pruned.n_leaves
 
 
-def test_pruning_spares_shares():
+def test_pruning_spares_shares() -> None:
     """Nine rows in ten and six in ten of one class: both sides vote alike, and a tree that is
     pruned for the class alone would not tell them apart.
     """
@@ -540,19 +425,3 @@ def test_pruning_spares_shares():
     assert auc[0] == pytest.approx(0.72, abs=0.04)
     assert auc[1] > auc[0] - 0.02
     assert pruned.tree_.n_leaves < whole.tree_.n_leaves
-
-
-def test_import_is_lazy():
-    code = """
-import sys
-import miners
-assert dir(miners) == miners.__all__
-assert not {"sklearn", "pandas", "numpy"} & set(sys.modules)
-assert "DiffPID3" in dir(miners)
-miners.DiffPID3, miners.DiffPC45, miners.SuLQID3
-assert not {"duckdb", "opendp", "sqlalchemy", "matplotlib", "sklearn.metrics", "pinq.curator.monitor", "pinq.engine"} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert {"DiffPC45", "DiffPID3", "SuLQID3", "Tree"} <= set(miners.__all__)
-    with pytest.raises(AttributeError, match="no attribute"):
-        miners.Nothing  # noqa: B018

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,7 +32,7 @@ BINARY = Schema(columns={f"a{i}": Categorical(values=(0, 1)) for i in range(11)}
 
 
 @given(st.integers(0, 6), st.integers(0, 2**32), st.sampled_from(["values", "groups"]))
-def test_concepts_are_trees_of_the_asked_depth(depth, seed, categorical):
+def test_concepts_are_trees_of_the_asked_depth(depth: Any, seed: Any, categorical: Any) -> None:
     concept = Concept.random(SCHEMA, "y", depth=depth, categorical=categorical, seed=seed)
     assert concept.tree.depth <= depth
     nodes = concept.tree.nodes
@@ -43,7 +45,7 @@ def test_concepts_are_trees_of_the_asked_depth(depth, seed, categorical):
             assert isinstance(node.split, Cuts) or node.split.column not in columns_above(concept, index)
 
 
-def columns_above(concept, index):
+def columns_above(concept: Any, index: Any) -> Any:
     """Returns the columns that split the ancestors of a node."""
     parents = {child: parent for parent, node in enumerate(concept.tree.nodes) for child in node.children}
     columns = []
@@ -54,7 +56,7 @@ def columns_above(concept, index):
 
 
 @given(st.integers(0, 2**32))
-def test_no_branch_is_out_of_reach(seed):
+def test_no_branch_is_out_of_reach(seed: Any) -> None:
     """A numeric attribute is cut again only where some of it is left, so rows reach every leaf."""
     concept = Concept.random(
         Schema(columns={"n": Numeric(lower=0, upper=4, integer=True), "y": SCHEMA.columns["y"]}, max_rows=10),
@@ -69,7 +71,7 @@ def test_no_branch_is_out_of_reach(seed):
     assert concept.tree.n_leaves == 5
 
 
-def test_the_same_seed_makes_the_same():
+def test_the_same_seed_makes_the_same() -> None:
     first, second = (Concept.random(SCHEMA, "y", depth=4, seed=[1, 2]) for _ in range(2))
     assert first.tree == second.tree
     assert first.tree != Concept.random(SCHEMA, "y", depth=4, seed=[1, 3]).tree
@@ -77,13 +79,13 @@ def test_the_same_seed_makes_the_same():
     assert not first.sample(100, seed=3).equals(first.sample(100, seed=4))
 
 
-def test_without_noise_every_row_follows_the_rule():
+def test_without_noise_every_row_follows_the_rule() -> None:
     concept = Concept.random(SCHEMA, "y", depth=4, seed=5)
     rows = concept.sample(3000, seed=6)
     assert (concept.tree.predict(rows) == np.array(rows["y"].to_pylist())).all()
 
 
-def test_values_are_uniform_over_the_declared_domains():
+def test_values_are_uniform_over_the_declared_domains() -> None:
     """Each code of each attribute comes as often as it should, within 6 standard deviations.
 
     A false alarm over all 100-odd codes has a probability below 1e-6.
@@ -102,7 +104,7 @@ def test_values_are_uniform_over_the_declared_domains():
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 1.0])
-def test_noise_replaces_the_class_as_often_as_asked(noise):
+def test_noise_replaces_the_class_as_often_as_asked(noise: Any) -> None:
     """Noise replaces a class as often as its share demands, within 6 standard deviations.
 
     With one binary split the class disagrees with its attribute when exactly one of the two was
@@ -116,7 +118,7 @@ def test_noise_replaces_the_class_as_often_as_asked(noise):
     assert abs(differ - expected) <= 6 * np.sqrt(0.25 / rows) * (noise > 0)
 
 
-def test_wide_attributes_do_not_explode():
+def test_wide_attributes_do_not_explode() -> None:
     wide = Schema(
         columns={f"a{i}": Categorical(values=tuple(range(200))) for i in range(4)} | {"y": Categorical(values=(0, 1))},
         max_rows=10,
@@ -137,18 +139,18 @@ def test_wide_attributes_do_not_explode():
         ({"depth": 1, "attributes": ["jobs"]}, "did you mean 'job'"),
     ],
 )
-def test_what_cannot_be_is_refused(asked, message):
+def test_what_cannot_be_is_refused(asked: Any, message: Any) -> None:
     with pytest.raises(QueryError, match=message):
         Concept.random(SCHEMA, "y", **asked)
 
 
-def test_a_single_split_gives_each_part_its_class():
+def test_a_single_split_gives_each_part_its_class() -> None:
     for first, classes in ((0, ["n", "y", "?", "n"]), (2, ["?", "n", "y", "?"])):
         tree = Concept.single_split(SCHEMA, "y", Values("job"), first=first).tree
         assert tree.predict(pd.DataFrame({"job": ["a", "b", "c", None]})).tolist() == classes
 
 
-def test_rows_and_noise_are_checked():
+def test_rows_and_noise_are_checked() -> None:
     concept = Concept.random(SCHEMA, "y", depth=1, seed=1)
     with pytest.raises(QueryError, match="`rows` is -1"):
         concept.sample(-1)

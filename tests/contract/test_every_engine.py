@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine against a table counted row by row in numpy, on hostile names and values."""
+"""Every engine against a table counted row by row in numpy, on hostile names and values. A new one is listed in ``ENGINES``."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,21 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import encode, members, tabulate
 
+import pinq.engine
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, Sparse, TableRequest
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
+from tests.oracles import encode, members, tabulate
 
+Opener = Callable[..., Any]
+"""Takes a policy, ``data``, ``salt`` and ``report``; gives an engine and what it reports."""
+
+ENGINES: dict[str, Opener] = {"DuckDBEngine": open_engine}
+every_engine = pytest.mark.parametrize("opener", ENGINES.values(), ids=ENGINES)
 WHOLE = PartSet([Block(Part())])
 HOSTILE = [
     "select",
@@ -99,9 +107,17 @@ def spec_of(draw: Any, name: str, column: Any) -> Any:
     return Groups(name, tuple(groups)) if groups else Values(name)
 
 
+def test_all_engines_are_here() -> None:
+    """Whatever class of ``pinq.engine`` can tabulate."""
+    kinds = (getattr(pinq.engine, name) for name in pinq.engine.__all__)
+    engines = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "tabulate")]
+    assert [kind.__name__ for kind in engines if not getattr(kind, "_is_protocol", False)] == list(ENGINES)
+
+
+@every_engine
 @given(st.data())
 @settings(max_examples=120)
-def test_tables_are_those_of_the_rows(data: st.DataObject) -> None:
+def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> None:
     """Any parts, any columns, any values: the engine's counts, sums and squares are those that a loop over the rows gives."""
     policy, frame = data.draw(worlds())
     schema = policy.schema_
@@ -147,7 +163,7 @@ def test_tables_are_those_of_the_rows(data: st.DataObject) -> None:
         )
     )
     codes = encode(frame, schema)
-    engine, report = open_engine(policy, data=frame, salt=b"salt", report=True)
+    engine, report = opener(policy, data=frame, salt=b"salt", report=True)
     try:
         assert report is not None
         assert engine.rows() == report.encoded_rows == len(next(iter(codes.values())))
@@ -167,12 +183,13 @@ def test_tables_are_those_of_the_rows(data: st.DataObject) -> None:
         assert (table == want).all()
 
 
+@every_engine
 @given(worlds())
 @settings(max_examples=40)
-def test_what_is_left_out_is_counted(world: tuple[Policy, pd.DataFrame]) -> None:
+def test_what_is_left_out_is_counted(opener: Opener, world: tuple[Policy, pd.DataFrame]) -> None:
     """The provider's report agrees, column by column, with each column's own rule."""
     policy, frame = world
-    engine, report = open_engine(policy, data=frame, salt=b"", report=True)
+    engine, report = opener(policy, data=frame, salt=b"", report=True)
     engine.close()
     assert report is not None
     for name, column in policy.columns.items():
@@ -183,7 +200,8 @@ def test_what_is_left_out_is_counted(world: tuple[Policy, pd.DataFrame]) -> None
             )
 
 
-def test_every_hostile_name_and_value_at_once() -> None:
+@every_engine
+def test_every_hostile_name_and_value_at_once(opener: Opener) -> None:
     """Quotes, unicode, reserved words and the engine's own internal names are names like any other."""
     random = np.random.default_rng(0)
     names = HOSTILE
@@ -192,15 +210,16 @@ def test_every_hostile_name_and_value_at_once() -> None:
         dataset="h", cap=1, max_rows=1000, columns={name: {"type": "categorical", "values": TEXTS} for name in names}
     )
     schema = policy.schema_
-    engine, _ = open_engine(policy, data=frame, salt=b"x")
+    engine, _ = opener(policy, data=frame, salt=b"x")
     for name in names:
         table = engine.tabulate(WHOLE.split(bind(Cross((Values(name), Shards(2))), schema)))[0].reshape(-1, 2)
         assert table.sum(axis=1).tolist() == [int((frame[name] == text).sum()) for text in TEXTS]
     engine.close()
 
 
+@every_engine
 @pytest.mark.parametrize("count", [255, 256, 257, 10_000])
-def test_ten_thousand_values(count: int) -> None:
+def test_ten_thousand_values(opener: Opener, count: int) -> None:
     """Histograms, groups, single parts and their mixtures over domains at and beyond the width of one byte."""
     random = np.random.default_rng(count)
     values = [f"värde '{i}\"" for i in range(count)]
@@ -215,7 +234,7 @@ def test_ten_thousand_values(count: int) -> None:
     policy = Policy(dataset="wide", cap=1, max_rows=5000, columns=columns)
     schema = policy.schema_
     codes = encode(frame, schema)
-    engine, _ = open_engine(policy, data=frame, salt=b"x")
+    engine, _ = opener(policy, data=frame, salt=b"x")
     by_value, by_sex = bind(Values("v"), schema), bind(Values("s"), schema)
     men, women = WHOLE.split(by_sex)
     few = random.choice(count, 150, replace=False)
@@ -246,7 +265,8 @@ def test_ten_thousand_values(count: int) -> None:
     engine.close()
 
 
-def test_a_tree_sixty_levels_deep() -> None:
+@every_engine
+def test_a_tree_sixty_levels_deep(opener: Opener) -> None:
     """As deep as a request may go: the last level still counts its rows."""
     frame = pd.DataFrame({"x": np.arange(100)})
     policy = Policy(
@@ -256,7 +276,7 @@ def test_a_tree_sixty_levels_deep() -> None:
         columns={"x": {"type": "numeric", "lower": 0, "upper": 99, "integer": True}},
     )
     schema = policy.schema_
-    engine, _ = open_engine(policy, data=frame, salt=b"")
+    engine, _ = opener(policy, data=frame, salt=b"")
     part, leaves = Part(), []
     for cut in range(1, 61):
         partition = bind(Cuts("x", (cut,)), schema)
@@ -269,9 +289,9 @@ def test_a_tree_sixty_levels_deep() -> None:
 # Shards
 
 
-def shards(policy: Policy, frame: pd.DataFrame, spec: Shards, salt: bytes, by: str) -> np.ndarray:
+def shards(opener: Opener, policy: Policy, frame: pd.DataFrame, spec: Shards, salt: bytes, by: str) -> np.ndarray:
     """Rows by value and shard, shape (values, shards)."""
-    engine, _ = open_engine(policy, data=frame, salt=salt)
+    engine, _ = opener(policy, data=frame, salt=salt)
     found = engine.tabulate(WHOLE.split(bind(Cross((Values(by), spec)), policy.schema_)))[0]
     engine.close()
     return found.reshape(-1, spec.count)
@@ -293,41 +313,45 @@ def population(rows: int = 900, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"id": random.integers(0, 300, rows).astype(str), "s": random.choice(["f", "m"], rows)})
 
 
-def test_each_row_is_in_one_shard() -> None:
+@every_engine
+def test_each_row_is_in_one_shard(opener: Opener) -> None:
     """Shards part the rows: nobody is lost or counted twice, and each shard gets its share."""
     frame = population(6000)
-    found = shards(POPULATION, frame, Shards(7), b"salt", "id")
+    found = shards(opener, POPULATION, frame, Shards(7), b"salt", "id")
     assert found.sum(axis=1).tolist() == [int((frame.id == str(i)).sum()) for i in range(300)]
     expected = len(frame) / 7
     assert (np.abs(found.sum(axis=0) - expected) < 6 * math.sqrt(expected)).all()
 
 
-def test_shards_are_steady_and_keyed() -> None:
+@every_engine
+def test_shards_are_steady_and_keyed(opener: Opener) -> None:
     """The same salt and key give the same shards in every session; another salt or key gives others."""
     frame = population()
-    first = shards(POPULATION, frame, Shards(5), b"salt", "id")
-    assert (shards(POPULATION, frame, Shards(5), b"salt", "id") == first).all()
-    assert (shards(POPULATION, frame, Shards(5, 1), b"salt", "id") != first).any()
-    assert (shards(POPULATION, frame, Shards(5), b"other", "id") != first).any()
+    first = shards(opener, POPULATION, frame, Shards(5), b"salt", "id")
+    assert (shards(opener, POPULATION, frame, Shards(5), b"salt", "id") == first).all()
+    assert (shards(opener, POPULATION, frame, Shards(5, 1), b"salt", "id") != first).any()
+    assert (shards(opener, POPULATION, frame, Shards(5), b"other", "id") != first).any()
 
 
-def test_the_order_of_rows_does_not_move_them() -> None:
+@every_engine
+def test_the_order_of_rows_does_not_move_them(opener: Opener) -> None:
     """Shards go by what a row is, not by where it stands."""
     frame = population()
     assert (
-        shards(POPULATION, frame.sample(frac=1, random_state=1), Shards(5), b"salt", "id")
-        == shards(POPULATION, frame, Shards(5), b"salt", "id")
+        shards(opener, POPULATION, frame.sample(frac=1, random_state=1), Shards(5), b"salt", "id")
+        == shards(opener, POPULATION, frame, Shards(5), b"salt", "id")
     ).all()
 
 
+@every_engine
 @given(st.integers(0, 299), st.sampled_from("fm"), st.integers(1, 9))
 @settings(max_examples=12)
-def test_a_new_row_moves_no_other_row(person: int, sex: str, count: int) -> None:
+def test_a_new_row_moves_no_other_row(opener: Opener, person: int, sex: str, count: int) -> None:
     """With one more row exactly one shard of its own value gains exactly one row, equal rows or not: shards have stability one."""
     frame = population(400)
     more = pd.concat([pd.DataFrame({"id": [str(person)], "s": [sex]}), frame])
-    changed = shards(POPULATION, more, Shards(count), b"salt", "id") - shards(
-        POPULATION, frame, Shards(count), b"salt", "id"
+    changed = shards(opener, POPULATION, more, Shards(count), b"salt", "id") - shards(
+        opener, POPULATION, frame, Shards(count), b"salt", "id"
     )
     assert changed.sum() == np.abs(changed).sum() == 1
     assert changed[person].sum() == 1
@@ -346,11 +370,14 @@ def test_another_encoding_makes_other_shards() -> None:
 # Privacy units
 
 
+@every_engine
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), st.integers(1, 3), st.integers(0, 2**32 - 1)
 )
 @settings(max_examples=40)
-def test_a_unit_keeps_its_bound_and_no_other_unit_notices(rows: list[tuple[int, int]], bound: int, seed: int) -> None:
+def test_a_unit_keeps_its_bound_and_no_other_unit_notices(
+    opener: Opener, rows: list[tuple[int, int]], bound: int, seed: int
+) -> None:
     """At most ``max_rows`` rows of each unit are kept, the same ones whatever the order and whoever else is in the table."""
     columns = {"v": {"type": "categorical", "values": [str(i) for i in range(5)]}}
     policy = Policy(
@@ -361,7 +388,7 @@ def test_a_unit_keeps_its_bound_and_no_other_unit_notices(rows: list[tuple[int, 
         frame = pd.DataFrame(
             {"who": [f"p{who}" for who, _ in chosen], "v": [str(value) for _, value in chosen]}, dtype=object
         )
-        engine, _ = open_engine(policy, data=frame, salt=b"salt")
+        engine, _ = opener(policy, data=frame, salt=b"salt")
         found = engine.tabulate(WHOLE.split(bind(Values("v"), policy.schema_)))[0]
         engine.close()
         return found
@@ -373,7 +400,8 @@ def test_a_unit_keeps_its_bound_and_no_other_unit_notices(rows: list[tuple[int, 
     assert (kept([rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]) == together).all()
 
 
-def test_rows_without_a_unit_are_left_out() -> None:
+@every_engine
+def test_rows_without_a_unit_are_left_out(opener: Opener) -> None:
     """Nobody knows whose they are, so nobody could bound them."""
     policy = Policy(
         dataset="u",
@@ -383,13 +411,14 @@ def test_rows_without_a_unit_are_left_out() -> None:
         privacy_unit={"column": "who", "max_rows": 2},
     )
     frame = pd.DataFrame({"who": ["x", None, "x", "x", None], "v": ["a"] * 5})
-    engine, report = open_engine(policy, data=frame, salt=b"", report=True)
+    engine, report = opener(policy, data=frame, salt=b"", report=True)
     assert report is not None
     assert (engine.rows(), report.over_unit) == (2, 3)
     engine.close()
 
 
-def test_all_forms_of_a_table_encode_alike(tmp_path: Any) -> None:
+@every_engine
+def test_all_forms_of_a_table_encode_alike(opener: Opener, tmp_path: Any) -> None:
     """A frame, an Arrow table, Parquet, CSV and a DuckDB table with the same rows give the same tables."""
     import duckdb
     import pyarrow as pa
@@ -423,7 +452,7 @@ def test_all_forms_of_a_table_encode_alike(tmp_path: Any) -> None:
     found = []
     for policy, data in policies:
         schema = policy.schema_
-        engine, report = open_engine(policy, data=data, salt=b"s", report=True)
+        engine, report = opener(policy, data=data, salt=b"s", report=True)
         found.append(
             (
                 engine.tabulate(WHOLE.split(bind(Cross((Values("s"), Values("b"), Values("x"), Shards(3))), schema)))[

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every miner in each of its forms, every score and every mechanism: found by introspection, for tests/contract.
+
+A new class is found by its name in ``miners.__all__`` or ``pinq.public.scores.__all__``, and a new parameter by its name
+in ``get_params``. What such a list cannot find out by itself stands in a table here, and a test fails where a row is missing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin
+
+from sklearn.base import is_regressor
+
+import miners
+from pinq.public import scores
+
+# Parameters that switch a part of an algorithm on, and by which value. Those that are a `Literal` are found by themselves.
+SWITCHES: dict[str, Any] = {"stopping": 0.4, "budget": "decay"}
+# Needs parties that are connected; see tests/unit/secure/test_secure_topdown.py.
+ELSEWHERE = {("strategy", "secure")}
+# Small enough for hundreds of fits.
+SMALL: dict[str, Any] = {"max_depth": 2, "max_nodes": 7, "n_estimators": 3, "random_state": 1}
+
+MINERS: dict[str, type[Any]] = {
+    name: kind
+    for name, kind in ((name, getattr(miners, name)) for name in miners.__all__)
+    if inspect.isclass(kind) and hasattr(kind, "plan") and hasattr(kind, "from_json")
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A miner with one choice of algorithm.
+
+    Attributes:
+        name: Of the miner.
+        choices: The parameters by which the form differs from the default.
+    """
+
+    name: str
+    choices: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.choices.items())])
+
+    @property
+    def kind(self) -> type[Any]:
+        """The class."""
+        return MINERS[self.name]
+
+    @property
+    def learns(self) -> str:
+        """What comes out: ``classes``, ``means`` or ``distances``."""
+        if not hasattr(self.kind, "predict"):
+            return "distances"
+        return "means" if is_regressor(self.kind()) else "classes"
+
+    def built(self, **params: Any) -> Any:
+        """A new miner of this form, small."""
+        known = self.kind().get_params()
+        small = {name: value for name, value in SMALL.items() if name in known}
+        return self.kind(**{**small, **self.choices, **params})
+
+
+def literals_of(kind: type[Any], param: str) -> tuple[Any, ...]:
+    """The values of a parameter that is annotated by a ``Literal``; none for any other."""
+    annotation = inspect.signature(kind).parameters[param].annotation
+    for module in (sys.modules[parent.__module__] for parent in kind.__mro__):
+        try:
+            resolved = eval(annotation, vars(module)) if isinstance(annotation, str) else annotation
+        except NameError:  # of another class's module
+            continue
+        return get_args(resolved) if get_origin(resolved) is Literal else ()
+    raise AssertionError(f"no module of {kind.__name__} knows what {annotation} is")
+
+
+def alternatives_of(kind: type[Any]) -> dict[str, list[Any]]:
+    """For each parameter that chooses between algorithms: its values other than the default."""
+    alternatives: dict[str, list[Any]] = {}
+    for param, default in kind().get_params().items():
+        values = [SWITCHES[param]] if param in SWITCHES else literals_of(kind, param)
+        others = [value for value in values if value != default and (param, value) not in ELSEWHERE]
+        alternatives |= {param: others} if others else {}
+    return alternatives
+
+
+def forms_of(name: str) -> list[Form]:
+    """The default, each alternative alone, and the last ones of all parameters together."""
+    alternatives = alternatives_of(MINERS[name])
+    single = [Form(name, {param: value}) for param, values in alternatives.items() for value in values]
+    last = {param: values[-1] for param, values in alternatives.items()}
+    return [Form(name), *single, *([Form(name, last)] if len(last) > 1 else [])]
+
+
+FORMS: list[Form] = [form for name in MINERS for form in forms_of(name)]
+
+SCORES: dict[str, type[Any]] = {
+    name: kind
+    for name, kind in ((name, getattr(scores, name)) for name in scores.__all__)
+    if inspect.isclass(kind) and hasattr(kind, "kind")
+}

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every score promises. A new one is tested by its name in ``pinq.public.scores.__all__``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pinq.errors import NotAllowed, QueryError
+from pinq.ledger.grants import Terms
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import search_sensitivity
+from pinq.public.queries import Request
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.scores import require_score
+from pinq.public.specs import Values
+from tests.catalogue import SCORES
+from tests.handles import ledger_of
+
+SHAPES = [(2, 2), (3, 2), (2, 3)]
+every_score = pytest.mark.parametrize("kind", SCORES.values(), ids=SCORES)
+# ``EnoughRows`` is a test of many parts at once; its loss is searched in tests/privacy/test_stopping.py.
+every_quality = pytest.mark.parametrize(
+    "kind", [kind for kind in SCORES.values() if hasattr(kind, "sensitivity")], ids=lambda kind: kind.__name__
+)
+
+
+def schema_of(classes: int = 3) -> Schema:
+    return Schema(
+        max_rows=8,
+        columns={
+            "y": Categorical(values=tuple(f"c{number}" for number in range(classes))),
+            "z": Categorical(values=tuple(f"c{number}" for number in range(classes))),
+            "x": Numeric(lower=0, upper=classes - 1, integer=True),
+            "w": Numeric(lower=0, upper=classes - 1, integer=True),
+        },
+    )
+
+
+def scores_of(kind: type[Any], schema: Schema) -> list[Any]:
+    """A score on each column that it is defined for; one alone where it has no target."""
+    needed = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    if "target" not in needed:
+        return [kind(**dict.fromkeys(needed, 3))]
+    accepted = []
+    for column in schema.columns:
+        try:
+            accepted.append(require_score(kind(column), schema))
+        except QueryError:
+            continue
+    assert accepted, f"no column is a target of {kind.__name__}"
+    return accepted
+
+
+def request_with(score: Any) -> Request:
+    return Request(id="1", verb="exp_mech", epsilon="0.1", score=score, candidates=((Values("y"),),))
+
+
+def test_all_scores_are_here() -> None:
+    """The list is found by introspection; each has a name of its own on the wire."""
+    assert len(SCORES) >= 9
+    assert len({kind.kind for kind in SCORES.values()}) == len(SCORES)
+
+
+@every_quality
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_no_small_table_moves_a_score_further_than_it_declares(kind: type[Any], shape: tuple[int, int]) -> None:
+    """Over all tables of at most 8 rows: change <= sensitivity, span <= declared span, and the direction is as declared."""
+    cells, classes = shape
+    schema = schema_of(classes)
+    for score in scores_of(kind, schema):
+        moved = search_sensitivity(score, schema, cells=cells, classes=classes)
+        assert moved.tables > 50
+        assert moved.change <= score.sensitivity(schema)
+        assert moved.span <= score.span(schema)
+        assert moved.monotone == score.monotone
+
+
+@every_quality
+def test_a_span_follows_from_sensitivity_and_direction(kind: type[Any]) -> None:
+    """Whole numbers of the score's own unit; twice the sensitivity where candidates may move in both directions."""
+    schema = schema_of()
+    for score in scores_of(kind, schema):
+        sensitivity, span = score.sensitivity(schema), score.span(schema)
+        assert isinstance(sensitivity, int)
+        assert sensitivity >= 1
+        assert span == sensitivity * (1 if score.monotone else 2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCORES.values() if hasattr(kind, "of")], ids=lambda kind: kind.kind)
+def test_scores_are_integers_table_by_table(kind: type[Any]) -> None:
+    """Many tables are scored as each alone, in whole numbers; a table without rows scores 0."""
+    schema = schema_of()
+    depth = {"classes": 3, "rows": 1, "moments": 3}
+    for score in scores_of(kind, schema):
+        counts = np.random.default_rng(0).integers(0, 3, (5, 4, 2, depth[score.measure]))
+        batch = np.asarray(score.of(counts, schema))
+        assert batch.shape == (5, 4)
+        assert all(int(number) == number for number in batch.ravel())
+        assert batch[2, 3] == score.of(counts[2, 3], schema)
+        assert score.of(np.zeros_like(counts[0, 0]), schema) == 0
+
+
+@every_score
+def test_a_score_without_its_column_is_refused(kind: type[Any]) -> None:
+    """The class itself, and a column that nobody declared."""
+    schema = schema_of()
+    if any(field.default is dataclasses.MISSING for field in dataclasses.fields(kind)):
+        with pytest.raises(QueryError, match=kind.__name__):
+            require_score(kind, schema)
+    if "target" in [field.name for field in dataclasses.fields(kind)]:
+        with pytest.raises(QueryError, match="nobody"):
+            require_score(kind("nobody"), schema)
+
+
+@every_score
+def test_a_score_is_what_it_says(kind: type[Any]) -> None:
+    """Equal where it says the same, unequal to all others; nobody can change it."""
+    schema = schema_of()
+    everything = [score for other in SCORES.values() for score in scores_of(other, schema)]
+    for score in scores_of(kind, schema):
+        same = dataclasses.replace(score)
+        assert same == score
+        assert hash(same) == hash(score)
+        assert repr(same) == repr(score)
+        assert everything.count(score) == 1
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            score.kind = "another"
+
+
+@every_score
+def test_a_score_crosses_the_wire(kind: type[Any]) -> None:
+    """The same score and the same text again; two scores are two questions."""
+    texts = []
+    for score in scores_of(kind, schema_of()):
+        text = request_with(score).to_json()
+        again = Request.from_json(text)
+        assert again.score == score
+        assert type(again.score) is kind
+        assert again.to_json() == text
+        assert json.loads(text)["score"]["kind"] == kind.kind
+        texts.append(text)
+    assert len(set(texts)) == len(texts)
+
+
+@every_quality
+def test_a_score_names_its_column_to_the_grant(kind: type[Any]) -> None:
+    """Who may not ask for the target may not choose by it either."""
+    schema = schema_of()
+    for score in scores_of(kind, schema):
+        if getattr(score, "target", None) is None:
+            continue
+        spared = next(name for name in ("z", "w") if name != score.target)
+        with simulate(schema, rows=8, epsilon=1) as handle:
+            ledger_of(handle).set_terms("simulated", Terms(columns=(spared,)))
+            with pytest.raises(NotAllowed, match=rf"\b{score.target}\b"):
+                handle.exp_mech([] if kind.kind == "class_count" else [Values(spared)], score=score, epsilon="0.1")
+            assert handle.budget.spent == 0
