@@ -148,8 +148,8 @@ class RemoteSession:
     def _send(self, method: str, path: str, content: str | None = None, *, opening: bool = False) -> httpx.Response:
         """Sends until there is an answer, an error that repeating would not change, or no time left.
 
-        Once an attempt was lost it may have been charged, so no later error of the same request can
-        say that nothing was spent.
+        Once an attempt was lost on the way it may have been charged, so no later error of the same
+        request can say that nothing was spent. A question that never left cannot have been charged.
         """
         left, wait, arrived, lost = self._timeout, FIRST_WAIT, False, False
         start = time.monotonic()
@@ -174,7 +174,9 @@ class RemoteSession:
                 if opening and not isinstance(problem, httpx.ReadTimeout):
                     deadline = min(deadline, start + OPENING)
                 error = self._unreachable(problem, deadline - start, arrived and path == "/query")
-            lost = lost or not isinstance(error, TooManyRequests)
+                if path == "/query" and not arrived:
+                    error.charged = Fraction(0)
+            lost = arrived
             if isinstance(error, TooManyRequests):
                 wait = max(wait, error.retry_after)
             pause = wait * random.uniform(0.5, 1.0) if not isinstance(error, TooManyRequests) else wait

@@ -87,7 +87,7 @@ def test_where_nobody_listens_opening_is_quick_and_frightens_nobody(monkeypatch:
     monkeypatch.setattr("pinq.analyst.client.OPENING", 0.3)
     started = time.monotonic()
     with pytest.raises(
-        pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: .*\. Nothing was spent\.$"
+        pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^.]*\.$"
     ):
         pinq.connect(f"http://127.0.0.1:{closed_port()}/people", token="pinq_x", insecure_http=True)
     assert time.monotonic() - started < 5
@@ -97,7 +97,7 @@ def test_a_server_that_is_not_pinq_is_asked_for_https() -> None:
     """A server of TLS answers plain HTTP with nothing that is HTTP; the error names the way out."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)
-    said = r"If it uses TLS, the URL must begin with https://\. Nothing was spent\.$"
+    said = r"If it uses TLS, the URL must begin with https://\.$"
     with (
         listening(lambda connection: context.wrap_socket(connection, server_side=True)) as port,
         pytest.raises(pinq.Unavailable, match=said),

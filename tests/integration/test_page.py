@@ -387,7 +387,7 @@ def test_every_act_says_by_whom_and_why(owner: Visitor, people: Dataset, act: st
     assert kinds(people) == before
     owner.post(path, fields | {"because": [" a <b>new</b> study "]})
     event = list(people.ledger.events())[-1]
-    assert (event.kind, event.body["by"], event.body["because"]) == (
+    assert (event.kind, event.by.by, event.by.because) == (
         act,
         "provider page, 127.0.0.1",
         "a <b>new</b> study",

@@ -101,7 +101,7 @@ def test_what_is_registered_is_found() -> None:
     """By this installation: both sides' entry points, each of the kind that its user expects."""
     assert plugin("pinq.provider", "simulate", "") is pinq.simulate
     odometer = plugin("pinq.provider", "odometer", "")()
-    assert odometer.spent == 0
+    assert odometer.spent == ZERO
     assert secure_computation().certificate("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----") == b"\0\0\0"
 
 

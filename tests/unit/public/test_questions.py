@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
-from pinq.ledger.grants import dump_demand, load_demand
+from pinq.ledger.composition import Demand
 from pinq.public.epsilon import to_nano
 from pinq.public.queries import Answer, Request
 from pinq.public.questions import UNSAID, Question
@@ -35,7 +35,7 @@ def test_an_old_charge_is_known_again(old: dict[str, Any], schema: Schema) -> No
     assert request.identity(schema.digest) == old["question"]
     query = prepare(request.question, request.parts.bind(schema), schema)
     assert query.about == old["about"]
-    assert dump_demand(query.demand) == old["demand"]
+    assert query.demand.dump() == old["demand"]
     noise = query.noise(Fraction(request.epsilon))
     assert (noise.scale, noise.grid) == (old["scale"], old["grid"])
     assert Answer.from_json(old["answer"]).to_json() == old["answer"]
