@@ -276,7 +276,7 @@ def _judge(
 
 def _rows(task: Task, bud: Bud) -> float:
     """Estimated rows of a node; the root, of which nothing is known yet, has all that there can be."""
-    return max(0.0, bud.sprout(task.federation).rows) if bud.seen else float(task.schema.max_rows)
+    return max(0.0, bud.open_node(task.federation).rows) if bud.seen else float(task.schema.max_rows)
 
 
 def _large_enough(task: Task, judge: Judge, how: BestFirst, buds: list[Bud], bud: Bud) -> bool:

@@ -31,13 +31,13 @@ from pinq.public.specs import MAX_PARTS, Values, bind
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts
 
-__all__ = ["Level", "Rules", "Sprout", "ask_classes", "ask_ends", "grow"]
+__all__ = ["Level", "OpenNode", "Rules", "ask_classes", "ask_ends", "grow"]
 
 FEW_PARTS = 4096  # that many may be asked of a small table too
 
 
 @dataclass
-class Sprout:
+class OpenNode:
     """A node while its tree grows, with all that was answered about it.
 
     Attributes:
@@ -84,7 +84,7 @@ class Level:
     Attributes:
         number: Splits above them.
         parts: They themselves.
-        sprouts: What is known of each, in the order of the parts.
+        nodes: What is known of each, in the order of the parts.
         below: What choosing their splits told about the children: for each node a row of noisy
             class counts for each part of its split.
         below_scale: Scale of the noise in those.
@@ -92,7 +92,7 @@ class Level:
 
     number: int
     parts: Parts
-    sprouts: list[Sprout]
+    nodes: list[OpenNode]
     below: Sequence[np.ndarray] | None = None
     below_scale: float | None = None
 
@@ -128,9 +128,9 @@ class Rules:
     schedule: Schedule
     ask: Callable[[Parts, Fraction], np.ndarray]
     choose: Callable[[Level], Sequence[Split | None]]
-    enough: Callable[[Sprout], float] | None = None
+    enough: Callable[[OpenNode], float] | None = None
     spend_rest: bool = True
-    widest: Callable[[Sprout], int] = field(default=lambda _: 2)
+    widest: Callable[[OpenNode], int] = field(default=lambda _: 2)
     once: Callable[[Split], bool] = field(default=lambda split: isinstance(split, Values))
     least: int = 0
     in_vain: Sequence[str] | None = None
@@ -165,18 +165,18 @@ def ask_ends(schema: Schema, target: str) -> Callable[[Parts, Fraction], np.ndar
     return ask
 
 
-def grow(roots: Parts, rules: Rules) -> list[list[Sprout]]:
+def grow(roots: Parts, rules: Rules) -> list[list[OpenNode]]:
     """Grows a tree below each of these disjoint parts, all together; of each tree the root first, each node before its children."""
-    sprouts = [Sprout() for _ in range(len(roots))]
+    nodes = [OpenNode() for _ in range(len(roots))]
     if "stop" in rules.schedule.leaf:
-        _stop(roots, *_grow_bare(Level(0, roots, sprouts[:]), sprouts, rules), sprouts, rules)
+        _stop(roots, *_grow_bare(Level(0, roots, nodes[:]), nodes, rules), nodes, rules)
     else:
-        _grow(Level(0, roots, sprouts[:]), sprouts, rules)
-    return [_below(sprouts, root) for root in range(len(roots))]
+        _grow(Level(0, roots, nodes[:]), nodes, rules)
+    return [_below(nodes, root) for root in range(len(roots))]
 
 
-def _grow(level: Level, sprouts: list[Sprout], rules: Rules) -> None:
-    """Adds all that grows below a level to ``sprouts``."""
+def _grow(level: Level, nodes: list[OpenNode], rules: Rules) -> None:
+    """Adds all that grows below a level to ``nodes``."""
     for asks in rules.schedule.levels:
         if "size" in asks:
             _ask_sizes(level, asks["size"].epsilon, rules)
@@ -185,63 +185,63 @@ def _grow(level: Level, sprouts: list[Sprout], rules: Rules) -> None:
         grows = _worth_splitting(level, rules)
         _ask_leaf(level, ~grows, rules, [name for name in ("size", "classes") if name in asks])
         level = _only(level, grows)
-        if not level.sprouts:
+        if not level.nodes:
             return
         splits = list(rules.choose(level))
         can = np.array([split is not None for split in splits])
         _ask_leaf(level, ~can, rules, _in_vain(asks, rules))
         level = _only(level, can)
-        if not level.sprouts:
+        if not level.nodes:
             return
-        level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
+        level = _branch(level, [split for split in splits if split is not None], nodes, rules)
     if "size" in rules.schedule.leaf:
         _ask_sizes(level, rules.schedule.leaf["size"].epsilon, rules)
     _ask_classes(level, rules.schedule.leaf["classes"].epsilon, rules)
 
 
-def _grow_bare(level: Level, sprouts: list[Sprout], rules: Rules) -> tuple[list[Level], dict[int, Fraction]]:
-    """Adds all splits below a level to ``sprouts`` and describes no node; all levels, and what the way to each leaf, by its identity, has left."""
+def _grow_bare(level: Level, nodes: list[OpenNode], rules: Rules) -> tuple[list[Level], dict[int, Fraction]]:
+    """Adds all splits below a level to ``nodes`` and describes no node; all levels, and what the way to each leaf, by its identity, has left."""
     levels = [level]
     left: dict[int, Fraction] = {}
     for asks in rules.schedule.levels:
-        left |= dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop"))
+        left |= dict.fromkeys(map(id, level.nodes), rules.schedule.left(level.number, "stop"))
         level = _only(level, _worth_splitting(level, rules))
-        if not level.sprouts:
+        if not level.nodes:
             return levels, left
-        left |= dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop", *_in_vain(asks, rules)))
+        left |= dict.fromkeys(map(id, level.nodes), rules.schedule.left(level.number, "stop", *_in_vain(asks, rules)))
         splits = list(rules.choose(level))
         level = _only(level, np.array([split is not None for split in splits]))
-        if not level.sprouts:
+        if not level.nodes:
             return levels, left
-        level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
+        level = _branch(level, [split for split in splits if split is not None], nodes, rules)
         levels.append(level)
-    return levels, left | dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop"))
+    return levels, left | dict.fromkeys(map(id, level.nodes), rules.schedule.left(level.number, "stop"))
 
 
 def _stop(
-    roots: Parts, levels: Sequence[Level], left: dict[int, Fraction], sprouts: list[Sprout], rules: Rules
+    roots: Parts, levels: Sequence[Level], left: dict[int, Fraction], nodes: list[OpenNode], rules: Rules
 ) -> None:
     """Ends ways where rows become too few, by one question of the leaves of all trees; then describes the leaves that are left, with all that is left."""
-    grown = [_only(level, np.array([not sprout.children for sprout in level.sprouts])) for level in levels]
+    grown = [_only(level, np.array([not node.children for node in level.nodes])) for level in levels]
     score = EnoughRows(rules.least, above=roots.depth)
     kept = iter(
         _union([level.parts for level in grown]).exp_mech(score=score, epsilon=rules.schedule.leaf["stop"].epsilon)
     )
     end = {
-        id(sprout): next(kept) for level in grown for sprout in level.sprouts
+        id(node): next(kept) for level in grown for node in level.nodes
     }  # how many splits are left on the longest way through a node
     leaves: dict[Fraction, list[Level]] = {}
     for level in reversed(levels):
-        for sprout in level.sprouts:
-            if sprout.children:
-                below = [id(sprouts[child]) for child in sprout.children]
-                end[id(sprout)], left[id(sprout)] = (
+        for node in level.nodes:
+            if node.children:
+                below = [id(nodes[child]) for child in node.children]
+                end[id(node)], left[id(node)] = (
                     max(end[child] for child in below),
                     min(left[child] for child in below),
                 )
-                if end[id(sprout)] <= level.number:
-                    sprout.split, sprout.children = None, ()
-        rest = [left[id(sprout)] if end[id(sprout)] == level.number else None for sprout in level.sprouts]
+                if end[id(node)] <= level.number:
+                    node.split, node.children = None, ()
+        rest = [left[id(node)] if end[id(node)] == level.number else None for node in level.nodes]
         for epsilon in sorted({one for one in rest if one is not None}):
             leaves.setdefault(epsilon, []).append(_only(level, np.array([one == epsilon for one in rest])))
     for epsilon, some in leaves.items():
@@ -249,7 +249,7 @@ def _stop(
             Level(
                 levels[-1].number,
                 _union([level.parts for level in some]),
-                [sprout for level in some for sprout in level.sprouts],
+                [node for level in some for node in level.nodes],
             ),
             epsilon,
             rules,
@@ -260,35 +260,33 @@ def _union(collections: Sequence[Parts]) -> Parts:
     return type(collections[0]).union(*collections)
 
 
-def _below(sprouts: Sequence[Sprout], root: int) -> list[Sprout]:
+def _below(nodes: Sequence[OpenNode], root: int) -> list[OpenNode]:
     """One tree of many, its nodes numbered from 0."""
     kept = [root]
     for place in kept:  # grows while it is walked through: parents before their children
-        kept += sprouts[place].children
+        kept += nodes[place].children
     number = {place: new for new, place in enumerate(kept)}
-    return [
-        replace(sprouts[place], children=tuple(number[child] for child in sprouts[place].children)) for place in kept
-    ]
+    return [replace(nodes[place], children=tuple(number[child] for child in nodes[place].children)) for place in kept]
 
 
 def _ask_sizes(level: Level, epsilon: Fraction, rules: Rules) -> None:
     scale = count_scale(rules.schema, epsilon)
     sizes = np.asarray(level.parts.noisy_count(epsilon=epsilon)).ravel()
-    for sprout, size in zip(level.sprouts, sizes, strict=True):
-        sprout.size, sprout.size_scale = float(size), scale
+    for node, size in zip(level.nodes, sizes, strict=True):
+        node.size, node.size_scale = float(size), scale
 
 
 def _ask_classes(level: Level, epsilon: Fraction, rules: Rules) -> None:
     """One request for the cells of all these nodes."""
     scale = count_scale(rules.schema, epsilon)
-    for sprout, cells in zip(level.sprouts, rules.ask(level.parts, epsilon), strict=True):
-        sprout.observe(cells, count_variance(scale), scale)
+    for node, cells in zip(level.nodes, rules.ask(level.parts, epsilon), strict=True):
+        node.observe(cells, count_variance(scale), scale)
 
 
 def _ask_leaf(level: Level, leaves: np.ndarray, rules: Rules, asked: Sequence[str]) -> None:
     """The last question to nodes that are not split although their level is not the last."""
     here = _only(level, leaves)
-    if not here.sprouts:
+    if not here.nodes:
         return
     epsilon = rules.schedule.left(level.number, *asked) if rules.spend_rest else rules.schedule.leaf["classes"].epsilon
     _ask_classes(here, epsilon, rules)
@@ -296,11 +294,11 @@ def _ask_leaf(level: Level, leaves: np.ndarray, rules: Rules, asked: Sequence[st
 
 def _worth_splitting(level: Level, rules: Rules) -> np.ndarray:
     """Which nodes of a level are split, shape (nodes,): the large ones, the largest first while parts can be asked at all."""
-    sizes = np.array([sprout.rows for sprout in level.sprouts])
+    sizes = np.array([node.rows for node in level.nodes])
     grows = np.ones(len(sizes), dtype=bool)
     if rules.enough is not None:
-        grows = sizes >= np.array([rules.enough(sprout) for sprout in level.sprouts])
-    widest = np.array([rules.widest(sprout) for sprout in level.sprouts])
+        grows = sizes >= np.array([rules.enough(node) for node in level.nodes])
+    widest = np.array([rules.widest(node) for node in level.nodes])
     order = np.argsort(-sizes, kind="stable")
     asked = np.cumsum(np.where(grows[order], widest[order], 0)) * rules.cells
     # More leaves than the table can have rows are of no use, and a depth that a caller took from
@@ -316,22 +314,22 @@ def _only(level: Level, chosen: np.ndarray) -> Level:
     return Level(
         level.number,
         level.parts[chosen],
-        [sprout for sprout, one in zip(level.sprouts, chosen, strict=True) if one],
+        [node for node, one in zip(level.nodes, chosen, strict=True) if one],
         below,
         level.below_scale,
     )
 
 
-def _branch(level: Level, splits: Sequence[Split], sprouts: list[Sprout], rules: Rules) -> Level:
+def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], rules: Rules) -> Level:
     """Adds the children of each node, in the order of the parts of its split."""
-    below: list[Sprout] = []
-    for parent, split in zip(level.sprouts, splits, strict=True):
-        first, partition = len(sprouts) + len(below), bind(split, rules.schema)
+    below: list[OpenNode] = []
+    for parent, split in zip(level.nodes, splits, strict=True):
+        first, partition = len(nodes) + len(below), bind(split, rules.schema)
         used = parent.used | {split.column} if rules.once(split) else parent.used
         parent.split, parent.children = split, tuple(range(first, first + partition.size))
-        below += [Sprout(Part(parent.part, partition, index), used) for index in range(partition.size)]
+        below += [OpenNode(Part(parent.part, partition, index), used) for index in range(partition.size)]
     if level.below is not None and level.below_scale is not None:
-        for sprout, cells in zip(below, (row for table in level.below for row in table), strict=True):
-            sprout.observe(cells, count_variance(level.below_scale), level.below_scale)
-    sprouts += below
+        for node, cells in zip(below, (row for table in level.below for row in table), strict=True):
+            node.observe(cells, count_variance(level.below_scale), level.below_scale)
+    nodes += below
     return Level(level.number + 1, level.parts.partition(list(splits)), below)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from miners.estimator import Classifier, ForestFaces, whole_number
 from miners.fitted.tree import Split
 from miners.growth.candidates import choose_in_pieces, multiway_splits
 from miners.growth.criteria import blur
-from miners.growth.frontier import Level, Rules, Sprout
+from miners.growth.frontier import Level, OpenNode, Rules
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules
 from miners.trees.tree_miner import MAX_DEPTH, many
 from pinq.public.epsilon import Loss
@@ -28,6 +28,7 @@ __all__ = ["DPDecisionForest"]
 BINS = 5  # Consul & Williamson 2020, sec. 4.2
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     """A forest whose nodes are split into all values of an attribute, chosen by a noisy Gini index among a random few: a baseline.
 
@@ -70,26 +71,14 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         DPDecisionForest(epsilon=0.5)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        n_estimators: int = 10,
-        max_depth: int = 5,
-        max_features: int | None = None,
-        bins: int | Mapping[str, Sequence[float] | int] = BINS,
-        rows: Rows = "shards",
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.max_features = max_features
-        self.bins = bins
-        self.rows = rows
-        self.attributes = attributes
-        self.random_state = random_state
+    epsilon: Loss = 1.0
+    n_estimators: int = 10
+    max_depth: int = 5
+    max_features: int | None = None
+    bins: int | Mapping[str, Sequence[float] | int] = BINS
+    rows: Rows = "shards"
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
     def _recipe(self, facts: Recipe) -> Recipe:
         require_word("rows", self.rows, ("shards", "all"))
@@ -121,16 +110,16 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         splits = self._splits(recipe)
         offered = [
             [splits[name] for name in names]
-            for names in drawn(recipe, [self._open(recipe, sprout) for sprout in level.sprouts], random)
+            for names in drawn(recipe, [self._open(recipe, node) for node in level.nodes], random)
         ]
         epsilon = schedule.levels[level.number]["split"].epsilon
         return choose_in_pieces(
             level.parts, offered, recipe.schema, measure=recipe.cells, score=Gini(recipe.target), epsilon=epsilon
         )
 
-    def _open(self, recipe: Recipe, sprout: Sprout) -> list[str]:
+    def _open(self, recipe: Recipe, node: OpenNode) -> list[str]:
         """The attributes that no node above has used up."""
-        return [name for name in recipe.names if name not in sprout.used]
+        return [name for name in recipe.names if name not in node.used]
 
     def _widest(self, recipe: Recipe) -> int:
         return max(bind(split, recipe.schema).size for split in self._splits(recipe).values())

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = ["LEAF_SHARE", "DiffPC45"]
 LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiffPC45(GreedyTree):
     """A decision tree that finds its own split points, grown level by level on a private handle.
 
@@ -82,22 +83,12 @@ class DiffPC45(GreedyTree):
         DiffPC45(epsilon=0.5)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        criterion: str = "gini",
-        variant: Variant = "best",
-        certainty: float | None = 0.25,
-        attributes: Sequence[str] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.criterion = criterion
-        self.variant = variant
-        self.certainty = certainty
-        self.attributes = attributes
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    criterion: str = "gini"
+    variant: Variant = "best"
+    certainty: float | None = 0.25
+    attributes: Sequence[str] | None = None
 
     def _certainty(self) -> float | None:
         if self.certainty is None:
@@ -165,8 +156,7 @@ class DiffPC45(GreedyTree):
         def one_by_one(level: Level) -> Sequence[Split | None]:
             asks = recipe.schedule.levels[level.number]
             candidates: list[list[Any]] = [
-                [split for split in recipe.open_splits(sprout.used) if isinstance(split, Values)]
-                for sprout in level.sprouts
+                [split for split in recipe.open_splits(node.used) if isinstance(split, Values)] for node in level.nodes
             ]
             for family in (split for split in recipe.splits if isinstance(split, AnyCut)):
                 cuts = ask(level.parts, [family], epsilon=asks["cut"].epsilon, textbook=True)
@@ -188,8 +178,8 @@ class DiffPC45(GreedyTree):
                 chosen[place] = split
             return chosen
 
-        def enough(sprout: Any) -> float:
-            return recipe.enough(recipe.widest(sprout.used))
+        def enough(node: Any) -> float:
+            return recipe.enough(recipe.widest(node.used))
 
         return Rules(
             recipe.schema,
@@ -199,7 +189,7 @@ class DiffPC45(GreedyTree):
             one_by_one,
             enough,
             spend_rest=False,
-            widest=lambda sprout: recipe.widest(sprout.used),
+            widest=lambda node: recipe.widest(node.used),
         )
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:

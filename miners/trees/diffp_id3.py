@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from miners.budget.plan import PlanLine
@@ -13,7 +13,7 @@ from miners.budget.schedule import Schedule
 from miners.fitted.tree import Split
 from miners.growth.candidates import choose_in_pieces, multiway_splits
 from miners.growth.criteria import CRITERIA, blur
-from miners.growth.frontier import Level, Rules, Sprout
+from miners.growth.frontier import Level, OpenNode, Rules
 from miners.trees.tree_miner import Candidate, GreedyTree, Recipe, Variant, many
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema
@@ -21,6 +21,7 @@ from pinq.public.schema import Schema
 __all__ = ["DiffPID3", "multiway_facts", "multiway_rules"]
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiffPID3(GreedyTree):
     """A decision tree with multiway splits, grown level by level on a private handle.
 
@@ -82,22 +83,12 @@ class DiffPID3(GreedyTree):
         DiffPID3(criterion='max', epsilon=0.5, max_depth=3)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        criterion: str = "gini",
-        variant: Variant = "best",
-        attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, Sequence[float] | int] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.criterion = criterion
-        self.variant = variant
-        self.attributes = attributes
-        self.cuts = cuts
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    criterion: str = "gini"
+    variant: Variant = "best"
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, Sequence[float] | int] | None = None
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)
@@ -115,7 +106,7 @@ class DiffPID3(GreedyTree):
         textbook = self.variant == "paper"
 
         def choose(level: Level) -> Sequence[Split | None]:
-            candidates = [recipe.open_splits(sprout.used) for sprout in level.sprouts]
+            candidates = [recipe.open_splits(node.used) for node in level.nodes]
             epsilon = recipe.schedule.levels[level.number]["split"].epsilon
             return choose_in_pieces(
                 level.parts,
@@ -149,11 +140,11 @@ def multiway_facts(facts: Recipe, levels: int) -> Recipe:
 def multiway_rules(recipe: Recipe, choose: Any, *, spend_rest: bool) -> Rules:
     """The rules of a recipe whose splits use their attribute up."""
 
-    def widest(sprout: Sprout) -> int:
-        return recipe.widest(sprout.used)
+    def widest(node: OpenNode) -> int:
+        return recipe.widest(node.used)
 
-    def enough(sprout: Sprout) -> float:
-        return recipe.enough(widest(sprout))
+    def enough(node: OpenNode) -> float:
+        return recipe.enough(widest(node))
 
     return Rules(
         recipe.schema,

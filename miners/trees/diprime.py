@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ from miners.fitted.node import Node
 from miners.fitted.tree import Split
 from miners.growth.candidates import choose_in_pieces, default_levels, families, levels_carried
 from miners.growth.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
-from miners.growth.frontier import Level, Rules, Sprout
-from miners.growth.harvest import released_nodes
+from miners.growth.frontier import Level, OpenNode, Rules
+from miners.growth.leaf_estimates import released_nodes
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules, share
 from miners.trees.tree_miner import MAX_DEPTH, Variant, many
 from pinq.public.epsilon import Loss, exact, to_nano
@@ -99,7 +99,7 @@ class DiPriMe(ForestMiner):
     ) -> Sequence[Split | None]:
         asks, measure = schedule.levels[level.number], self._measure(recipe)
         candidates: list[list[Any]] = [
-            list(families(recipe.schema, names)) for names in drawn(recipe, [recipe.names] * len(level.sprouts), random)
+            list(families(recipe.schema, names)) for names in drawn(recipe, [recipe.names] * len(level.nodes), random)
         ]
         score = score_of(self._criterion, recipe.target)
         ask = partial(choose_in_pieces, schema=recipe.schema)
@@ -122,8 +122,8 @@ class DiPriMe(ForestMiner):
         """Numbers in each cell of the tables that a choice needs."""
         return ABSOLUTE_ERROR_LEVELS if self._criterion == "absolute_error" else recipe.cells
 
-    def _nodes(self, recipe: Recipe, sprouts: Sequence[Sprout]) -> list[Node]:
-        return released_nodes(sprouts, recipe.classes) if self.variant == "paper" else super()._nodes(recipe, sprouts)
+    def _nodes(self, recipe: Recipe, nodes: Sequence[OpenNode]) -> list[Node]:
+        return released_nodes(nodes, recipe.classes) if self.variant == "paper" else super()._nodes(recipe, nodes)
 
     def _notes(self, recipe: Recipe) -> tuple[str, ...]:
         found = super()._notes(recipe)
@@ -188,62 +188,36 @@ class DiPriMe(ForestMiner):
         ]
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMeTree(DiPriMe):
     """A single tree, on all rows."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        max_features: int | None = None,
-        rho: float | None = None,
-        criterion: str | None = None,
-        variant: Variant = "best",
-        stopping: float | None = None,
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.max_features = max_features
-        self.rho = rho
-        self.criterion = criterion
-        self.variant = variant
-        self.stopping = stopping
-        self.attributes = attributes
-        self.random_state = random_state
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    max_features: int | None = None
+    rho: float | None = None
+    criterion: str | None = None
+    variant: Variant = "best"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMeForest(DiPriMe):
     """Several trees."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        n_estimators: int | None = None,
-        max_depth: int | None = None,
-        max_features: int | None = None,
-        rho: float | None = None,
-        criterion: str | None = None,
-        rows: Rows = "shards",
-        variant: Variant = "best",
-        stopping: float | None = None,
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.max_features = max_features
-        self.rho = rho
-        self.criterion = criterion
-        self.rows = rows
-        self.variant = variant
-        self.stopping = stopping
-        self.attributes = attributes
-        self.random_state = random_state
+    epsilon: Loss = 1.0
+    n_estimators: int | None = None
+    max_depth: int | None = None
+    max_features: int | None = None
+    rho: float | None = None
+    criterion: str | None = None
+    rows: Rows = "shards"
+    variant: Variant = "best"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
 
 class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,27 +21,17 @@ from pinq.public.epsilon import Loss
 __all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class RandomSplits(ForestMiner):
     """What classifier and regressor share."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        n_estimators: int = 10,
-        max_depth: int = 5,
-        rows: Rows = "shards",
-        stopping: float | None = None,
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.rows = rows
-        self.stopping = stopping
-        self.attributes = attributes
-        self.random_state = random_state
+    epsilon: Loss = 1.0
+    n_estimators: int = 10
+    max_depth: int = 5
+    rows: Rows = "shards"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
     def _recipe(self, facts: Recipe) -> Recipe:
         require_word("rows", self.rows, ("shards", "all"))
@@ -54,7 +44,7 @@ class RandomSplits(ForestMiner):
     def _choose(
         self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
     ) -> Sequence[Split | None]:
-        return [random_split(recipe.schema, recipe.names, sprout.part, "groups", random) for sprout in level.sprouts]
+        return [random_split(recipe.schema, recipe.names, node.part, "groups", random) for node in level.nodes]
 
     def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
         return []

@@ -30,8 +30,8 @@ from miners.fitted.forest import Forest
 from miners.fitted.node import Node
 from miners.fitted.tree import ENDS, Split, Tree
 from miners.growth.candidates import attribute_names
-from miners.growth.frontier import Level, Rules, Sprout, ask_classes, ask_ends, grow
-from miners.growth.harvest import estimated_nodes
+from miners.growth.frontier import Level, OpenNode, Rules, ask_classes, ask_ends, grow
+from miners.growth.leaf_estimates import estimated_nodes
 from miners.trees.tree_miner import many, noise_of
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
@@ -128,7 +128,7 @@ class ForestMiner(Fitted, ABC):
             for schedule in recipe.schedules:
                 roots = handle.shards(recipe.trees) if recipe.sharded else handle.parts()
                 grown += grow(roots, self._rules(recipe, schedule, random))
-        trees = [Tree(recipe.schema, target, self._nodes(recipe, sprouts)) for sprouts in grown]
+        trees = [Tree(recipe.schema, target, self._nodes(recipe, nodes)) for nodes in grown]
         remember_fit(self, handle)
         return self._fitted(trees[0] if self._state is Tree else Forest(trees), bill.total)
 
@@ -191,9 +191,9 @@ class ForestMiner(Fitted, ABC):
         columns = [recipe.schema.columns[name] for name in recipe.names]
         return 2 + any(isinstance(column, Numeric) and column.nullable for column in columns)
 
-    def _nodes(self, recipe: Recipe, sprouts: Sequence[Sprout]) -> list[Node]:
+    def _nodes(self, recipe: Recipe, nodes: Sequence[OpenNode]) -> list[Node]:
         """The nodes of a grown tree."""
-        return estimated_nodes(sprouts, recipe.cells, recipe.classes)
+        return estimated_nodes(nodes, recipe.cells, recipe.classes)
 
     # Checks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from pinq.public.specs import Values
 __all__ = ["SuLQID3"]
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class SuLQID3(GreedyTree):
     """A decision tree with multiway splits, each chosen by looking at noisy counts of every attribute.
 
@@ -79,22 +80,12 @@ class SuLQID3(GreedyTree):
 
     criteria = (*CRITERIA, "gain_ratio")
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        criterion: str = "info_gain",
-        variant: Variant = "best",
-        attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, Sequence[float] | int] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.criterion = criterion
-        self.variant = variant
-        self.attributes = attributes
-        self.cuts = cuts
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    criterion: str = "info_gain"
+    variant: Variant = "best"
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, Sequence[float] | int] | None = None
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)
@@ -145,10 +136,10 @@ def _choose(recipe: Recipe, level: Level, criterion: str, *, paper: bool) -> Seq
     """Asks for the tables of all attributes, one request for each attribute; the best split of each node by them."""
     epsilon = recipe.schedule.levels[level.number]["tables"].epsilon
     scale = count_scale(recipe.schema, epsilon)
-    tables: list[dict[Candidate, np.ndarray]] = [{} for _ in level.sprouts]
-    scores: list[dict[Candidate, float]] = [{} for _ in level.sprouts]
+    tables: list[dict[Candidate, np.ndarray]] = [{} for _ in level.nodes]
+    scores: list[dict[Candidate, float]] = [{} for _ in level.nodes]
     for split in recipe.splits:
-        places = np.array([split.column not in sprout.used for sprout in level.sprouts])
+        places = np.array([split.column not in node.used for node in level.nodes])
         if not places.any():
             continue
         parts = level.parts[places].partition(split)
@@ -161,9 +152,9 @@ def _choose(recipe: Recipe, level: Level, criterion: str, *, paper: bool) -> Seq
             )
     best: list[Any] = [max(found, key=found.__getitem__) for found in scores]
     if not paper:
-        for sprout, found, chosen in zip(level.sprouts, tables, best, strict=True):
+        for node, found, chosen in zip(level.nodes, tables, best, strict=True):
             for split, table in found.items():
                 if split != chosen:
-                    sprout.observe(table.sum(axis=0), len(table) * count_variance(scale))
+                    node.observe(table.sum(axis=0), len(table) * count_variance(scale))
         level.below, level.below_scale = [found[chosen] for found, chosen in zip(tables, best, strict=True)], scale
     return best

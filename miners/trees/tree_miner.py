@@ -21,8 +21,8 @@ from miners.estimator import Bill, TreeClassifier, public_schema, require_budget
 from miners.fitted.tree import Node, Tree
 from miners.growth.candidates import MOST_LEVELS
 from miners.growth.criteria import CRITERIA, require_criterion
-from miners.growth.frontier import Rules, Sprout, ask_classes, grow
-from miners.growth.harvest import calibrated_nodes, estimated_nodes, released_nodes
+from miners.growth.frontier import OpenNode, Rules, ask_classes, grow
+from miners.growth.leaf_estimates import calibrated_nodes, estimated_nodes, released_nodes
 from pinq.errors import QueryError, unspent
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import NANO, Loss, show, to_nano
@@ -138,9 +138,9 @@ class GreedyTree(TreeClassifier, ABC):
             require_budget(handle, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit")
             warn_before_fit(self, handle, total, self._warnings(recipe, None))
         with Bill(handle) as bill:
-            (sprouts,) = grow(handle.parts(), self._rules(recipe))
+            (nodes,) = grow(handle.parts(), self._rules(recipe))
         remember_fit(self, handle)
-        return self._fitted(Tree(recipe.schema, target, self._nodes(recipe, sprouts)), bill.total)
+        return self._fitted(Tree(recipe.schema, target, self._nodes(recipe, nodes)), bill.total)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """What ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
@@ -286,15 +286,15 @@ class GreedyTree(TreeClassifier, ABC):
             carried += 1
         return carried
 
-    def _nodes(self, recipe: Recipe, sprouts: list[Sprout]) -> list[Node]:
+    def _nodes(self, recipe: Recipe, nodes: list[OpenNode]) -> list[Node]:
         """The grown tree with its estimates, pruned."""
         certainty = self._certainty()
         if self.variant == "best":
-            return estimated_nodes(sprouts, recipe.cells, recipe.classes, certainty)
+            return estimated_nodes(nodes, recipe.cells, recipe.classes, certainty)
         return (
-            released_nodes(sprouts, recipe.classes)
+            released_nodes(nodes, recipe.classes)
             if certainty is None
-            else calibrated_nodes(sprouts, recipe.classes, certainty)
+            else calibrated_nodes(nodes, recipe.classes, certainty)
         )
 
 

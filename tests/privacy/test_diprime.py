@@ -49,7 +49,7 @@ def fits(miner: Any, variant: str, **more: Any) -> Any:
             grown = grow(
                 handle.partition(Values("copy")), one._rules(recipe, recipe.schedules[0], np.random.default_rng(0))
             )
-        trees = [Tree(SCHEMA, target, one._nodes(recipe, sprouts)) for sprouts in grown]
+        trees = [Tree(SCHEMA, target, one._nodes(recipe, nodes)) for nodes in grown]
         return [
             (
                 getattr(tree.nodes[0].split, "points", (0,))[0],

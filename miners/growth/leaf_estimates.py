@@ -14,48 +14,50 @@ import numpy as np
 
 from miners.fitted.estimates import class_shares, least_squares
 from miners.fitted.node import Node
-from miners.growth.frontier import Sprout
+from miners.growth.frontier import OpenNode
 from miners.growth.pruning import calibrate, worth_keeping
 
 __all__ = ["calibrated_nodes", "estimated_nodes", "released_nodes"]
 
 
-def estimated_nodes(sprouts: Sequence[Sprout], cells: int, kept: int, certainty: float | None = None) -> list[Node]:
+def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty: float | None = None) -> list[Node]:
     """Consistent least-squares estimates of every node's counts.
 
     Args:
-        sprouts: A grown tree, the root first.
+        grown: A grown tree, the root first.
         cells: Numbers that a node is described by.
         kept: How many of them the fitted tree is to have, the first ones: all but a missing class.
         certainty: C4.5's certainty factor, for pruning that spares splits which tell shares apart;
             None to prune nothing.
     """
-    children = [sprout.children for sprout in sprouts]
-    asked = np.array([np.zeros(cells) if sprout.cells is None else sprout.cells for sprout in sprouts])
-    estimates, variances = least_squares(children, asked, np.array([sprout.variance for sprout in sprouts]))
+    children = [open_node.children for open_node in grown]
+    asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
+    estimates, variances = least_squares(children, asked, np.array([open_node.variance for open_node in grown]))
     counts, deviations = estimates[:, :kept], np.sqrt(variances)
     if certainty is None:
-        return _nodes(sprouts, counts, deviations.tolist(), _split(children))
+        return _nodes(grown, counts, deviations.tolist(), _split(children))
     shares = class_shares(children, counts, deviations)
     rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
-    return _nodes(
-        sprouts, counts, deviations.tolist(), worth_keeping(children, rows * shares, certainty, shares=shares)
-    )
+    return _nodes(grown, counts, deviations.tolist(), worth_keeping(children, rows * shares, certainty, shares=shares))
 
 
-def calibrated_nodes(sprouts: Sequence[Sprout], kept: int, certainty: float) -> list[Node]:
+def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:
     """The counts that Friedman & Schuster's Algorithm 3 makes of sizes and leaves' counts, pruned."""
-    children = [sprout.children for sprout in sprouts]
-    cells = calibrate(children, [sprout.size for sprout in sprouts], [sprout.cells for sprout in sprouts])
-    return _nodes(sprouts, cells[:, :kept], [None] * len(sprouts), worth_keeping(children, cells[:, :kept], certainty))
+    children = [open_node.children for open_node in grown]
+    cells = calibrate(children, [open_node.size for open_node in grown], [open_node.cells for open_node in grown])
+    return _nodes(grown, cells[:, :kept], [None] * len(grown), worth_keeping(children, cells[:, :kept], certainty))
 
 
-def released_nodes(sprouts: Sequence[Sprout], kept: int) -> list[Node]:
+def released_nodes(grown: Sequence[OpenNode], kept: int) -> list[Node]:
     """Each node with its answers as they came."""
     nodes = []
-    for sprout in sprouts:
-        counts = () if sprout.cells is None or sprout.children else tuple(sprout.cells[:kept].tolist())
-        nodes.append(Node(sprout.split, sprout.children, sprout.size, sprout.size_scale, counts, sprout.cells_scale))
+    for open_node in grown:
+        counts = () if open_node.cells is None or open_node.children else tuple(open_node.cells[:kept].tolist())
+        nodes.append(
+            Node(
+                open_node.split, open_node.children, open_node.size, open_node.size_scale, counts, open_node.cells_scale
+            )
+        )
     return nodes
 
 
@@ -65,20 +67,28 @@ def _split(children: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def _nodes(
-    sprouts: Sequence[Sprout], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray
+    grown: Sequence[OpenNode], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray
 ) -> list[Node]:
     """The nodes that are left where only some splits are kept, renumbered."""
-    children = [sprout.children for sprout in sprouts]
+    children = [open_node.children for open_node in grown]
     kept = [0]
     for place in kept:  # grows while it is walked through: parents before their children
         kept += children[place] if keeps[place] else ()
     number = {place: new for new, place in enumerate(kept)}
     nodes = []
     for place in kept:
-        sprout = sprouts[place]
-        split = sprout.split if keeps[place] else None
+        open_node = grown[place]
+        split = open_node.split if keeps[place] else None
         below = tuple(number[child] for child in children[place]) if keeps[place] else ()
         nodes.append(
-            Node(split, below, sprout.size, sprout.size_scale, tuple(counts[place].tolist()), None, deviations[place])
+            Node(
+                split,
+                below,
+                open_node.size,
+                open_node.size_scale,
+                tuple(counts[place].tolist()),
+                None,
+                deviations[place],
+            )
         )
     return nodes
