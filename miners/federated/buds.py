@@ -22,7 +22,7 @@ import numpy as np
 from miners.federated.source import CountSource, FederatedParts, Question, Tally
 from miners.fitted.node import Split
 from miners.growth.candidates import parts_at_once
-from miners.growth.frontier import OpenNode
+from miners.growth.open_node import OpenNode
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import MAX_PARTS, Values, bind

@@ -22,7 +22,7 @@ from miners.growth.candidates import attribute_names, families, levels_carried
 from miners.growth.criteria import CRITERIA, blur, require_criterion
 from miners.growth.leaf_estimates import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
-from miners.trees.tree_miner import many, noise_of
+from miners.trees.strategy import many, noise_of
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.public.schema import Numeric, Schema, closest

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINS",
-    "MOST_LEVELS",
+    "MAX_LEVELS",
     "Ways",
     "attribute_names",
     "choose_in_pieces",
@@ -37,9 +37,9 @@ __all__ = [
 
 BINS = 10
 MAX_BINS = 4096
-MOST_LEVELS = 12  # unless the caller asks for more
+MAX_LEVELS = 12  # unless the caller asks for more
 FURTHEST = -2.5  # levels: from here on down the first split is noise
-MOST_CELLS = 2**25  # of the tables behind one request
+MAX_CELLS = 2**25  # of the tables behind one request
 DENSE_CODES = 1024  # finer columns come as lists of what is there
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
 Ways = Literal["values", "groups"]
@@ -131,7 +131,7 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: L
     levels less for each doubling of the logarithm of the number of candidates, over which a noisy
     selection blurs scores; and so many ``fewer``.
     """
-    return min(max(0, round(_levels(schema, names, rows, epsilon) - fewer)), MOST_LEVELS)
+    return min(max(0, round(_levels(schema, names, rows, epsilon) - fewer)), MAX_LEVELS)
 
 
 def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) -> int:
@@ -169,7 +169,7 @@ def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | 
     )
     grouped = [schema.columns[one.column] for one in listed if isinstance(one, AnyGrouping)]
     groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in grouped), default=0)
-    return max(1, MOST_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
+    return max(1, MAX_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
 
 
 def choose_in_pieces(parts: Parts, candidates: Sequence[Any], schema: Schema, *, measure: int, **how: Any) -> list[Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from miners.fitted.estimates import class_shares, least_squares
 from miners.fitted.node import Node
-from miners.growth.frontier import OpenNode
+from miners.growth.open_node import OpenNode
 from miners.growth.pruning import calibrate, worth_keeping
 
 __all__ = ["calibrated_nodes", "estimated_nodes", "released_nodes"]

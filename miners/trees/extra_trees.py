@@ -4,25 +4,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from miners.budget.plan import PlanLine
-from miners.budget.schedule import Schedule
+from miners.budget.recipe import Question
 from miners.estimator import Classifier, ForestFaces, Regressor, whole_number
-from miners.fitted.tree import Split
+from miners.fitted.node import Split
 from miners.growth.candidates import random_split
 from miners.growth.frontier import Level
-from miners.trees.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, require_word, schedules
+from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
+from miners.trees.strategy import Problem
 from miners.trees.tree_miner import MAX_DEPTH
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import Loss, exact, to_nano
 
 __all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]
 
 
+class RandomSplits(ForestStrategy):
+    """Splits that are drawn blindly, and cost nothing."""
+
+    def node_questions(self, level: int) -> list[Question]:
+        """Returns nothing: a node is asked nothing."""
+        return []
+
+    def leaf_weight(self) -> int:
+        """Returns the weight of a leaf, which gets everything."""
+        return 1
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Draws a split for each node of a level."""
+        return [random_split(self.schema, self.names, node.part, "groups", self.random) for node in level.nodes]
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
-class RandomSplits(ForestMiner):
+class RandomForest(ForestMiner):
     """What classifier and regressor share."""
 
     epsilon: Loss = 1.0
@@ -33,32 +47,30 @@ class RandomSplits(ForestMiner):
     attributes: Sequence[str] | None = None
     random_state: int | None = None
 
-    def _recipe(self, facts: Recipe) -> Recipe:
-        require_word("rows", self.rows, ("shards", "all"))
-        trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
-        depth = whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
-        return replace(
-            facts, trees=trees, schedules=schedules(self.epsilon, trees, self.rows, depth, {}, 1, self.stopping)
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomSplits:
+        return RandomSplits(
+            problem=problem,
+            epsilon=exact(to_nano(self.epsilon)),
+            trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
+            depth=whole_number("max_depth", self.max_depth, 0, MAX_DEPTH),
+            criterion="",
+            names=names,
+            features=len(names),
+            stopping=self._stop_share(),
+            random=self._generator(),
         )
 
-    def _choose(
-        self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
-    ) -> Sequence[Split | None]:
-        return [random_split(recipe.schema, recipe.names, node.part, "groups", random) for node in level.nodes]
-
-    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        return []
-
-    def _notes(self, recipe: Recipe) -> tuple[str, ...]:
+    def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
         if self._numeric_target:
-            return super()._notes(recipe)
+            return super()._notes(strategies)
         return (
-            *super()._notes(recipe),
-            "splits are drawn blindly: where one class is much more frequent, expect that class for all rows; DiffPC45 looks.",
+            *super()._notes(strategies),
+            "splits are drawn blindly: where one class is much more frequent, expect that class for all rows; "
+            "DiffPC45 looks.",
         )
 
 
-class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
+class DPExtraTrees(Classifier, ForestFaces, RandomForest):
     """A forest of random splits with noisy class counts in its leaves: a baseline.
 
     Args:
@@ -104,7 +116,7 @@ class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
     """
 
 
-class DPExtraTreesRegressor(Regressor, ForestFaces, RandomSplits):
+class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
     """A forest of random splits with noisy averages in its leaves: a baseline. See ``DPExtraTrees``, whose arguments it has.
 
     Privacy:
