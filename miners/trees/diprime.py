@@ -187,9 +187,9 @@ class DiPriMe(ForestMiner):
         )
 
     def _criterion(self, kind: type[DiPriMeStrategy]) -> str:
-        known = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
+        criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
         default = kind.default_criterion if self._numeric_target else "gini"
-        return require_criterion(default if self.criterion is None else self.criterion, known)
+        return require_criterion(default if self.criterion is None else self.criterion, criteria)
 
     def _depth(self, kind: type[DiPriMeStrategy], problem: Problem, names: Sequence[str], trees: int) -> int:
         """Levels: those asked for, the paper's, or as for ``DiffPC45``; fewer for regression."""
