@@ -19,7 +19,7 @@ from miners.federated.splitting import splitting_functions
 from miners.federated.turns import Turns, dealt_losses, grow_in_turns
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, families, levels_carried
-from miners.growth.criteria import CRITERIA, blur, require_criterion
+from miners.growth.criteria import CRITERIA, choice_noise_scale, require_criterion
 from miners.growth.leaf_estimates import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import many, noise_of
@@ -365,7 +365,7 @@ class DPTopDown(TreeClassifier):
         )
         turns = dealt_losses(left, dict.fromkeys(left, 1.0), how.depth, decay=how.decay)
         for level, (name, loss) in enumerate(turns):
-            noise, unit = blur(schema, CRITERION[self.criterion], loss, textbook=False)
+            noise, unit = choice_noise_scale(schema, CRITERION[self.criterion], loss, textbook=False)
             lines.append(
                 PlanLine(
                     level,
@@ -411,7 +411,7 @@ class DPTopDown(TreeClassifier):
                         "exp_mech",
                         nodes,
                         share / 2,
-                        *blur(schema, CRITERION[self.criterion], share / 2, textbook=False),
+                        *choice_noise_scale(schema, CRITERION[self.criterion], share / 2, textbook=False),
                     )
                 )
                 below = f"classes below at most {many(holders, 'choice')}"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a grown tree with its answers to the nodes of a fitted one: as released, calibrated, or estimated from all answers together; and pruned.
+"""Makes the nodes of a fitted tree of the answers of a grown one.
+
+Counts are as released, calibrated, or estimated from all answers together; then splits are pruned.
 
 Privacy:
     Claim: free. Why: functions of differentially private answers and of their public variances
@@ -72,23 +74,23 @@ def _nodes(
     """The nodes that are left where only some splits are kept, renumbered."""
     children = [open_node.children for open_node in grown]
     kept = [0]
-    for place in kept:  # grows while it is walked through: parents before their children
-        kept += children[place] if keeps[place] else ()
-    number = {place: new for new, place in enumerate(kept)}
+    for position in kept:  # grows while it is walked through: parents before their children
+        kept += children[position] if keeps[position] else ()
+    number = {position: new for new, position in enumerate(kept)}
     nodes = []
-    for place in kept:
-        open_node = grown[place]
-        split = open_node.split if keeps[place] else None
-        below = tuple(number[child] for child in children[place]) if keeps[place] else ()
+    for position in kept:
+        open_node = grown[position]
+        split = open_node.split if keeps[position] else None
+        below = tuple(number[child] for child in children[position]) if keeps[position] else ()
         nodes.append(
             Node(
                 split,
                 below,
                 open_node.size,
                 open_node.size_scale,
-                tuple(counts[place].tolist()),
+                tuple(counts[position].tolist()),
                 None,
-                deviations[place],
+                deviations[position],
             )
         )
     return nodes

@@ -66,7 +66,9 @@ class RandomFew(ForestStrategy):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
-    """A forest whose nodes are split into all values of an attribute, chosen by a noisy Gini index among a random few: a baseline.
+    """A forest of multiway splits by attributes that a noisy Gini index chooses: a baseline.
+
+    Each node chooses among a random few of the attributes.
 
     Args:
         epsilon: What ``fit`` costs in all, half of it for splits and half for leaves.

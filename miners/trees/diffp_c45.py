@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiffPC4.5: numeric attributes split at points that the mechanism finds, and pruning (Friedman & Schuster 2010, sec. 4.3 and 4.4)."""
+"""DiffPC4.5: split points that the mechanism finds, and pruning (Friedman & Schuster 2010)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiffPID3: ID3 on a private table, each split chosen by one noisy selection (Friedman & Schuster 2010, Algorithm 2)."""
+"""DiffPID3: ID3 with one noisy selection for each split (Friedman & Schuster 2010, Algorithm 2)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiPriMe trees and forests: regression and classification by noisy medians, or by cuts chosen together with their attribute (Consul & Williamson 2020)."""
+"""DiPriMe trees and forests, for classes and means (Consul & Williamson 2020)."""
 
 from __future__ import annotations
 
@@ -245,7 +245,10 @@ class DiPriMeForest(DiPriMe):
 
 
 class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):
-    """A tree that predicts the values of a categorical column. See ``DiPriMeForestClassifier``, whose arguments it has but for those that speak of several trees.
+    """A tree that predicts the values of a categorical column.
+
+    See ``DiPriMeForestClassifier``, whose arguments it has but for those that speak of several
+    trees.
 
     Privacy:
         As for ``DiPriMeForestClassifier``, with a single tree. Held by:
@@ -258,7 +261,10 @@ class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):
 
 
 class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMeTree):
-    """A tree that predicts the mean of a numeric column. See ``DiPriMeForestRegressor``, whose arguments it has but for those that speak of several trees.
+    """A tree that predicts the mean of a numeric column.
+
+    See ``DiPriMeForestRegressor``, whose arguments it has but for those that speak of several
+    trees.
 
     Privacy:
         As for ``DiPriMeForestRegressor``, with a single tree. Held by:
@@ -343,7 +349,9 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
 
 
 class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
-    """A forest that predicts the mean of a numeric column, grown like a ``DiPriMeForestClassifier``, whose arguments it has.
+    """A forest that predicts the mean of a numeric column.
+
+    It grows like a ``DiPriMeForestClassifier``, whose arguments it has.
 
     Values outside the declared bounds of the target are clamped to them by the layer, and counted
     for the provider; rows without a value do not count.

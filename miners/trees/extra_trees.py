@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DP-ERT: trees whose splits are drawn without a look at the rows, so that the whole budget goes into their leaves (Bojarski et al. 2014)."""
+"""DP-ERT: trees of random splits, whose leaves get the whole budget (Bojarski et al. 2014)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
 
 
 class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
-    """A forest of random splits with noisy averages in its leaves: a baseline. See ``DPExtraTrees``, whose arguments it has.
+    """A forest of random splits with noisy averages in its leaves: a baseline.
+
+    See ``DPExtraTrees``, whose arguments it has.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.

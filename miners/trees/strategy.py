@@ -21,7 +21,7 @@ from miners.budget.noise import count_scale
 from miners.budget.recipe import Question, Recipe, Step, StepName
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import choose_in_pieces
-from miners.growth.criteria import blur, score_of
+from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.describe import ask_classes, ask_ends
 from miners.growth.frontier import Level
 from miners.growth.leaf_estimates import estimated_nodes
@@ -175,7 +175,7 @@ class TreeStrategy(ABC):
 
     def choice_noise(self, epsilon: Fraction) -> tuple[float, str]:
         """Returns the scale of the noise in a choice."""
-        return blur(self.schema, self.criterion, epsilon, textbook=self.textbook, target=self.target)
+        return choice_noise_scale(self.schema, self.criterion, epsilon, textbook=self.textbook, target=self.target)
 
     # Choices
 

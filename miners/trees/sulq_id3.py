@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SuLQ-ID3: ID3 on a private table by noisy counts alone (Blum et al. 2005 as in Friedman & Schuster 2010, Algorithm 1)."""
+"""SuLQ-ID3: ID3 by noisy counts alone (Blum et al. 2005, Friedman & Schuster 2010)."""
 
 from __future__ import annotations
 
