@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners that grow trees share: checks of what callers pass, and everything that follows ``fit``."""
+"""What all miners that grow trees share: checks, and everything that follows ``fit``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,11 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     @property
     def unspent_(self) -> Fraction:
-        """What of ``epsilon`` the fit did not spend: a "paper" tree whose leaves all came early, or questions that had been paid for before."""
+        """What of ``epsilon`` the fit did not spend.
+
+        A "paper" tree leaves some where all leaves come early; so do questions that had been paid
+        for before.
+        """
         check_is_fitted(self, "cost_")
         return exact(to_nano(self._asked)) - self.cost_
 
@@ -234,7 +238,8 @@ def public_schema(handle: Any) -> Schema:
     if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
         raise QueryError(
             f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
-            "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody may see."
+            "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody "
+            "may see."
         )
     return schema
 
@@ -269,12 +274,14 @@ class Bill:
 
 def require_budget(handle: Priced, needed: Fraction, *, name: str) -> None:
     """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
-    # Every part of a tree's last level costs what its root costs in one question of the whole
-    # epsilon, shared partitions included.
+    # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
+    # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
+    # them costs, so the fit is affordable where that one count is.
     remaining = handle.preview("noisy_count", epsilon=needed).remaining + needed if needed else Fraction(0)
     if needed > remaining:
         raise BudgetExceeded(
-            f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. Ask for less.",
+            f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. "
+            "Ask for less.",
             asked=needed,
             remaining=Fraction(remaining),
             scope="analyst",
@@ -282,7 +289,11 @@ def require_budget(handle: Priced, needed: Fraction, *, name: str) -> None:
 
 
 def read_stored(kind: Any, text: str | bytes, version: int) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
-    """What every stored miner has: the whole object, its parameters, what it cost. ``QueryError`` where the text is something else."""
+    """Returns what every stored miner has: the whole object, its parameters, what it cost.
+
+    Raises:
+        QueryError: The text is something else.
+    """
     found, name, known = read_json(text), kind.__name__, kind._get_param_names()
     if not isinstance(found, dict) or found.get("format") != f"pinq-{name}" or found.get("version") != version:
         raise QueryError(

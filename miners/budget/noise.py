@@ -12,10 +12,13 @@ __all__ = ["count_scale", "count_variance"]
 
 
 def count_scale(schema: Schema, epsilon: Fraction | float) -> float:
-    """Scale of the noise in one count, in rows. ``epsilon`` is in the policy's terms, hence the distance."""
+    """Returns the scale of the noise in one count, in rows.
+
+    ``epsilon`` is in the policy's terms, hence the distance.
+    """
     return float(schema.distance / Fraction(epsilon))
 
 
 def count_variance(scale: float) -> float:
-    """Variance of the noise in one count, in rows squared; a trifle where there is hardly any, for one divides by it."""
+    """Returns the variance of the noise in one count, in rows squared; at least 1e-12, for it is divided by."""
     return max(standard_deviation(scale) ** 2, 1e-12)

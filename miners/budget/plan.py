@@ -111,7 +111,8 @@ class Plan:
         foot = _row(("", "in all", "", show(int(self.total * NANO)), ""), "th")
         after = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         after += "".join(f"<p><b>Warning:</b> {escape(warning)}</p>" for warning in self.warnings)
-        return f"<p>{escape(self.title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot></table>{after}"
+        table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot>"
+        return f"<p>{escape(self.title)}</p><table>{table}</table>{after}"
 
 
 class FitWarning(UserWarning):
@@ -132,13 +133,13 @@ def warn_before_fit(miner: Any, handle: Any, cost: Fraction, hopes: Sequence[str
         cost: What it is going to be charged.
         hopes: What ``plan`` would warn of.
     """
-    said = list(hopes)
+    sentences = list(hopes)
     before = _fitted_on.get(miner)
     if before is not None and before() is handle:
         already = f"this {type(miner).__name__} is fitted on this handle already"
-        said.insert(0, f"{already}, and fitting it again costs an epsilon of {show(int(cost * NANO))} again.")
-    if said:
-        warnings.warn(" ".join(said), FitWarning, stacklevel=3)
+        sentences.insert(0, f"{already}, and fitting it again costs an epsilon of {show(int(cost * NANO))} again.")
+    if sentences:
+        warnings.warn(" ".join(sentences), FitWarning, stacklevel=3)
 
 
 def remember_fit(miner: Any, handle: Any) -> None:

@@ -28,7 +28,7 @@ from miners.federated.buds import Bud, Seen, Task, Wanted, ask_choices, ask_coun
 from miners.federated.source import FederatedParts, Tally
 from miners.federated.splitting import SplitSet
 from miners.fitted.node import Split
-from miners.growth.criteria import promise
+from miners.growth.criteria import impurity_reduction
 from pinq.public.epsilon import NANO, exact
 from pinq.public.scores import Score
 from pinq.public.specs import bind
@@ -55,7 +55,7 @@ class Judged:
     def promise(self, task: Task, criterion: str) -> float:
         """What the split takes away of the node's uncertainty, by the holders that are still there."""
         table = np.array([pooled(task.federation.living(seen)).counts for seen in self.below])
-        return float(promise(criterion, table[:, : task.classes]))
+        return float(impurity_reduction(criterion, table[:, : task.classes]))
 
 
 class Judge(Protocol):
@@ -176,7 +176,9 @@ class NoisyCounts:
             for one, answer in zip(asked, ask_counts(task, asked), strict=True)
         ]
         promises = [
-            promise(self.criterion, one.tables(pooled(task.federation.living(answer)).counts)[..., : task.classes])
+            impurity_reduction(
+                self.criterion, one.tables(pooled(task.federation.living(answer)).counts)[..., : task.classes]
+            )
             for one, answer in zip(self.functions, answers, strict=True)
         ]
         owner = np.repeat(np.arange(len(self.functions)), [len(one.splits) for one in self.functions])
@@ -276,7 +278,7 @@ def _judge(
 
 def _rows(task: Task, bud: Bud) -> float:
     """Estimated rows of a node; the root, of which nothing is known yet, has all that there can be."""
-    return max(0.0, bud.sprout(task.federation).rows) if bud.seen else float(task.schema.max_rows)
+    return max(0.0, bud.open_node(task.federation).rows) if bud.seen else float(task.schema.max_rows)
 
 
 def _large_enough(task: Task, judge: Judge, how: BestFirst, buds: list[Bud], bud: Bud) -> bool:

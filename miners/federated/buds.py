@@ -22,7 +22,7 @@ import numpy as np
 from miners.federated.source import CountSource, FederatedParts, Question, Tally
 from miners.fitted.node import Split
 from miners.growth.candidates import parts_at_once
-from miners.growth.frontier import Sprout
+from miners.growth.open_node import OpenNode
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import MAX_PARTS, Values, bind
@@ -37,8 +37,8 @@ __all__ = [
     "ask_leaves",
     "branch",
     "gather",
+    "open_nodes_of",
     "pooled",
-    "sprouts_of",
 ]
 
 MOST_NAMED = (
@@ -100,12 +100,12 @@ class Bud:
         """Notes a question to it at one holder."""
         self.paid = {**self.paid, holder: self.paid.get(holder, Fraction(0)) + epsilon}
 
-    def sprout(self, federation: CountSource) -> Sprout:
+    def open_node(self, federation: CountSource) -> OpenNode:
         """What the holders said of it, those that are still there: counts add up over holders, answers of one time and another are averaged."""
-        sprout = Sprout(split=self.split, children=self.children)
+        node = OpenNode(split=self.split, children=self.children)
         for seen in self.seen:
-            sprout.observe(*pooled(federation.living(seen)))
-        return sprout
+            node.observe(*pooled(federation.living(seen)))
+        return node
 
 
 def pooled(tallies: Sequence[Tally]) -> Tally:
@@ -230,6 +230,6 @@ def ask_leaves(task: Task, leaves: Sequence[Bud]) -> None:
             leaf.seen.append({name: Tally(tally.counts[place], tally.variance) for name, tally in answer.items()})
 
 
-def sprouts_of(task: Task, buds: Sequence[Bud]) -> list[Sprout]:
+def open_nodes_of(task: Task, buds: Sequence[Bud]) -> list[OpenNode]:
     """The grown tree, by what the holders said that are there to the end: the counts of all nodes are then of the same people."""
-    return [bud.sprout(task.federation) for bud in buds]
+    return [bud.open_node(task.federation) for bud in buds]

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from miners.budget.plan import Plan, PlanLine, lost_votes, remember_fit, warn_before_fit
 from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
 from miners.federated.best_first import BestFirst, Judge, LocalChoice, NoisyCounts, grow_best_first
-from miners.federated.buds import Bud, Task, sprouts_of
+from miners.federated.buds import Bud, Task, open_nodes_of
 from miners.federated.federation import Federation, HolderFailed, spent_text
 from miners.federated.source import Ability, CountSource, Dropped
 from miners.federated.splitting import splitting_functions
 from miners.federated.turns import Turns, dealt_losses, grow_in_turns
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, families, levels_carried
-from miners.growth.criteria import CRITERIA, blur, require_criterion
-from miners.growth.harvest import estimated_nodes
+from miners.growth.criteria import CRITERIA, choice_noise_scale, require_criterion
+from miners.growth.leaf_estimates import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
-from miners.trees.tree_miner import many, noise_of
+from miners.trees.strategy import many, noise_of
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
 from pinq.public.schema import Numeric, Schema, closest
@@ -244,7 +244,7 @@ class DPTopDown(TreeClassifier):
         before, rounds, requests = federation.spent(), federation.rounds, dict(federation.requests)
         task = Task(federation, schema, target, total, bool(self.resume))
         try:
-            nodes = estimated_nodes(sprouts_of(task, grow(task)), task.cells, task.classes, CERTAINTY)
+            nodes = estimated_nodes(open_nodes_of(task, grow(task)), task.cells, task.classes, CERTAINTY)
         except PinqError as error:
             if not isinstance(error, HolderFailed):  # which says so itself
                 error.charged = None  # of one holder's request; the note is about all
@@ -365,7 +365,7 @@ class DPTopDown(TreeClassifier):
         )
         turns = dealt_losses(left, dict.fromkeys(left, 1.0), how.depth, decay=how.decay)
         for level, (name, loss) in enumerate(turns):
-            noise, unit = blur(schema, CRITERION[self.criterion], loss, textbook=False)
+            noise, unit = choice_noise_scale(schema, CRITERION[self.criterion], loss, textbook=False)
             lines.append(
                 PlanLine(
                     level,
@@ -411,7 +411,7 @@ class DPTopDown(TreeClassifier):
                         "exp_mech",
                         nodes,
                         share / 2,
-                        *blur(schema, CRITERION[self.criterion], share / 2, textbook=False),
+                        *choice_noise_scale(schema, CRITERION[self.criterion], share / 2, textbook=False),
                     )
                 )
                 below = f"classes below at most {many(holders, 'choice')}"

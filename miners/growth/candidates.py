@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which splits a tree may choose from: one multiway split for each attribute, or one at random. From the public schema and the caller alone."""
+"""Which splits a tree may choose from, by the public schema and the caller alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINS",
-    "MOST_LEVELS",
+    "MAX_LEVELS",
     "Ways",
     "attribute_names",
     "choose_in_pieces",
@@ -37,9 +37,9 @@ __all__ = [
 
 BINS = 10
 MAX_BINS = 4096
-MOST_LEVELS = 12  # unless the caller asks for more
+MAX_LEVELS = 12  # unless the caller asks for more
 FURTHEST = -2.5  # levels: from here on down the first split is noise
-MOST_CELLS = 2**25  # of the tables behind one request
+MAX_CELLS = 2**25  # of the tables behind one request
 DENSE_CODES = 1024  # finer columns come as lists of what is there
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
 Ways = Literal["values", "groups"]
@@ -84,15 +84,15 @@ def multiway_splits(
     """
     if cuts is not None and not isinstance(cuts, Mapping):
         raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points.")
-    wanted = dict(cuts or {})
-    for name in wanted:
+    own_cuts = dict(cuts or {})
+    for name in own_cuts:
         schema.numeric(name)
     names = attribute_names(schema, target, attributes)
-    if unused := [name for name in wanted if name not in names]:
+    if unused := [name for name in own_cuts if name not in names]:
         raise QueryError(
             f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}."
         )
-    return tuple(_split(schema, name, wanted) for name in names)
+    return tuple(_split(schema, name, own_cuts) for name in names)
 
 
 def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> list[str]:
@@ -120,7 +120,10 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
 
 
 def families(schema: Schema, names: Sequence[str]) -> tuple[Family, ...]:
-    """All splits in two of each attribute, for the mechanism to choose from: cuts of a numeric one, groups of values of a categorical one."""
+    """Returns all splits in two of each attribute, for the mechanism to choose from.
+
+    They are cuts of a numeric attribute, groups of values of a categorical one.
+    """
     return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else AnyGrouping(name) for name in names)
 
 
@@ -131,7 +134,7 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: L
     levels less for each doubling of the logarithm of the number of candidates, over which a noisy
     selection blurs scores; and so many ``fewer``.
     """
-    return min(max(0, round(_levels(schema, names, rows, epsilon) - fewer)), MOST_LEVELS)
+    return min(max(0, round(_levels(schema, names, rows, epsilon) - fewer)), MAX_LEVELS)
 
 
 def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) -> int:
@@ -150,7 +153,9 @@ def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) ->
 
 
 def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | Groups], measure: int) -> int:
-    """How many parts may be asked to choose among these in one request: as many as keep the tables behind it at a size that the layer bears.
+    """Returns how many parts may be asked to choose among these in one request.
+
+    They are as many as keep the tables behind it at a size that the layer bears.
 
     Args:
         schema: The public schema.
@@ -158,22 +163,24 @@ def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | 
         measure: Numbers in each cell of a table: classes, say.
     """
     listed = list(candidates)
-    columns = [schema.columns[name] for name in dict.fromkeys(str(one.column) for one in listed)]
+    columns = [schema.columns[name] for name in dict.fromkeys(str(candidate.column) for candidate in listed)]
     dense = sum(
         column.codes + 1 for column in columns if isinstance(column, Categorical) or column.codes <= DENSE_CODES
     )
     dense += sum(
-        len(one.points) + 3 if isinstance(one, Cuts) else len(one.groups) + 1
-        for one in listed
-        if isinstance(one, (Cuts, Groups))
+        len(split.points) + 3 if isinstance(split, Cuts) else len(split.groups) + 1
+        for split in listed
+        if isinstance(split, (Cuts, Groups))
     )
-    grouped = [schema.columns[one.column] for one in listed if isinstance(one, AnyGrouping)]
+    grouped = [schema.columns[family.column] for family in listed if isinstance(family, AnyGrouping)]
     groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in grouped), default=0)
-    return max(1, MOST_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
+    return max(1, MAX_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
 
 
 def choose_in_pieces(parts: Parts, candidates: Sequence[Any], schema: Schema, *, measure: int, **how: Any) -> list[Any]:
-    """``parts.exp_mech``, nearly always in one request: in as few as keep the tables behind each at a size that the layer bears.
+    """Returns what ``parts.exp_mech`` answers, nearly always in one request.
+
+    It takes as few requests as keep the tables behind each at a size that the layer bears.
 
     The pieces are disjoint, so together they cost what one request costs.
 
@@ -186,13 +193,13 @@ def choose_in_pieces(parts: Parts, candidates: Sequence[Any], schema: Schema, *,
     """
     each = isinstance(candidates[0], Sequence)
     step = parts_at_once(
-        schema, dict.fromkeys(one for own in candidates for one in own) if each else candidates, measure
+        schema, dict.fromkeys(split for own in candidates for split in own) if each else candidates, measure
     )
-    found: list[Any] = []
+    splits: list[Any] = []
     for start in range(0, len(parts), step):
-        some = slice(start, start + step)
-        found += parts[some].exp_mech(candidates[some] if each else candidates, **how)
-    return found
+        piece = slice(start, start + step)
+        splits += parts[piece].exp_mech(candidates[piece] if each else candidates, **how)
+    return splits
 
 
 def _candidates(schema: Schema, name: str) -> int:
@@ -208,7 +215,9 @@ def _candidates(schema: Schema, name: str) -> int:
 def random_split(
     schema: Schema, names: Sequence[str], part: Part, categorical: Ways, random: np.random.Generator
 ) -> Split | None:
-    """A split by a random attribute of those that can still split this part, at random; None where none can. It costs nothing: no row is looked at.
+    """Draws a split by one of the attributes that can still split this part; None where none can.
+
+    It costs nothing: no row is looked at.
 
     A numeric attribute is cut in two at a random point of what the splits above have left of its
     grid; a categorical one, not again on the same way, is split into its values or into two random
@@ -226,22 +235,24 @@ def random_split(
     return None
 
 
-def _split(schema: Schema, name: str, wanted: Mapping[str, Any]) -> Values | Cuts:
+def _split(schema: Schema, name: str, cuts: Mapping[str, Any]) -> Values | Cuts:
     column = schema.columns[name]
     if not isinstance(column, Numeric):
         return Values(name)
-    given: Any = wanted.get(name)
-    if given is None:
-        given = tuple(float(cut) for cut in column.cuts) or BINS
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        if not 2 <= given <= MAX_BINS:
-            raise QueryError(f"`cuts` asks for {given} intervals of `{name}`; it must be 2 to {MAX_BINS:,}.")
-        points = equal_width(schema, name, int(given))
+    cutting: Any = cuts.get(name)
+    if cutting is None:
+        cutting = tuple(float(cut) for cut in column.cuts) or BINS
+    if isinstance(cutting, (int, np.integer)) and not isinstance(cutting, bool):
+        if not 2 <= cutting <= MAX_BINS:
+            raise QueryError(f"`cuts` asks for {cutting} intervals of `{name}`; it must be 2 to {MAX_BINS:,}.")
+        points = equal_width(schema, name, int(cutting))
         # A nullable column of a single cell has no cut, but missing and present are two parts.
         return Cuts(name, points) if points else Values(name)
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise QueryError(f"`cuts` of `{name}` is {given!r}; it must be a list of cut points or a number of intervals.")
-    return Cuts(name, tuple(given))
+    if isinstance(cutting, (str, bytes)) or not isinstance(cutting, Iterable):
+        raise QueryError(
+            f"`cuts` of `{name}` is {cutting!r}; it must be a list of cut points or a number of intervals."
+        )
+    return Cuts(name, tuple(cutting))
 
 
 def _random_groups(name: str, column: Categorical, random: np.random.Generator) -> Groups:
@@ -249,7 +260,7 @@ def _random_groups(name: str, column: Categorical, random: np.random.Generator) 
     order = random.permutation(column.codes)
     first = random.random(column.codes) < 0.5
     first[order[0]], first[order[1]] = True, False  # none is empty
-    labels = list(zip(column.labels, first.tolist(), strict=True))
-    return Groups(
-        name, (tuple(label for label, one in labels if one), tuple(label for label, one in labels if not one))
-    )
+    pairs = list(zip(column.labels, first.tolist(), strict=True))
+    chosen = tuple(label for label, in_first in pairs if in_first)
+    others = tuple(label for label, in_first in pairs if not in_first)
+    return Groups(name, (chosen, others))

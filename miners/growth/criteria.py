@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By what a split is judged: scores of the layer for noisy selection, and the same quantities of tables that are noisy already."""
+"""By what a split is judged: scores for noisy selection, and the same quantities of noisy tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from pinq.errors import QueryError
 from pinq.public.schema import Schema, closest
 from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
 
-__all__ = ["CRITERIA", "REGRESSION_CRITERIA", "blur", "gain", "promise", "require_criterion", "score_of"]
+__all__ = [
+    "CRITERIA",
+    "REGRESSION_CRITERIA",
+    "choice_noise_scale",
+    "gain",
+    "impurity_reduction",
+    "require_criterion",
+    "score_of",
+]
 
 # A score, what one unit of plain counting is in its own units, and how that unit is called.
 CRITERIA: dict[str, tuple[type[MaxClass] | type[Gini] | type[InfoGain], int, str]] = {
@@ -35,8 +43,12 @@ def score_of(criterion: str, target: str) -> Score:
     )
 
 
-def blur(schema: Schema, criterion: str, epsilon: Fraction, *, textbook: bool, target: str = "") -> tuple[float, str]:
-    """The scale of the noise in a choice, and its unit: by how much score one of two candidates may pass the better one.
+def choice_noise_scale(
+    schema: Schema, criterion: str, epsilon: Fraction, *, textbook: bool, target: str = ""
+) -> tuple[float, str]:
+    """Returns the scale of the noise in a choice, and its unit.
+
+    By about so much score a worse one of two candidates may pass the better one.
 
     Args:
         schema: The public schema.
@@ -56,23 +68,26 @@ def blur(schema: Schema, criterion: str, epsilon: Fraction, *, textbook: bool, t
     return float(width * schema.distance / (unit * epsilon)), called
 
 
-def require_criterion(criterion: object, known: Iterable[str] = CRITERIA) -> str:
+def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> str:
     """The criterion's name, else ``QueryError``."""
-    names = list(known)
+    names = list(criteria)
     if isinstance(criterion, str) and criterion in names:
         return criterion
     why = ""
     if criterion == "gain_ratio":
         why = (
-            " Gain ratio cannot steer a noisy selection: one row can move it over its full range, however large the table, so noise that hides a row "
-            "hides everything (privacy.md 2.5). SuLQID3 computes it from counts that are noisy already."
+            " Gain ratio cannot steer a noisy selection: one row can move it over its full range, however large the "
+            "table, so noise that hides a row hides everything (privacy.md 2.5). SuLQID3 computes it from "
+            "counts that are noisy already."
         )
     listed = ", ".join(repr(name) for name in names)
     raise QueryError(f"`criterion` is {criterion!r}{closest(str(criterion), names)}; it must be one of {listed}.{why}")
 
 
 def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> float:
-    """How good a split is by its table of noisy counts, shape (parts, classes); higher is better. Counts below 0 count as 0.
+    """Returns how good a split is by its table of noisy counts, shape (parts, classes).
+
+    Higher is better. Counts below 0 count as 0.
 
     The quantities of Friedman & Schuster 2010, sec. 4.1 and 4.2, per row; for ``"gain_ratio"`` the
     information gain over the split's own entropy.
@@ -103,8 +118,10 @@ def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> 
     return information / own if own > 0 else 0.0
 
 
-def promise(criterion: str, tables: np.ndarray) -> np.ndarray:
-    """How much of a node's uncertainty splits take away, for each row of it: J of Wang, Dick & Balcan 2020, sec. 2.1, for any number of classes.
+def impurity_reduction(criterion: str, tables: np.ndarray) -> np.ndarray:
+    """Returns how much of a node's uncertainty splits take away, for each row of it.
+
+    It is J of Wang, Dick & Balcan 2020, sec. 2.1, for any number of classes.
 
     Args:
         criterion: One of ``CRITERIA``.
@@ -118,8 +135,8 @@ def promise(criterion: str, tables: np.ndarray) -> np.ndarray:
     rows = counts.sum(axis=(-2, -1))
     taken = _uncertainty(criterion, counts.sum(axis=-2)) - _uncertainty(criterion, counts).sum(axis=-1)
     worst = _uncertainty(criterion, np.full(counts.shape[-1], 1.0)) / counts.shape[-1]
-    found: np.ndarray = taken / np.where(rows > 0, rows * worst, 1.0)
-    return found
+    reduction: np.ndarray = taken / np.where(rows > 0, rows * worst, 1.0)
+    return reduction
 
 
 def _uncertainty(criterion: str, counts: np.ndarray) -> np.ndarray:

@@ -1,80 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frontier loop: how every tree of this package grows, alone or as one of a forest, each question asked of a whole level at once.
+"""The frontier loop: how every tree of this package grows, alone or as one of a forest.
+
+Each step is one question to a whole level at once.
 
 Privacy:
-    Claim: growing costs at most ``schedule.total``, in the policy's terms; exactly that unless a
-    leaf that is reached early does not ``spend_rest``.
+    Claim: growing costs at most ``recipe.total``, in the policy's terms; exactly that unless a leaf
+    that is reached early does not take the rest of its path.
     Why: the nodes of a level, of however many trees on disjoint rows, are disjoint, so each
-    question to a level costs what it costs one node (parallel composition), and along a way from
-    the root down the shares of the schedule add up (sequential composition); a share "stop" is one
+    question to a level costs what it costs one node (parallel composition), and along a path from
+    the root down the steps of the recipe add up (sequential composition); the step ``STOP`` is one
     question of whole trees, charged at their roots. What is asked next, and where to stop, depends
     on the schema and on earlier answers only. Held by: tests/unit/trees/test_trees.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from miners.budget.noise import count_scale, count_variance
-from miners.budget.schedule import Ask, Schedule
-from miners.fitted.tree import Split
+from miners.budget.recipe import DESCRIBING, Recipe, Step, StepName
+from miners.fitted.node import Split
+from miners.growth.open_node import OpenNode
 from pinq.public.parts import Part
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
-from pinq.public.specs import MAX_PARTS, Values, bind
+from pinq.public.specs import MAX_PARTS, bind
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts
 
-__all__ = ["Level", "Rules", "Sprout", "ask_classes", "ask_ends", "grow"]
+__all__ = ["Level", "Strategy", "grow"]
 
 FEW_PARTS = 4096  # that many may be asked of a small table too
-
-
-@dataclass
-class Sprout:
-    """A node while its tree grows, with all that was answered about it.
-
-    Attributes:
-        part: Where it is, by the splits above it.
-        used: Columns that its way does not split again.
-        size: Noisy number of rows, None where it was not asked.
-        size_scale: Scale of the noise in ``size``.
-        cells: Noisy rows of each class, the missing class last where there is one, or of the two
-            ends of a numeric target; None where nothing was said of them.
-        variance: Of the noise in each of ``cells``.
-    """
-
-    part: Part = field(default_factory=Part)
-    used: frozenset[str] = frozenset()
-    split: Split | None = None
-    children: tuple[int, ...] = ()
-    size: float | None = None
-    size_scale: float | None = None
-    cells: np.ndarray | None = None
-    variance: float = float("inf")
-    cells_scale: float | None = None
-
-    @property
-    def rows(self) -> float:
-        """Noisy number of rows as far as it is known yet; infinite where nothing was asked."""
-        if self.size is not None:
-            return self.size
-        return float("inf") if self.cells is None else float(self.cells.sum())
-
-    def observe(self, cells: np.ndarray, variance: float, scale: float | None = None) -> None:
-        """Takes in one more set of noisy class counts: averages, the surer one weighing more."""
-        if self.cells is None:
-            self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
-            return
-        weight = self.variance / (self.variance + variance)
-        self.cells = self.cells + weight * (cells - self.cells)
-        self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
 
 
 @dataclass
@@ -84,7 +46,7 @@ class Level:
     Attributes:
         number: Splits above them.
         parts: They themselves.
-        sprouts: What is known of each, in the order of the parts.
+        nodes: What is known of each, in the order of the parts.
         below: What choosing their splits told about the children: for each node a row of noisy
             class counts for each part of its split.
         below_scale: Scale of the noise in those.
@@ -92,246 +54,244 @@ class Level:
 
     number: int
     parts: Parts
-    sprouts: list[Sprout]
+    nodes: list[OpenNode]
     below: Sequence[np.ndarray] | None = None
     below_scale: float | None = None
 
+    def only(self, chosen: np.ndarray) -> Level:
+        """Returns the level with some of its nodes; ``chosen`` has shape (nodes,)."""
+        if chosen.all():
+            return self
+        rows = np.flatnonzero(chosen).tolist()
+        below = None if self.below is None else [self.below[row] for row in rows]
+        nodes = [self.nodes[row] for row in rows]
+        return Level(self.number, self.parts[chosen], nodes, below, self.below_scale)
+
+
+class Strategy(Protocol):
+    """How one algorithm divides its epsilon, chooses splits and ends paths."""
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The steps, at their losses."""
+
+    @property
+    def cells(self) -> int:
+        """How many numbers describe a node."""
+
+    @property
+    def stop_rows(self) -> int:
+        """The rows from which a tree's first node is worth splitting, where the recipe stops."""
+
+    def describe(self, parts: Parts, epsilon: Fraction) -> np.ndarray:
+        """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Returns a split for each node of a level; None for a node that cannot be split."""
+
+    def without_split(self, level: int) -> Sequence[Step]:
+        """Returns the steps that a node has been asked for which ``choose`` returns None."""
+
+    def threshold(self, node: OpenNode) -> float:
+        """Returns the noisy size from which a node is split."""
+
+    def max_parts(self, node: OpenNode) -> int:
+        """Returns the most parts that a node's split can have."""
+
+    def uses_up(self, split: Split) -> bool:
+        """Returns whether a path that has used this split does not use its column again."""
+
+
+class Leaves(Protocol):
+    """What is asked of nodes that turn out to be leaves."""
+
+    def early(self, level: Level, asked: Sequence[Step]) -> None:
+        """Takes nodes that are not split although their level is not the last."""
+
+    def last(self, level: Level) -> None:
+        """Takes the nodes below the last level of splits."""
+
+
+def grow(roots: Parts, strategy: Strategy) -> list[list[OpenNode]]:
+    """Grows a tree below each of these disjoint parts, all together.
+
+    Returns:
+        For each tree its nodes: the root first, each node before its children.
+    """
+    nodes = [OpenNode() for _ in range(len(roots))]
+    top = Level(0, roots, nodes[:])
+    if strategy.recipe.stops:
+        levels = _grow(top, nodes, strategy, LeavesWithoutAnswers(strategy))
+        _end_paths(roots.depth, levels, nodes, strategy)
+    else:
+        _grow(top, nodes, strategy, LeavesAskedAtOnce(strategy))
+    return [_tree_below(nodes, root) for root in range(len(roots))]
+
+
+def _grow(level: Level, nodes: list[OpenNode], strategy: Strategy, leaves: Leaves) -> list[Level]:
+    """Adds all that grows below a level to ``nodes``; returns all levels, this one first."""
+    levels = [level]
+    for steps in strategy.recipe.levels:
+        described = [step for step in steps if step.name in DESCRIBING]
+        for step in described:
+            _describe(level, step, strategy)
+        large = _worth_splitting(level, strategy)
+        leaves.early(level.only(~large), described)
+        level = level.only(large)
+        if not level.nodes:
+            return levels
+        splits = strategy.choose(level)
+        splittable = np.array([split is not None for split in splits])
+        leaves.early(level.only(~splittable), strategy.without_split(level.number))
+        level = level.only(splittable)
+        if not level.nodes:
+            return levels
+        level = _branch(level, [split for split in splits if split is not None], nodes, strategy)
+        levels.append(level)
+    leaves.last(level)
+    return levels
+
 
 @dataclass(frozen=True)
-class Rules:
-    """What one miner does its own way.
+class LeavesAskedAtOnce:
+    """Leaves that are described as soon as they are reached."""
 
-    Attributes:
-        schema: The public schema.
-        cells: Numbers that a node is described by: parts of the histogram of classes, one for a
-            missing class included; 2 for a numeric target.
-        schedule: The losses. A share named "size" or "classes" asks that of each node of a level
-            before it is decided whether to split it; the other shares are what ``choose`` spends. A
-            leaf is asked for "classes", and for its "size" where the schedule says so.
-        ask: One request that describes all these parts, shape (parts, cells); see ``ask_classes``
-            and ``ask_ends``.
-        choose: Splits for all nodes of a level; None for one that cannot be split.
-        enough: The noisy size from which a node is split; None to split all.
-        spend_rest: A leaf that is reached early asks for its classes with all that its way has
-            left, not with the leaf's share.
-        widest: The most parts that a node's split can have.
-        once: Whether a way that has used this split does not use its column again.
-        least: The rows from which a tree's first node is worth splitting, where the schedule's
-            leaves have a share "stop": that one question of all grown trees at once says where
-            their ways end early, and only the leaves that are left are described.
-        in_vain: Which shares of its level a node has been asked that turns out to have no split;
-            None for all.
+    strategy: Strategy
+
+    def early(self, level: Level, asked: Sequence[Step]) -> None:
+        """Asks the last question to nodes that are not split after all."""
+        if level.nodes:
+            _describe(level, self.strategy.recipe.early_leaf(level.number, asked), self.strategy)
+
+    def last(self, level: Level) -> None:
+        """Asks all steps of the leaves."""
+        for step in self.strategy.recipe.leaf:
+            _describe(level, step, self.strategy)
+
+
+@dataclass(frozen=True)
+class LeavesWithoutAnswers:
+    """Leaves that are not described until it is known which of them stay; they note what is left."""
+
+    strategy: Strategy
+
+    def early(self, level: Level, asked: Sequence[Step]) -> None:
+        """Notes what the paths to these leaves have left, the question where paths end being paid."""
+        recipe = self.strategy.recipe
+        left = recipe.left(level.number, [recipe.leaf_step(StepName.STOP), *asked])
+        for node in level.nodes:
+            node.left = left
+
+    def last(self, level: Level) -> None:
+        """Notes the same of leaves below the last split, of which nothing has been asked."""
+        self.early(level, [])
+
+
+def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strategy: Strategy) -> None:
+    """Ends paths where rows become too few, then describes the leaves that stay.
+
+    One question of the leaves of all trees says how many splits are kept on the path to each. A
+    node that is split stays so where a leaf below it keeps more splits than there are above the
+    node. Of three leaves at depths 1, 2, 2 that keep 1, 1, 1 splits, the last two are lost: their
+    parent, at depth 1, becomes a leaf. It is asked with what the poorer of both had left.
     """
-
-    schema: Schema
-    cells: int
-    schedule: Schedule
-    ask: Callable[[Parts, Fraction], np.ndarray]
-    choose: Callable[[Level], Sequence[Split | None]]
-    enough: Callable[[Sprout], float] | None = None
-    spend_rest: bool = True
-    widest: Callable[[Sprout], int] = field(default=lambda _: 2)
-    once: Callable[[Split], bool] = field(default=lambda split: isinstance(split, Values))
-    least: int = 0
-    in_vain: Sequence[str] | None = None
-
-
-def _in_vain(asks: Mapping[str, Ask], rules: Rules) -> Sequence[str]:
-    return list(asks) if rules.in_vain is None else rules.in_vain
-
-
-def ask_classes(target: str, cells: int) -> Callable[[Parts, Fraction], np.ndarray]:
-    """Describes parts by their histograms of a categorical target."""
-    return lambda parts, epsilon: np.asarray(parts.partition(Values(target)).noisy_count(epsilon=epsilon)).reshape(
-        len(parts), cells
-    )
-
-
-def ask_ends(schema: Schema, target: str) -> Callable[[Parts, Fraction], np.ndarray]:
-    """Describes parts by the two ends of a numeric target: a row at a share s of the way from its lower bound to its upper one counts 1 - s and s.
-
-    The two-bin average of the layer, taken apart again: the noise in each end is that of a count at
-    the same epsilon, and nothing more is paid for the number of rows. A noisy end below 0 is not
-    told apart from 0.
-    """
-    column = schema.numeric(target)
-    low, high = column.number(0), column.number(column.cells - 1)
-
-    def ask(parts: Parts, epsilon: Fraction) -> np.ndarray:
-        answer = parts.noisy_avg(target, epsilon=epsilon)
-        shares = (np.asarray(answer) - low) / (high - low)
-        return np.asarray(answer.facts.rows).reshape(-1, 1) * np.column_stack([1 - shares.ravel(), shares.ravel()])
-
-    return ask
-
-
-def grow(roots: Parts, rules: Rules) -> list[list[Sprout]]:
-    """Grows a tree below each of these disjoint parts, all together; of each tree the root first, each node before its children."""
-    sprouts = [Sprout() for _ in range(len(roots))]
-    if "stop" in rules.schedule.leaf:
-        _stop(roots, *_grow_bare(Level(0, roots, sprouts[:]), sprouts, rules), sprouts, rules)
-    else:
-        _grow(Level(0, roots, sprouts[:]), sprouts, rules)
-    return [_below(sprouts, root) for root in range(len(roots))]
-
-
-def _grow(level: Level, sprouts: list[Sprout], rules: Rules) -> None:
-    """Adds all that grows below a level to ``sprouts``."""
-    for asks in rules.schedule.levels:
-        if "size" in asks:
-            _ask_sizes(level, asks["size"].epsilon, rules)
-        if "classes" in asks:
-            _ask_classes(level, asks["classes"].epsilon, rules)
-        grows = _worth_splitting(level, rules)
-        _ask_leaf(level, ~grows, rules, [name for name in ("size", "classes") if name in asks])
-        level = _only(level, grows)
-        if not level.sprouts:
-            return
-        splits = list(rules.choose(level))
-        can = np.array([split is not None for split in splits])
-        _ask_leaf(level, ~can, rules, _in_vain(asks, rules))
-        level = _only(level, can)
-        if not level.sprouts:
-            return
-        level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
-    if "size" in rules.schedule.leaf:
-        _ask_sizes(level, rules.schedule.leaf["size"].epsilon, rules)
-    _ask_classes(level, rules.schedule.leaf["classes"].epsilon, rules)
-
-
-def _grow_bare(level: Level, sprouts: list[Sprout], rules: Rules) -> tuple[list[Level], dict[int, Fraction]]:
-    """Adds all splits below a level to ``sprouts`` and describes no node; all levels, and what the way to each leaf, by its identity, has left."""
-    levels = [level]
-    left: dict[int, Fraction] = {}
-    for asks in rules.schedule.levels:
-        left |= dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop"))
-        level = _only(level, _worth_splitting(level, rules))
-        if not level.sprouts:
-            return levels, left
-        left |= dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop", *_in_vain(asks, rules)))
-        splits = list(rules.choose(level))
-        level = _only(level, np.array([split is not None for split in splits]))
-        if not level.sprouts:
-            return levels, left
-        level = _branch(level, [split for split in splits if split is not None], sprouts, rules)
-        levels.append(level)
-    return levels, left | dict.fromkeys(map(id, level.sprouts), rules.schedule.left(level.number, "stop"))
-
-
-def _stop(
-    roots: Parts, levels: Sequence[Level], left: dict[int, Fraction], sprouts: list[Sprout], rules: Rules
-) -> None:
-    """Ends ways where rows become too few, by one question of the leaves of all trees; then describes the leaves that are left, with all that is left."""
-    grown = [_only(level, np.array([not sprout.children for sprout in level.sprouts])) for level in levels]
-    score = EnoughRows(rules.least, above=roots.depth)
-    kept = iter(
-        _union([level.parts for level in grown]).exp_mech(score=score, epsilon=rules.schedule.leaf["stop"].epsilon)
-    )
-    end = {
-        id(sprout): next(kept) for level in grown for sprout in level.sprouts
-    }  # how many splits are left on the longest way through a node
+    stop = strategy.recipe.leaf_step(StepName.STOP)
+    bare = [level.only(np.array([not node.children for node in level.nodes])) for level in levels]
+    parts = _union([level.parts for level in bare])
+    kept = parts.exp_mech(score=EnoughRows(strategy.stop_rows, above=depth), epsilon=stop.epsilon)
+    for node, splits in zip([node for level in bare for node in level.nodes], kept, strict=True):
+        node.path_end = splits
     leaves: dict[Fraction, list[Level]] = {}
     for level in reversed(levels):
-        for sprout in level.sprouts:
-            if sprout.children:
-                below = [id(sprouts[child]) for child in sprout.children]
-                end[id(sprout)], left[id(sprout)] = (
-                    max(end[child] for child in below),
-                    min(left[child] for child in below),
-                )
-                if end[id(sprout)] <= level.number:
-                    sprout.split, sprout.children = None, ()
-        rest = [left[id(sprout)] if end[id(sprout)] == level.number else None for sprout in level.sprouts]
-        for epsilon in sorted({one for one in rest if one is not None}):
-            leaves.setdefault(epsilon, []).append(_only(level, np.array([one == epsilon for one in rest])))
-    for epsilon, some in leaves.items():
-        _ask_classes(
-            Level(
-                levels[-1].number,
-                _union([level.parts for level in some]),
-                [sprout for level in some for sprout in level.sprouts],
-            ),
-            epsilon,
-            rules,
-        )
+        for node in level.nodes:
+            _end_path(level.number, node, [nodes[child] for child in node.children])
+        left = [node.left if node.path_end == level.number else None for node in level.nodes]
+        for epsilon in sorted({loss for loss in left if loss is not None}):
+            leaves.setdefault(epsilon, []).append(level.only(np.array([loss == epsilon for loss in left])))
+    for epsilon, alike in leaves.items():
+        together = [node for level in alike for node in level.nodes]
+        _ask_classes(Level(len(levels) - 1, _union([level.parts for level in alike]), together), epsilon, strategy)
+
+
+def _end_path(level: int, node: OpenNode, children: Sequence[OpenNode]) -> None:
+    """Passes up what children know, and makes a node a leaf where no path below it goes on."""
+    if not children:
+        return
+    node.path_end = max(child.path_end for child in children)
+    node.left = min(child.left for child in children if child.left is not None)
+    if node.path_end <= level:
+        node.split, node.children = None, ()
 
 
 def _union(collections: Sequence[Parts]) -> Parts:
     return type(collections[0]).union(*collections)
 
 
-def _below(sprouts: Sequence[Sprout], root: int) -> list[Sprout]:
+def _tree_below(nodes: Sequence[OpenNode], root: int) -> list[OpenNode]:
     """One tree of many, its nodes numbered from 0."""
-    kept = [root]
-    for place in kept:  # grows while it is walked through: parents before their children
-        kept += sprouts[place].children
-    number = {place: new for new, place in enumerate(kept)}
+    numbers = [root]
+    for number in numbers:  # grows while it is walked through: parents before their children
+        numbers += nodes[number].children
+    renumbered = {number: new for new, number in enumerate(numbers)}
     return [
-        replace(sprouts[place], children=tuple(number[child] for child in sprouts[place].children)) for place in kept
+        replace(nodes[number], children=tuple(renumbered[child] for child in nodes[number].children))
+        for number in numbers
     ]
 
 
-def _ask_sizes(level: Level, epsilon: Fraction, rules: Rules) -> None:
-    scale = count_scale(rules.schema, epsilon)
+def _describe(level: Level, step: Step, strategy: Strategy) -> None:
+    """Runs a step that describes nodes."""
+    if step.name is StepName.SIZE:
+        _ask_sizes(level, step.epsilon, strategy)
+    else:
+        _ask_classes(level, step.epsilon, strategy)
+
+
+def _ask_sizes(level: Level, epsilon: Fraction, strategy: Strategy) -> None:
+    scale = count_scale(strategy.schema, epsilon)
     sizes = np.asarray(level.parts.noisy_count(epsilon=epsilon)).ravel()
-    for sprout, size in zip(level.sprouts, sizes, strict=True):
-        sprout.size, sprout.size_scale = float(size), scale
+    for node, size in zip(level.nodes, sizes, strict=True):
+        node.size, node.size_scale = float(size), scale
 
 
-def _ask_classes(level: Level, epsilon: Fraction, rules: Rules) -> None:
-    """One request for the cells of all these nodes."""
-    scale = count_scale(rules.schema, epsilon)
-    for sprout, cells in zip(level.sprouts, rules.ask(level.parts, epsilon), strict=True):
-        sprout.observe(cells, count_variance(scale), scale)
+def _ask_classes(level: Level, epsilon: Fraction, strategy: Strategy) -> None:
+    """Asks one request for the cells of all these nodes."""
+    scale = count_scale(strategy.schema, epsilon)
+    for node, cells in zip(level.nodes, strategy.describe(level.parts, epsilon), strict=True):
+        node.observe(cells, count_variance(scale), scale)
 
 
-def _ask_leaf(level: Level, leaves: np.ndarray, rules: Rules, asked: Sequence[str]) -> None:
-    """The last question to nodes that are not split although their level is not the last."""
-    here = _only(level, leaves)
-    if not here.sprouts:
-        return
-    epsilon = rules.schedule.left(level.number, *asked) if rules.spend_rest else rules.schedule.leaf["classes"].epsilon
-    _ask_classes(here, epsilon, rules)
+def _worth_splitting(level: Level, strategy: Strategy) -> np.ndarray:
+    """Which nodes of a level are split, shape (nodes,): the large ones, the largest first.
 
-
-def _worth_splitting(level: Level, rules: Rules) -> np.ndarray:
-    """Which nodes of a level are split, shape (nodes,): the large ones, the largest first while parts can be asked at all."""
-    sizes = np.array([sprout.rows for sprout in level.sprouts])
-    grows = np.ones(len(sizes), dtype=bool)
-    if rules.enough is not None:
-        grows = sizes >= np.array([rules.enough(sprout) for sprout in level.sprouts])
-    widest = np.array([rules.widest(sprout) for sprout in level.sprouts])
+    More leaves than the table can have rows are of no use, and a depth that a caller took from
+    elsewhere would ask for millions: so the largest nodes are split while their children's parts
+    are few enough to be asked at all.
+    """
+    sizes = np.array([node.rows for node in level.nodes])
+    large = sizes >= np.array([strategy.threshold(node) for node in level.nodes])
+    max_parts = np.array([strategy.max_parts(node) for node in level.nodes])
     order = np.argsort(-sizes, kind="stable")
-    asked = np.cumsum(np.where(grows[order], widest[order], 0)) * rules.cells
-    # More leaves than the table can have rows are of no use, and a depth that a caller took from
-    # elsewhere would ask for millions.
-    grows[order[asked > min(MAX_PARTS, max(FEW_PARTS, rules.schema.max_rows))]] = False
-    return grows
+    asked = np.cumsum(np.where(large[order], max_parts[order], 0)) * strategy.cells
+    large[order[asked > min(MAX_PARTS, max(FEW_PARTS, strategy.schema.max_rows))]] = False
+    return large
 
 
-def _only(level: Level, chosen: np.ndarray) -> Level:
-    if chosen.all():
-        return level
-    below = None if level.below is None else [table for table, one in zip(level.below, chosen, strict=True) if one]
-    return Level(
-        level.number,
-        level.parts[chosen],
-        [sprout for sprout, one in zip(level.sprouts, chosen, strict=True) if one],
-        below,
-        level.below_scale,
-    )
-
-
-def _branch(level: Level, splits: Sequence[Split], sprouts: list[Sprout], rules: Rules) -> Level:
+def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strategy: Strategy) -> Level:
     """Adds the children of each node, in the order of the parts of its split."""
-    below: list[Sprout] = []
-    for parent, split in zip(level.sprouts, splits, strict=True):
-        first, partition = len(sprouts) + len(below), bind(split, rules.schema)
-        used = parent.used | {split.column} if rules.once(split) else parent.used
+    children: list[OpenNode] = []
+    for parent, split in zip(level.nodes, splits, strict=True):
+        first, partition = len(nodes) + len(children), bind(split, strategy.schema)
+        used = parent.used | {split.column} if strategy.uses_up(split) else parent.used
         parent.split, parent.children = split, tuple(range(first, first + partition.size))
-        below += [Sprout(Part(parent.part, partition, index), used) for index in range(partition.size)]
+        children += [OpenNode(Part(parent.part, partition, index), used) for index in range(partition.size)]
     if level.below is not None and level.below_scale is not None:
-        for sprout, cells in zip(below, (row for table in level.below for row in table), strict=True):
-            sprout.observe(cells, count_variance(level.below_scale), level.below_scale)
-    sprouts += below
-    return Level(level.number + 1, level.parts.partition(list(splits)), below)
+        rows = [cells for table in level.below for cells in table]
+        for child, cells in zip(children, rows, strict=True):
+            child.observe(cells, count_variance(level.below_scale), level.below_scale)
+    nodes += children
+    return Level(level.number + 1, level.parts.partition(list(splits)), children)

@@ -34,24 +34,26 @@ def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence
         sizes: Noisy number of rows of each node.
         cells: Noisy class counts of each leaf; of an inner node they are not looked at.
     """
-    width = len(next(known for known in cells if known is not None))
+    width = len(next(counts for counts in cells if counts is not None))
     rows = np.zeros(len(children))
     rows[0] = max(sizes[0] or 0.0, 0.0)
-    for place, below in enumerate(children):
+    for node, below in enumerate(children):
         if below:
-            rows[list(below)] = rows[place] * _shares(np.array([sizes[child] or 0.0 for child in below]))
+            rows[list(below)] = rows[node] * _shares(np.array([sizes[child] or 0.0 for child in below]))
     table = np.zeros((len(children), width))
-    for place in range(len(children) - 1, -1, -1):
-        known = cells[place]
-        if children[place]:
-            table[place] = table[list(children[place])].sum(axis=0)
-        elif known is not None:
-            table[place] = rows[place] * _shares(known)
+    for node in range(len(children) - 1, -1, -1):
+        counts = cells[node]
+        if children[node]:
+            table[node] = table[list(children[node])].sum(axis=0)
+        elif counts is not None:
+            table[node] = rows[node] * _shares(counts)
     return table
 
 
 def pessimistic_errors(rows: float, errors: float, certainty: float) -> float:
-    """C4.5's estimate of how many of ``rows`` unseen rows a leaf gets wrong that gets ``errors`` of as many seen ones wrong.
+    """Returns C4.5's estimate of how many of ``rows`` unseen rows a leaf gets wrong.
+
+    The leaf gets ``errors`` of as many seen rows wrong.
 
     The upper end of a one-sided binomial confidence interval of level ``1 - certainty``; real
     numbers are allowed. Exact at 0 errors, within 7 % of the exact limit from 1 error on at the
@@ -102,17 +104,17 @@ def worth_keeping(
     rows = table.sum(axis=1)
     errors = np.zeros(len(children))
     keeps = np.zeros(len(children), dtype=bool)
-    leaves = [[place] for place in range(len(children))]
-    for place in range(len(children) - 1, -1, -1):
-        errors[place] = pessimistic_errors(float(rows[place]), float(rows[place] - table[place].max()), certainty)
-        if children[place]:
-            below = float(errors[list(children[place])].sum())
-            under = [leaf for child in children[place] for leaf in leaves[child]]
-            keeps[place] = below < errors[place] or (
-                shares is not None and _told_apart(rows[under], shares[under], shares[place])
+    leaves = [[node] for node in range(len(children))]
+    for node in range(len(children) - 1, -1, -1):
+        errors[node] = pessimistic_errors(float(rows[node]), float(rows[node] - table[node].max()), certainty)
+        if children[node]:
+            below = float(errors[list(children[node])].sum())
+            under = [leaf for child in children[node] for leaf in leaves[child]]
+            keeps[node] = below < errors[node] or (
+                shares is not None and _told_apart(rows[under], shares[under], shares[node])
             )
-            leaves[place] = under if keeps[place] else leaves[place]
-            errors[place] = min(below, errors[place])
+            leaves[node] = under if keeps[node] else leaves[node]
+            errors[node] = min(below, errors[node])
     return keeps
 
 
@@ -123,5 +125,5 @@ def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray) -> bool:
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:
-    known = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
-    return known / known.sum() if known.sum() > 0 else np.full(len(known), 1 / len(known))
+    counts = np.maximum(np.asarray(weights, dtype=np.float64), 0.0)
+    return counts / counts.sum() if counts.sum() > 0 else np.full(len(counts), 1 / len(counts))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees and forests that learn from one handle, one file for each algorithm.
 
-What they share of ``fit`` and ``plan`` is in ``tree_miner.py`` and ``forest_miner.py``; how a tree
-grows is in ``growth``. Read ``tree_miner.py`` first, then ``diffp_c45.py``.
+What they share of ``fit`` and ``plan`` is in ``tree_miner.py``; what an algorithm does its own way
+is a strategy (``strategy.py``), and how a tree grows is in ``growth``. Read ``tree_miner.py`` first,
+then ``diffp_c45.py``.
 """

@@ -5,22 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cached_property
 
-import numpy as np
-
-from miners.budget.plan import PlanLine
-from miners.budget.schedule import Schedule
+from miners.budget.recipe import Question, StepName
 from miners.estimator import Classifier, ForestFaces, whole_number
-from miners.fitted.tree import Split
-from miners.growth.candidates import choose_in_pieces, multiway_splits
-from miners.growth.criteria import blur
-from miners.growth.frontier import Level, Rules, Sprout
-from miners.trees.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules
-from miners.trees.tree_miner import MAX_DEPTH, many
-from pinq.public.epsilon import Loss
+from miners.fitted.node import Split
+from miners.growth.candidates import multiway_splits
+from miners.growth.frontier import Level
+from miners.growth.open_node import OpenNode
+from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
+from miners.trees.strategy import Problem, many
+from miners.trees.tree_miner import MAX_DEPTH
+from pinq.public.epsilon import Loss, exact, to_nano
 from pinq.public.schema import Numeric
-from pinq.public.scores import Gini
 from pinq.public.specs import Cuts, Values, bind
 
 __all__ = ["DPDecisionForest"]
@@ -28,8 +26,49 @@ __all__ = ["DPDecisionForest"]
 BINS = 5  # Consul & Williamson 2020, sec. 4.2
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomFew(ForestStrategy):
+    """Splits into all values of an attribute, chosen by a noisy Gini index among a random few.
+
+    Attributes:
+        splits: The split of each attribute.
+    """
+
+    splits: tuple[Values | Cuts, ...]
+
+    @cached_property
+    def _split_by(self) -> dict[str, Values | Cuts]:
+        return {split.column: split for split in self.splits}
+
+    def node_questions(self, level: int) -> list[Question]:
+        """Returns one choice, among the attributes that a path of this length has left."""
+        offered = min(self.features, len(self.names) - level)
+        return [self.choice_question(StepName.SPLIT, f"best of {many(offered, 'split')}")]
+
+    def leaf_weight(self) -> int:
+        """Returns half of all weights."""
+        return max(1, self.depth)
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Chooses among a random few of the attributes that no node above has used up."""
+        unused = [[name for name in self.names if name not in node.used] for node in level.nodes]
+        offered = [[self._split_by[name] for name in names] for names in self.drawn(unused)]
+        return self.ask_choices(level.parts, offered, self.recipe.step(StepName.SPLIT, level.number))
+
+    def max_parts(self, node: OpenNode) -> int:
+        """Returns the most parts that one of the splits makes."""
+        return max(bind(split, self.schema).size for split in self.splits)
+
+    def uses_up(self, split: Split) -> bool:
+        """Returns True: a path splits each attribute once."""
+        return True
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
-    """A forest whose nodes are split into all values of an attribute, chosen by a noisy Gini index among a random few: a baseline.
+    """A forest of multiway splits by attributes that a noisy Gini index chooses: a baseline.
+
+    Each node chooses among a random few of the attributes.
 
     Args:
         epsilon: What ``fit`` costs in all, half of it for splits and half for leaves.
@@ -70,85 +109,30 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         DPDecisionForest(epsilon=0.5)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        n_estimators: int = 10,
-        max_depth: int = 5,
-        max_features: int | None = None,
-        bins: int | Mapping[str, Sequence[float] | int] = BINS,
-        rows: Rows = "shards",
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.max_features = max_features
-        self.bins = bins
-        self.rows = rows
-        self.attributes = attributes
-        self.random_state = random_state
+    epsilon: Loss = 1.0
+    n_estimators: int = 10
+    max_depth: int = 5
+    max_features: int | None = None
+    bins: int | Mapping[str, Sequence[float] | int] = BINS
+    rows: Rows = "shards"
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
-    def _recipe(self, facts: Recipe) -> Recipe:
-        require_word("rows", self.rows, ("shards", "all"))
-        self._splits(facts)
-        trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
-        depth = min(whole_number("max_depth", self.max_depth, 0, MAX_DEPTH), len(facts.names))
-        features = math.ceil(math.sqrt(len(facts.names)))
-        if self.max_features is not None:
-            features = whole_number("max_features", self.max_features, 1, len(facts.names))
-        return replace(
-            facts,
-            trees=trees,
-            features=features,
-            schedules=schedules(self.epsilon, trees, self.rows, depth, {"split": 1}, max(1, depth)),
-        )
-
-    def _splits(self, recipe: Recipe) -> dict[str, Values | Cuts]:
-        """Each attribute's split."""
-        numeric = [name for name in recipe.names if isinstance(recipe.schema.columns[name], Numeric)]
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomFew:
+        numeric = [name for name in names if isinstance(problem.schema.columns[name], Numeric)]
         cuts = self.bins if isinstance(self.bins, Mapping) else dict.fromkeys(numeric, self.bins)
-        return {
-            split.column: split
-            for split in multiway_splits(recipe.schema, recipe.target, attributes=recipe.names, cuts=cuts)
-        }
-
-    def _choose(
-        self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
-    ) -> Sequence[Split | None]:
-        splits = self._splits(recipe)
-        offered = [
-            [splits[name] for name in names]
-            for names in drawn(recipe, [self._open(recipe, sprout) for sprout in level.sprouts], random)
-        ]
-        epsilon = schedule.levels[level.number]["split"].epsilon
-        return choose_in_pieces(
-            level.parts, offered, recipe.schema, measure=recipe.cells, score=Gini(recipe.target), epsilon=epsilon
+        features = math.ceil(math.sqrt(len(names)))
+        if self.max_features is not None:
+            features = whole_number("max_features", self.max_features, 1, len(names))
+        return RandomFew(
+            problem=problem,
+            epsilon=exact(to_nano(self.epsilon)),
+            splits=multiway_splits(problem.schema, problem.target, attributes=names, cuts=cuts),
+            trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
+            depth=min(whole_number("max_depth", self.max_depth, 0, MAX_DEPTH), len(names)),
+            criterion="gini",
+            names=names,
+            features=features,
+            stopping=None,
+            random=self._generator(),
         )
-
-    def _open(self, recipe: Recipe, sprout: Sprout) -> list[str]:
-        """The attributes that no node above has used up."""
-        return [name for name in recipe.names if name not in sprout.used]
-
-    def _widest(self, recipe: Recipe) -> int:
-        return max(bind(split, recipe.schema).size for split in self._splits(recipe).values())
-
-    def _rules(self, recipe: Recipe, schedule: Schedule, random: np.random.Generator) -> Rules:
-        return replace(super()._rules(recipe, schedule, random), once=lambda _: True)
-
-    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        each = recipe.schedules[0].levels[level]["split"].epsilon
-        noise, unit = blur(recipe.schema, "gini", each, textbook=False)
-        return [
-            PlanLine(
-                level,
-                f"best of {many(min(recipe.features, len(recipe.names) - level), 'split')}",
-                "exp_mech",
-                nodes,
-                recipe.cost(level, "split"),
-                noise,
-                unit,
-            )
-        ]

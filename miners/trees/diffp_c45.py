@@ -1,30 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiffPC4.5: numeric attributes split at points that the mechanism finds, and pruning (Friedman & Schuster 2010, sec. 4.3 and 4.4)."""
+"""DiffPC4.5: split points that the mechanism finds, and pruning (Friedman & Schuster 2010)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from miners.budget.plan import PlanLine
-from miners.budget.schedule import Schedule
-from miners.fitted.tree import Split
-from miners.growth.candidates import attribute_names, choose_in_pieces, default_levels, families, levels_carried
-from miners.growth.criteria import CRITERIA, blur
-from miners.growth.frontier import Level, Rules
-from miners.trees.tree_miner import GreedyTree, Recipe, Variant, many
+from miners.budget.recipe import Question, StepName
+from miners.fitted.node import Split
+from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
+from miners.growth.frontier import Level
+from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
+from miners.trees.strategy import Candidate, Problem, many
+from miners.trees.tree_miner import Variant
 from pinq.errors import QueryError
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import AnyCut, Family, Values
+from pinq.public.specs import AnyCut, Values
 
 __all__ = ["LEAF_SHARE", "DiffPC45"]
 
 LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
 
 
+class Best(GreedyStrategy):
+    """Attribute and cut, or group of values, are chosen together."""
+
+    @staticmethod
+    def candidates(schema: Schema, names: Sequence[str]) -> tuple[Candidate, ...]:
+        """Returns all splits in two of each attribute."""
+        return families(schema, names)
+
+    @property
+    def columns(self) -> list[str]:
+        """The attributes."""
+        return [split.column for split in self.splits]
+
+    def default_depth(self) -> int:
+        """Returns the levels to ask for where nobody says."""
+        return default_levels(self.schema, self.columns, self.schema.max_rows, self.epsilon)
+
+    def levels_carried(self, rows: int) -> int:
+        """Returns how many levels the budget carries."""
+        return levels_carried(self.schema, self.columns, rows, self.epsilon)
+
+    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        asked = f"best split by {many(self.attributes, 'attribute')}, cuts and groups included"
+        split = self.choice_question(StepName.SPLIT, asked, LEAF_SHARE - 1)
+        return [[split]] * self.depth, [self.classes_question("each leaf", max(1, self.depth))]
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Chooses among all splits of all attributes."""
+        return self.ask_choices(level.parts, self.splits, self.recipe.step(StepName.SPLIT, level.number))
+
+
+class Paper(Published):
+    """Section 4.3: a cut for each numeric attribute, then the best of the attributes."""
+
+    @staticmethod
+    def candidates(schema: Schema, names: Sequence[str]) -> tuple[Candidate, ...]:
+        """Returns the cuts of each numeric attribute, and all values of each other one."""
+        return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else Values(name) for name in names)
+
+    @property
+    def cuts(self) -> list[AnyCut]:
+        """The numeric attributes."""
+        return [split for split in self.splits if isinstance(split, AnyCut)]
+
+    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        asked = f"best split by {many(self.attributes, 'attribute')}"
+        node = [self.size_question("each node"), self.choice_question(StepName.SPLIT, asked)]
+        levels = self.depth
+        if self.cuts:
+            asked = f"best cut of each of {many(len(self.cuts), 'numeric attribute')}"
+            node.insert(1, self.choice_question(StepName.CUT, asked, times=len(self.cuts)))
+        else:  # each attribute is used up by its split, as in ID3
+            levels = min(self.depth, self.attributes)
+        return [node] * levels, [self.size_question("each leaf"), self.classes_question("each leaf")]
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Finds a cut of each numeric attribute, then chooses among those and the other attributes."""
+        offered: list[list[Candidate]] = [
+            [split for split in self.open_splits(node.used) if isinstance(split, Values)] for node in level.nodes
+        ]
+        for family in self.cuts:
+            cuts = self.ask_choices(level.parts, [family], self.recipe.step(StepName.CUT, level.number))
+            for candidates, cut in zip(offered, cuts, strict=True):
+                candidates += [] if cut is None else [cut]
+        return self.ask_where_offered(level, offered, self.recipe.step(StepName.SPLIT, level.number))
+
+
+VARIANTS: Mapping[str, type[Best] | type[Paper]] = {"best": Best, "paper": Paper}
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiffPC45(GreedyTree):
     """A decision tree that finds its own split points, grown level by level on a private handle.
 
@@ -61,7 +133,7 @@ class DiffPC45(GreedyTree):
         at most epsilon. The choice over all cuts of a column weighs them by a public measure, the
         grid (privacy.md 2.7). Pruning looks at answers alone.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
-        tests/unit/budget/test_schedule.py.
+        tests/unit/budget/test_recipe.py.
 
     Notes:
         What "best" does otherwise than the paper at equal epsilon (privacy.md 2.7 and 6): one
@@ -82,154 +154,24 @@ class DiffPC45(GreedyTree):
         DiffPC45(epsilon=0.5)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        criterion: str = "gini",
-        variant: Variant = "best",
-        certainty: float | None = 0.25,
-        attributes: Sequence[str] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.criterion = criterion
-        self.variant = variant
-        self.certainty = certainty
-        self.attributes = attributes
+    variants: ClassVar = VARIANTS
 
-    def _certainty(self) -> float | None:
-        if self.certainty is None:
-            return None
-        if (
-            isinstance(self.certainty, bool)
-            or not isinstance(self.certainty, (int, float))
-            or not 0 < self.certainty <= 0.5
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    criterion: str = "gini"
+    variant: Variant = "best"
+    certainty: float | None = 0.25
+    attributes: Sequence[str] | None = None
+
+    def _strategies(self, problem: Problem) -> Sequence[GreedyStrategy]:
+        factor = self.certainty
+        if factor is not None and (
+            isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 0.5
         ):
             raise QueryError(
-                f"`certainty` is {self.certainty!r}; it must be above 0 and at most 0.5, or None to prune nothing."
+                f"`certainty` is {factor!r}; it must be above 0 and at most 0.5, or None to prune nothing."
             )
-        return float(self.certainty)
+        return super()._strategies(problem)
 
-    def _splits(self, schema: Schema, target: str | None) -> tuple[Values | Family, ...]:
-        names = attribute_names(schema, target, self.attributes)
-        if self.variant == "best":
-            return families(schema, names)
-        return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else Values(name) for name in names)
-
-    def _recipe(self, facts: Recipe, depth: int) -> Recipe:
-        self._certainty()
-        numeric = [split for split in facts.splits if isinstance(split, AnyCut)]
-        if self.variant == "best":
-            schedule = Schedule.even(
-                self.epsilon, depth, node={"split": LEAF_SHARE - 1}, leaf={"classes": max(1, depth)}
-            )
-            return replace(facts, schedule=schedule, fan_out=(facts.widest(),) * depth)
-        # Without a numeric attribute each attribute is used up by its split, as in ID3.
-        levels = depth if numeric else min(depth, facts.attributes)
-        node: dict[str, int | tuple[int, int]] = (
-            {"size": 1, "cut": (1, len(numeric)), "split": 1} if numeric else {"size": 1, "split": 1}
-        )
-        schedule = Schedule.even(self.epsilon, levels, node=node, leaf={"size": 1, "classes": 1})
-        widest = facts.widest()
-        return replace(facts, schedule=schedule, fan_out=(widest,) * levels, factor=1.0)
-
-    def _default_depth(self, recipe: Recipe) -> int:
-        return default_levels(
-            recipe.schema, [split.column for split in recipe.splits], recipe.schema.max_rows, self.epsilon
-        )
-
-    def _carried(self, recipe: Recipe, rows: int) -> int:
-        """How many levels the budget carries."""
-        if self.variant == "paper":
-            return super()._carried(recipe, rows)
-        return levels_carried(recipe.schema, [split.column for split in recipe.splits], rows, self.epsilon)
-
-    def _rules(self, recipe: Recipe) -> Rules:
-        ask = partial(
-            choose_in_pieces,
-            schema=recipe.schema,
-            measure=recipe.cells,
-            score=CRITERIA[self.criterion][0](str(recipe.target)),
-        )
-        if self.variant == "best":
-
-            def together(level: Level) -> Sequence[Split | None]:
-                return ask(level.parts, recipe.splits, epsilon=recipe.schedule.levels[level.number]["split"].epsilon)
-
-            return Rules(
-                recipe.schema, recipe.cells, recipe.schedule, recipe.ask, together, widest=lambda _: recipe.widest()
-            )
-
-        def one_by_one(level: Level) -> Sequence[Split | None]:
-            asks = recipe.schedule.levels[level.number]
-            candidates: list[list[Any]] = [
-                [split for split in recipe.open_splits(sprout.used) if isinstance(split, Values)]
-                for sprout in level.sprouts
-            ]
-            for family in (split for split in recipe.splits if isinstance(split, AnyCut)):
-                cuts = ask(level.parts, [family], epsilon=asks["cut"].epsilon, textbook=True)
-                for offered, cut in zip(candidates, cuts, strict=True):
-                    offered += [cut] if cut is not None else []
-            chosen: list[Split | None] = [None] * len(candidates)
-            able = [place for place, offered in enumerate(candidates) if offered]
-            found = (
-                ask(
-                    level.parts[able],
-                    [candidates[place] for place in able],
-                    epsilon=asks["split"].epsilon,
-                    textbook=True,
-                )
-                if able
-                else []
-            )
-            for place, split in zip(able, found, strict=True):
-                chosen[place] = split
-            return chosen
-
-        def enough(sprout: Any) -> float:
-            return recipe.enough(recipe.widest(sprout.used))
-
-        return Rules(
-            recipe.schema,
-            recipe.cells,
-            recipe.schedule,
-            recipe.ask,
-            one_by_one,
-            enough,
-            spend_rest=False,
-            widest=lambda sprout: recipe.widest(sprout.used),
-        )
-
-    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        asks = recipe.schedule.levels[level]
-        lines = []
-        if "cut" in asks:
-            cut = asks["cut"]
-            asked = f"best cut of each of {many(cut.times, 'numeric attribute')}"
-            lines.append(
-                PlanLine(
-                    level,
-                    asked,
-                    "exp_mech",
-                    nodes,
-                    cut.cost,
-                    *blur(recipe.schema, self.criterion, cut.epsilon, textbook=self.variant == "paper"),
-                )
-            )
-        split = asks["split"].epsilon
-        what = f"best split by {many(recipe.attributes, 'attribute')}" + (
-            ", cuts and groups included" if self.variant == "best" else ""
-        )
-        return [
-            *lines,
-            PlanLine(
-                level,
-                what,
-                "exp_mech",
-                nodes,
-                split,
-                *blur(recipe.schema, self.criterion, split, textbook=self.variant == "paper"),
-            ),
-        ]
+    def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
+        return VARIANTS[self.variant].candidates(schema, attribute_names(schema, target, self.attributes))

@@ -1,26 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiffPID3: ID3 on a private table, each split chosen by one noisy selection (Friedman & Schuster 2010, Algorithm 2)."""
+"""DiffPID3: ID3 with one noisy selection for each split (Friedman & Schuster 2010, Algorithm 2)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from miners.budget.plan import PlanLine
-from miners.budget.schedule import Schedule
-from miners.fitted.tree import Split
-from miners.growth.candidates import choose_in_pieces, multiway_splits
-from miners.growth.criteria import CRITERIA, blur
-from miners.growth.frontier import Level, Rules, Sprout
-from miners.trees.tree_miner import Candidate, GreedyTree, Recipe, Variant, many
+from miners.budget.recipe import Question, StepName
+from miners.fitted.node import Split
+from miners.growth.candidates import multiway_splits
+from miners.growth.frontier import Level
+from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
+from miners.trees.strategy import Candidate, many
+from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema
 
-__all__ = ["DiffPID3", "multiway_facts", "multiway_rules"]
+__all__ = ["DiffPID3"]
 
 
+class Best(MultiwayStrategy):
+    """A node is asked for its classes; a leaf gets one histogram with all that its path has left."""
+
+    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        levels = [[self.classes_question("each node"), self.choice(level)] for level in range(self.levels)]
+        return levels, [self.classes_question("each leaf", 2)]
+
+    def choice(self, level: int) -> Question:
+        """Returns the question for the best of the splits that a path of this length has left."""
+        return self.choice_question(StepName.SPLIT, f"best of {many(self.attributes - level, 'split')}")
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Chooses among the attributes that the path of each node has not used."""
+        offered = [self.open_splits(node.used) for node in level.nodes]
+        return self.ask_choices(level.parts, offered, self.recipe.step(StepName.SPLIT, level.number))
+
+
+class Paper(Published, Best):
+    """Algorithm 2: a node is asked for its size; a leaf for size and classes."""
+
+    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        levels = [[self.size_question("each node"), self.choice(level)] for level in range(self.levels)]
+        return levels, [self.size_question("each leaf"), self.classes_question("each leaf")]
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiffPID3(GreedyTree):
     """A decision tree with multiway splits, grown level by level on a private handle.
 
@@ -59,7 +86,7 @@ class DiffPID3(GreedyTree):
         enforces exactly that. Which questions follow, and where to stop, depends on noisy answers
         alone.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
-        tests/unit/budget/test_schedule.py.
+        tests/unit/budget/test_recipe.py.
 
     Notes:
         What "best" does otherwise than the paper at equal epsilon (privacy.md 6): the layer selects
@@ -82,87 +109,14 @@ class DiffPID3(GreedyTree):
         DiffPID3(criterion='max', epsilon=0.5, max_depth=3)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        criterion: str = "gini",
-        variant: Variant = "best",
-        attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, Sequence[float] | int] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.criterion = criterion
-        self.variant = variant
-        self.attributes = attributes
-        self.cuts = cuts
+    variants: ClassVar = {"best": Best, "paper": Paper}
+
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    criterion: str = "gini"
+    variant: Variant = "best"
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, Sequence[float] | int] | None = None
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)
-
-    def _recipe(self, facts: Recipe, depth: int) -> Recipe:
-        levels = min(depth, facts.attributes)
-        if self.variant == "paper":
-            schedule = Schedule.even(self.epsilon, levels, node={"size": 1, "split": 1}, leaf={"size": 1, "classes": 1})
-        else:
-            schedule = Schedule.even(self.epsilon, levels, node={"classes": 1, "split": 1}, leaf={"classes": 2})
-        return replace(multiway_facts(facts, levels), schedule=schedule, factor=1.0 if self.variant == "paper" else 0.5)
-
-    def _rules(self, recipe: Recipe) -> Rules:
-        score = CRITERIA[self.criterion][0](str(recipe.target))
-        textbook = self.variant == "paper"
-
-        def choose(level: Level) -> Sequence[Split | None]:
-            candidates = [recipe.open_splits(sprout.used) for sprout in level.sprouts]
-            epsilon = recipe.schedule.levels[level.number]["split"].epsilon
-            return choose_in_pieces(
-                level.parts,
-                candidates,
-                recipe.schema,
-                measure=recipe.cells,
-                score=score,
-                epsilon=epsilon,
-                textbook=textbook,
-            )
-
-        return multiway_rules(recipe, choose, spend_rest=not textbook)
-
-    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        epsilon = recipe.schedule.levels[level]["split"].epsilon
-        noise, unit = blur(recipe.schema, self.criterion, epsilon, textbook=self.variant == "paper")
-        return [
-            PlanLine(
-                level, f"best of {many(recipe.attributes - level, 'split')}", "exp_mech", nodes, epsilon, noise, unit
-            )
-        ]
-
-
-def multiway_facts(facts: Recipe, levels: int) -> Recipe:
-    """A recipe's facts for splits into all parts of an attribute, each attribute once on a way."""
-    sizes = sorted((facts.size_of(split) for split in facts.splits), reverse=True)
-    typical = math.exp(sum(math.log(size) for size in sizes) / len(sizes))
-    return replace(facts, fan_out=tuple(sizes[:levels]), typical=typical)
-
-
-def multiway_rules(recipe: Recipe, choose: Any, *, spend_rest: bool) -> Rules:
-    """The rules of a recipe whose splits use their attribute up."""
-
-    def widest(sprout: Sprout) -> int:
-        return recipe.widest(sprout.used)
-
-    def enough(sprout: Sprout) -> float:
-        return recipe.enough(widest(sprout))
-
-    return Rules(
-        recipe.schema,
-        recipe.cells,
-        recipe.schedule,
-        recipe.ask,
-        choose,
-        enough,
-        spend_rest,
-        widest,
-        once=lambda _: True,
-    )

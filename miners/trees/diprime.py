@@ -1,253 +1,254 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiPriMe trees and forests: regression and classification by noisy medians, or by cuts chosen together with their attribute (Consul & Williamson 2020)."""
+"""DiPriMe trees and forests, for classes and means (Consul & Williamson 2020)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
 
-import numpy as np
-
-from miners.budget.plan import PlanLine
-from miners.budget.schedule import Schedule
+from miners.budget.recipe import Question, Step, StepName
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
-from miners.fitted.node import Node
-from miners.fitted.tree import Split
+from miners.fitted.node import Node, Split
 from miners.growth.candidates import choose_in_pieces, default_levels, families, levels_carried
-from miners.growth.criteria import REGRESSION_CRITERIA, blur, require_criterion, score_of
-from miners.growth.frontier import Level, Rules, Sprout
-from miners.growth.harvest import released_nodes
-from miners.trees.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, drawn, require_word, schedules, share
-from miners.trees.tree_miner import MAX_DEPTH, Variant, many
+from miners.growth.criteria import REGRESSION_CRITERIA, require_criterion
+from miners.growth.frontier import Level
+from miners.growth.leaf_estimates import released_nodes
+from miners.growth.open_node import OpenNode
+from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
+from miners.trees.strategy import Candidate, Problem, many
+from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant, require_word
 from pinq.public.epsilon import Loss, exact, to_nano
 from pinq.public.scores import ABSOLUTE_ERROR_LEVELS, Balance
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
 
-PAPER_TREES, PAPER_DEPTH, PAPER_FEATURES, PAPER_RHO = 10, 5, 5, 0.5
-BEST_RHO = 0.8
+PAPER_FEATURES = 5
 REGRESSION_FEWER = 3.5
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DiPriMeStrategy(ForestStrategy):
+    """Splits in two by one of a few random attributes.
+
+    Attributes:
+        split_share: Share of epsilon for the splits; a tree without splits has all for its leaves.
+    """
+
+    split_share: Fraction
+
+    default_trees: ClassVar[int]
+    default_share: ClassVar[float]
+    default_criterion: ClassVar[str]  # for regression
+    depth_follows_epsilon: ClassVar[bool]
+
+    @staticmethod
+    @abstractmethod
+    def default_features(attributes: int) -> int:
+        """Returns how many attributes a node looks at where nobody says."""
+
+    @property
+    @abstractmethod
+    def parts_of_share(self) -> int:
+        """Into how many questions a level's share goes."""
+
+    @property
+    def split_weight(self) -> int:
+        """What each question to a node weighs."""
+        return self.split_share.numerator
+
+    def leaf_weight(self) -> int:
+        """Returns the weight of all that a leaf is asked, beside all levels of splits."""
+        rest = self.split_share.denominator - self.split_share.numerator
+        return max(1, self.depth) * self.parts_of_share * rest
+
+    @property
+    def measure(self) -> int:
+        """Numbers in each cell of the tables that a choice needs."""
+        return ABSOLUTE_ERROR_LEVELS if self.criterion == "absolute_error" else self.cells
+
+    def offered(self, level: Level) -> list[list[Candidate]]:
+        """Draws the attributes that each node looks at; returns all their splits in two."""
+        drawn = self.drawn([self.names] * len(level.nodes))
+        return [list(families(self.schema, names)) for names in drawn]
+
+
+class Best(DiPriMeStrategy):
+    """Attribute and cut, or group of values, are chosen together, by one tree on all rows."""
+
+    default_trees = 1
+    default_share = 0.8
+    default_criterion = "absolute_error"
+    depth_follows_epsilon = True
+    parts_of_share = 1
+
+    @staticmethod
+    def default_features(attributes: int) -> int:
+        """Returns all attributes."""
+        return attributes
+
+    def node_questions(self, level: int) -> list[Question]:
+        """Returns one choice."""
+        asked = f"best split by {many(self.features, 'attribute')}, cuts and groups included"
+        return [self.choice_question(StepName.SPLIT, asked, self.split_weight)]
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Chooses among all splits in two of the attributes that a node looks at."""
+        return self.ask_choices(level.parts, self.offered(level), self.recipe.step(StepName.SPLIT, level.number))
+
+
+class Paper(DiPriMeStrategy):
+    """The median of each of a few attributes, then the attribute whose median splits best."""
+
+    textbook = True
+    default_trees = 10
+    default_share = 0.5
+    default_criterion = "squared_error"
+    depth_follows_epsilon = False
+    parts_of_share = 2
+
+    @staticmethod
+    def default_features(attributes: int) -> int:
+        """Returns the paper's number."""
+        return min(PAPER_FEATURES, attributes)
+
+    def node_questions(self, level: int) -> list[Question]:
+        """Returns the medians, which share one loss, and the choice among them."""
+        medians = f"median of each of {many(self.features, 'attribute')}"
+        return [
+            Question(StepName.MEDIAN, "exp_mech", medians, self._imbalance, self.split_weight),
+            self.choice_question(StepName.SPLIT, f"best of {many(self.features, 'median')}", self.split_weight),
+        ]
+
+    def _imbalance(self, epsilon: Fraction) -> tuple[float, str]:
+        # One row moves the balance of two sides by 2; each of the medians has its part of the
+        # epsilon.
+        return float(2 * self.features * self.schema.distance / epsilon), "rows of imbalance"
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Finds the medians of the attributes that a node looks at, then chooses among them."""
+        answers = choose_in_pieces(
+            level.parts,
+            self.offered(level),
+            self.schema,
+            measure=1,
+            score=Balance(),
+            epsilon=self.recipe.step(StepName.MEDIAN, level.number).epsilon,
+            each=True,
+        )
+        medians = [[median for median in own if median is not None] for own in answers]
+        return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
+
+    def without_split(self, level: int) -> Sequence[Step]:
+        """Returns the medians: a node that has none is not asked which is best, so its leaf has that as well."""
+        return [self.recipe.step(StepName.MEDIAN, level)]
+
+    def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
+        """Returns the answers as they came."""
+        return released_nodes(nodes, self.problem.classes)
+
+
+VARIANTS: Mapping[str, type[Best] | type[Paper]] = {"best": Best, "paper": Paper}
+
+
 class DiPriMe(ForestMiner):
-    """What the four estimators share: how a level is split, and which public facts the defaults follow."""
+    """What the four estimators share: checks, and which public facts the defaults follow."""
 
     n_estimators: int | None = 1
-    rows: Rows = "shards"
     max_depth: int | None
     max_features: int | None
     rho: float | None
     criterion: str | None
     variant: Variant
 
-    def _recipe(self, facts: Recipe) -> Recipe:
-        require_word("variant", self.variant, ("best", "paper"))
-        require_word("rows", self.rows, ("shards", "all"))
-        require_criterion(self._criterion, self._criteria)
-        paper, all_of_them = self.variant == "paper", facts.features
-        trees = PAPER_TREES if paper else 1
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> DiPriMeStrategy:
+        require_word("variant", self.variant, tuple(VARIANTS))
+        kind = VARIANTS[self.variant]
+        criterion = self._criterion(kind)
+        trees = kind.default_trees
         if self.n_estimators is not None:
             trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
-        features = min(PAPER_FEATURES, all_of_them) if paper else all_of_them
+        features = kind.default_features(len(names))
         if self.max_features is not None:
-            features = whole_number("max_features", self.max_features, 1, all_of_them)
-        facts = replace(facts, trees=trees, features=features)
-        depth = PAPER_DEPTH if paper else self._carried(facts)
+            features = whole_number("max_features", self.max_features, 1, len(names))
+        return kind(
+            problem=problem,
+            epsilon=exact(to_nano(self.epsilon)),
+            trees=trees,
+            depth=self._depth(kind, problem, names[:features], trees),
+            criterion=criterion,
+            names=names,
+            features=features,
+            split_share=share("rho", kind.default_share if self.rho is None else self.rho),
+            stopping=self._stop_share(),
+            random=self._generator(),
+        )
+
+    def _criterion(self, kind: type[DiPriMeStrategy]) -> str:
+        criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
+        default = kind.default_criterion if self._numeric_target else "gini"
+        return require_criterion(default if self.criterion is None else self.criterion, criteria)
+
+    def _depth(self, kind: type[DiPriMeStrategy], problem: Problem, names: Sequence[str], trees: int) -> int:
+        """Levels: those asked for, the paper's, or as for ``DiffPC45``; fewer for regression."""
         if self.max_depth is not None:
-            depth = whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
-        return replace(
-            facts, schedules=self._schedules(trees, depth, {"median": 1, "split": 1} if paper else {"split": 1})
-        )
+            return whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
+        if not kind.depth_follows_epsilon:
+            return PAPER_DEPTH
+        rows = problem.schema.max_rows / (trees if self.rows == "shards" else 1)
+        epsilon = exact(to_nano(self.epsilon) // (trees if self.rows == "all" else 1))
+        if problem.numeric:  # docs/defaults.md
+            return levels_carried(problem.schema, names, rows, epsilon, fewer=REGRESSION_FEWER)
+        return default_levels(problem.schema, names, rows, epsilon)
 
-    def _schedules(self, trees: int, depth: int, node: dict[str, int]) -> tuple[Schedule, ...]:
-        """``rho`` of the budget for the splits, the rest for the leaves; all for the leaves of a tree without splits."""
-        rho = (PAPER_RHO if self.variant == "paper" else BEST_RHO) if self.rho is None else self.rho
-        splits = share("rho", rho)
-        leaves = max(1, depth) * len(node) * (splits.denominator - splits.numerator)
-        return schedules(
-            self.epsilon, trees, self.rows, depth, dict.fromkeys(node, splits.numerator), leaves, self.stopping
-        )
-
-    def _carried(self, facts: Recipe) -> int:
-        """How many levels: as for ``DiffPC45``, some fewer for regression (docs/defaults.md)."""
-        rows = facts.schema.max_rows / (facts.trees if self.rows == "shards" else 1)
-        epsilon = exact(to_nano(self.epsilon) // (facts.trees if self.rows == "all" else 1))
-        names = facts.names[: facts.features]
-        if self._numeric_target:
-            return levels_carried(facts.schema, names, rows, epsilon, fewer=REGRESSION_FEWER)
-        return default_levels(facts.schema, names, rows, epsilon)
-
-    @property
-    def _criteria(self) -> Sequence[str]:
-        return tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
-
-    @property
-    def _criterion(self) -> str:
-        if self.criterion is not None:
-            return self.criterion
-        if self._numeric_target:
-            return "squared_error" if self.variant == "paper" else "absolute_error"
-        return "gini"
-
-    def _choose(
-        self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
-    ) -> Sequence[Split | None]:
-        asks, measure = schedule.levels[level.number], self._measure(recipe)
-        candidates: list[list[Any]] = [
-            list(families(recipe.schema, names)) for names in drawn(recipe, [recipe.names] * len(level.sprouts), random)
-        ]
-        score = score_of(self._criterion, recipe.target)
-        ask = partial(choose_in_pieces, schema=recipe.schema)
-        if self.variant == "best":
-            return ask(level.parts, candidates, measure=measure, score=score, epsilon=asks["split"].epsilon)
-        medians = ask(level.parts, candidates, measure=1, score=Balance(), epsilon=asks["median"].epsilon, each=True)
-        able = [place for place, some in enumerate(medians) if any(some)]
-        offered = [[median for median in medians[place] if median is not None] for place in able]
-        found = (
-            ask(level.parts[able], offered, measure=measure, score=score, epsilon=asks["split"].epsilon, textbook=True)
-            if able
-            else []
-        )
-        chosen: list[Split | None] = [None] * len(medians)
-        for place, split in zip(able, found, strict=True):
-            chosen[place] = split
-        return chosen
-
-    def _measure(self, recipe: Recipe) -> int:
-        """Numbers in each cell of the tables that a choice needs."""
-        return ABSOLUTE_ERROR_LEVELS if self._criterion == "absolute_error" else recipe.cells
-
-    def _nodes(self, recipe: Recipe, sprouts: Sequence[Sprout]) -> list[Node]:
-        return released_nodes(sprouts, recipe.classes) if self.variant == "paper" else super()._nodes(recipe, sprouts)
-
-    def _notes(self, recipe: Recipe) -> tuple[str, ...]:
-        found = super()._notes(recipe)
-        if self.max_depth is not None or self.variant == "paper":
-            return found
-        return (
-            *found,
-            f"max_depth is not given; {recipe.depth} is what epsilon, max_rows and the attributes let expect to be of use.",
-        )
-
-    def _rules(self, recipe: Recipe, schedule: Schedule, random: np.random.Generator) -> Rules:
-        # A node none of whose attributes has a median is not asked which of them is best: its leaf
-        # has that as well.
-        return replace(
-            super()._rules(recipe, schedule, random), in_vain=("median",) if self.variant == "paper" else None
-        )
-
-    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        asks = recipe.schedules[0].levels[level]
-        noise, unit = blur(
-            recipe.schema,
-            self._criterion,
-            asks["split"].epsilon,
-            textbook=self.variant == "paper",
-            target=recipe.target,
-        )
-        looked = many(recipe.features, "attribute")
-        if self.variant == "best":
-            return [
-                PlanLine(
-                    level,
-                    f"best split by {looked}, cuts and groups included",
-                    "exp_mech",
-                    nodes,
-                    recipe.cost(level, "split"),
-                    noise,
-                    unit,
-                )
-            ]
-        # One row moves the balance of two sides by 2; each of the medians has its part of the
-        # epsilon.
-        imbalance = float(2 * recipe.features * recipe.schema.distance / asks["median"].epsilon)
-        return [
-            PlanLine(
-                level,
-                f"median of each of {looked}",
-                "exp_mech",
-                nodes,
-                recipe.cost(level, "median"),
-                imbalance,
-                "rows of imbalance",
-            ),
-            PlanLine(
-                level,
-                f"best of {many(recipe.features, 'median')}",
-                "exp_mech",
-                nodes,
-                recipe.cost(level, "split"),
-                noise,
-                unit,
-            ),
-        ]
+    def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
+        notes = super()._notes(strategies)
+        if self.max_depth is not None or not VARIANTS[self.variant].depth_follows_epsilon:
+            return notes
+        depth = strategies[0].recipe.depth
+        follows = "is what epsilon, max_rows and the attributes let expect to be of use."
+        return (*notes, f"max_depth is not given; {depth} {follows}")
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMeTree(DiPriMe):
     """A single tree, on all rows."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        max_features: int | None = None,
-        rho: float | None = None,
-        criterion: str | None = None,
-        variant: Variant = "best",
-        stopping: float | None = None,
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.max_features = max_features
-        self.rho = rho
-        self.criterion = criterion
-        self.variant = variant
-        self.stopping = stopping
-        self.attributes = attributes
-        self.random_state = random_state
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    max_features: int | None = None
+    rho: float | None = None
+    criterion: str | None = None
+    variant: Variant = "best"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMeForest(DiPriMe):
     """Several trees."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        n_estimators: int | None = None,
-        max_depth: int | None = None,
-        max_features: int | None = None,
-        rho: float | None = None,
-        criterion: str | None = None,
-        rows: Rows = "shards",
-        variant: Variant = "best",
-        stopping: float | None = None,
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.max_features = max_features
-        self.rho = rho
-        self.criterion = criterion
-        self.rows = rows
-        self.variant = variant
-        self.stopping = stopping
-        self.attributes = attributes
-        self.random_state = random_state
+    epsilon: Loss = 1.0
+    n_estimators: int | None = None
+    max_depth: int | None = None
+    max_features: int | None = None
+    rho: float | None = None
+    criterion: str | None = None
+    rows: Rows = "shards"
+    variant: Variant = "best"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
 
 class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):
-    """A tree that predicts the values of a categorical column. See ``DiPriMeForestClassifier``, whose arguments it has but for those that speak of several trees.
+    """A tree that predicts the values of a categorical column.
+
+    See ``DiPriMeForestClassifier``, whose arguments it has but for those that speak of several
+    trees.
 
     Privacy:
         As for ``DiPriMeForestClassifier``, with a single tree. Held by:
@@ -260,7 +261,10 @@ class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):
 
 
 class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMeTree):
-    """A tree that predicts the mean of a numeric column. See ``DiPriMeForestRegressor``, whose arguments it has but for those that speak of several trees.
+    """A tree that predicts the mean of a numeric column.
+
+    See ``DiPriMeForestRegressor``, whose arguments it has but for those that speak of several
+    trees.
 
     Privacy:
         As for ``DiPriMeForestRegressor``, with a single tree. Held by:
@@ -345,7 +349,9 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
 
 
 class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
-    """A forest that predicts the mean of a numeric column, grown like a ``DiPriMeForestClassifier``, whose arguments it has.
+    """A forest that predicts the mean of a numeric column.
+
+    It grows like a ``DiPriMeForestClassifier``, whose arguments it has.
 
     Values outside the declared bounds of the target are clamped to them by the layer, and counted
     for the provider; rows without a value do not count.

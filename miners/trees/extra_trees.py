@@ -1,74 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DP-ERT: trees whose splits are drawn without a look at the rows, so that the whole budget goes into their leaves (Bojarski et al. 2014)."""
+"""DP-ERT: trees of random splits, whose leaves get the whole budget (Bojarski et al. 2014)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from miners.budget.plan import PlanLine
-from miners.budget.schedule import Schedule
+from miners.budget.recipe import Question
 from miners.estimator import Classifier, ForestFaces, Regressor, whole_number
-from miners.fitted.tree import Split
+from miners.fitted.node import Split
 from miners.growth.candidates import random_split
 from miners.growth.frontier import Level
-from miners.trees.forest_miner import MAX_TREES, ForestMiner, Recipe, Rows, require_word, schedules
+from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
+from miners.trees.strategy import Problem
 from miners.trees.tree_miner import MAX_DEPTH
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import Loss, exact, to_nano
 
 __all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]
 
 
-class RandomSplits(ForestMiner):
-    """What classifier and regressor share."""
+class RandomSplits(ForestStrategy):
+    """Splits that are drawn blindly, and cost nothing."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        n_estimators: int = 10,
-        max_depth: int = 5,
-        rows: Rows = "shards",
-        stopping: float | None = None,
-        attributes: Sequence[str] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.rows = rows
-        self.stopping = stopping
-        self.attributes = attributes
-        self.random_state = random_state
-
-    def _recipe(self, facts: Recipe) -> Recipe:
-        require_word("rows", self.rows, ("shards", "all"))
-        trees = whole_number("n_estimators", self.n_estimators, 1, MAX_TREES)
-        depth = whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
-        return replace(
-            facts, trees=trees, schedules=schedules(self.epsilon, trees, self.rows, depth, {}, 1, self.stopping)
-        )
-
-    def _choose(
-        self, recipe: Recipe, schedule: Schedule, level: Level, random: np.random.Generator
-    ) -> Sequence[Split | None]:
-        return [random_split(recipe.schema, recipe.names, sprout.part, "groups", random) for sprout in level.sprouts]
-
-    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
+    def node_questions(self, level: int) -> list[Question]:
+        """Returns nothing: a node is asked nothing."""
         return []
 
-    def _notes(self, recipe: Recipe) -> tuple[str, ...]:
+    def leaf_weight(self) -> int:
+        """Returns the weight of a leaf, which gets everything."""
+        return 1
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Draws a split for each node of a level."""
+        return [random_split(self.schema, self.names, node.part, "groups", self.random) for node in level.nodes]
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class RandomForest(ForestMiner):
+    """What classifier and regressor share."""
+
+    epsilon: Loss = 1.0
+    n_estimators: int = 10
+    max_depth: int = 5
+    rows: Rows = "shards"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
+
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomSplits:
+        return RandomSplits(
+            problem=problem,
+            epsilon=exact(to_nano(self.epsilon)),
+            trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
+            depth=whole_number("max_depth", self.max_depth, 0, MAX_DEPTH),
+            criterion="",
+            names=names,
+            features=len(names),
+            stopping=self._stop_share(),
+            random=self._generator(),
+        )
+
+    def _notes(self, strategies: Sequence[ForestStrategy]) -> tuple[str, ...]:
         if self._numeric_target:
-            return super()._notes(recipe)
+            return super()._notes(strategies)
         return (
-            *super()._notes(recipe),
-            "splits are drawn blindly: where one class is much more frequent, expect that class for all rows; DiffPC45 looks.",
+            *super()._notes(strategies),
+            "splits are drawn blindly: where one class is much more frequent, expect that class for all rows; "
+            "DiffPC45 looks.",
         )
 
 
-class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
+class DPExtraTrees(Classifier, ForestFaces, RandomForest):
     """A forest of random splits with noisy class counts in its leaves: a baseline.
 
     Args:
@@ -114,8 +116,10 @@ class DPExtraTrees(Classifier, ForestFaces, RandomSplits):
     """
 
 
-class DPExtraTreesRegressor(Regressor, ForestFaces, RandomSplits):
-    """A forest of random splits with noisy averages in its leaves: a baseline. See ``DPExtraTrees``, whose arguments it has.
+class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
+    """A forest of random splits with noisy averages in its leaves: a baseline.
+
+    See ``DPExtraTrees``, whose arguments it has.
 
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.

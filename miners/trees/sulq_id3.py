@@ -1,31 +1,136 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SuLQ-ID3: ID3 on a private table by noisy counts alone (Blum et al. 2005 as in Friedman & Schuster 2010, Algorithm 1)."""
+"""SuLQ-ID3: ID3 by noisy counts alone (Blum et al. 2005, Friedman & Schuster 2010)."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from miners.budget.noise import count_scale, count_variance
-from miners.budget.plan import PlanLine
-from miners.budget.schedule import Schedule
-from miners.fitted.tree import Split
+from miners.budget.recipe import Question, StepName
+from miners.fitted.node import Split
 from miners.growth.candidates import multiway_splits
 from miners.growth.criteria import CRITERIA, gain
-from miners.growth.frontier import Level, Rules
-from miners.trees.diffp_id3 import multiway_facts, multiway_rules
-from miners.trees.tree_miner import Candidate, GreedyTree, Recipe, Variant, many, noise_of
+from miners.growth.frontier import Level
+from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
+from miners.trees.strategy import Candidate, many
+from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import Values
 
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import Parts
+
 __all__ = ["SuLQID3"]
 
 
+class NoisyTables(MultiwayStrategy):
+    """Noisy counts of the classes by every attribute, of which the best split is chosen."""
+
+    tables_per_attribute: ClassVar[int] = 1
+    tables_text: ClassVar[str] = ""
+
+    @property
+    def level_weight(self) -> int:
+        """What the tables of one level weigh, however many they are: weights are whole."""
+        return math.lcm(*(self._tables(level) for level in range(self.levels)))
+
+    def _tables(self, level: int) -> int:
+        return self.tables_per_attribute * (self.attributes - level)
+
+    def tables_question(self, level: int) -> Question:
+        """Returns the question for the tables of all attributes that a path of this length has left."""
+        asked = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
+        tables = self._tables(level)
+        return Question(
+            StepName.TABLES,
+            "noisy_count",
+            asked,
+            self.count_noise,
+            self.level_weight // tables,
+            tables,
+            self.fan_out(level) * self.cells,
+        )
+
+    @abstractmethod
+    def ask_sizes(self, parts: Parts, epsilon: Fraction) -> np.ndarray | None:
+        """Returns the noisy rows of each of these parts, shape (nodes, parts), where they are asked."""
+
+    def choose(self, level: Level) -> Sequence[Split | None]:
+        """Asks one request for each attribute; returns the best split of each node by its tables."""
+        epsilon = self.recipe.step(StepName.TABLES, level.number).epsilon
+        tables: list[dict[Split, np.ndarray]] = [{} for _ in level.nodes]
+        gains: list[dict[Split, float]] = [{} for _ in level.nodes]
+        for split in self.splits:
+            unused = np.array([split.column not in node.used for node in level.nodes])
+            if not unused.any():
+                continue
+            parts = level.parts[unused].partition(split)
+            sizes = self.ask_sizes(parts, epsilon)
+            cells = np.asarray(parts.partition(Values(self.target)).noisy_count(epsilon=epsilon))
+            for row, node in enumerate(np.flatnonzero(unused)):
+                tables[node][split] = cells[row]
+                counts = cells[row][:, : self.problem.classes]
+                gains[node][split] = gain(self.criterion, counts, None if sizes is None else sizes[row])
+        best = [max(own, key=own.__getitem__) for own in gains]
+        self.keep_tables(level, tables, best, count_scale(self.schema, epsilon))
+        return best
+
+    def keep_tables(
+        self, level: Level, tables: Sequence[dict[Split, np.ndarray]], best: Sequence[Split], scale: float
+    ) -> None:
+        """Uses what the tables say beside the best split; nothing here."""
+
+
+class Best(NoisyTables):
+    """All of a level goes into the tables, which also say what is known of nodes and children."""
+
+    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        levels = [[self.tables_question(level)] for level in range(self.levels)]
+        return levels, [self.classes_question("each leaf", self.level_weight)]
+
+    def ask_sizes(self, parts: Parts, epsilon: Fraction) -> np.ndarray | None:
+        """Returns None: rows of parts are not asked for themselves."""
+        return None
+
+    def keep_tables(
+        self, level: Level, tables: Sequence[dict[Split, np.ndarray]], best: Sequence[Split], scale: float
+    ) -> None:
+        """Keeps the chosen table for the children, and adds the others up for the node itself."""
+        for node, own, chosen in zip(level.nodes, tables, best, strict=True):
+            for split, table in own.items():
+                if split != chosen:
+                    node.observe(table.sum(axis=0), len(table) * count_variance(scale))
+        level.below = [own[chosen] for own, chosen in zip(tables, best, strict=True)]
+        level.below_scale = scale
+
+
+class Paper(Published, NoisyTables):
+    """Algorithm 1: a node is asked for its size, and each table for the sums of its parts too."""
+
+    tables_per_attribute = 2
+    tables_text = ", and their sums"
+
+    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+        """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
+        weight = self.level_weight
+        levels = [[self.size_question("each node", weight), self.tables_question(n)] for n in range(self.levels)]
+        return levels, [self.size_question("each leaf", weight), self.classes_question("each leaf", weight)]
+
+    def ask_sizes(self, parts: Parts, epsilon: Fraction) -> np.ndarray | None:
+        """Returns the noisy rows of each part."""
+        return np.asarray(parts.noisy_count(epsilon=epsilon))
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class SuLQID3(GreedyTree):
     """A decision tree with multiway splits, each chosen by looking at noisy counts of every attribute.
 
@@ -56,7 +161,7 @@ class SuLQID3(GreedyTree):
         "best" asks for the latter alone, at 2e/a. A leaf costs 2e. Nodes of a level are disjoint;
         so a way costs at most epsilon.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
-        tests/unit/budget/test_schedule.py.
+        tests/unit/budget/test_recipe.py.
 
     Notes:
         "best" (privacy.md 6): four times the epsilon for each cell of the tables, hence a quarter
@@ -77,93 +182,16 @@ class SuLQID3(GreedyTree):
         SuLQID3(criterion='gain_ratio', epsilon=2)
     """
 
-    criteria = (*CRITERIA, "gain_ratio")
+    criteria: ClassVar = (*CRITERIA, "gain_ratio")
 
-    def __init__(
-        self,
-        *,
-        epsilon: Loss = 1.0,
-        max_depth: int | None = None,
-        criterion: str = "info_gain",
-        variant: Variant = "best",
-        attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, Sequence[float] | int] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.criterion = criterion
-        self.variant = variant
-        self.attributes = attributes
-        self.cuts = cuts
+    variants: ClassVar = {"best": Best, "paper": Paper}
+
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    criterion: str = "info_gain"
+    variant: Variant = "best"
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, Sequence[float] | int] | None = None
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)
-
-    def _recipe(self, facts: Recipe, depth: int) -> Recipe:
-        levels = min(depth, facts.attributes)
-        per_attribute = 2 if self.variant == "paper" else 1
-        # Weights are whole: a level has ``unit`` of them for its tables, however many tables that
-        # makes.
-        tables = [per_attribute * (facts.attributes - level) for level in range(levels)]
-        unit = math.lcm(*tables)
-        if self.variant == "paper":
-            schedule = Schedule.by_weights(
-                self.epsilon,
-                [{"size": unit, "tables": (unit // count, count)} for count in tables],
-                {"size": unit, "classes": unit},
-            )
-        else:
-            schedule = Schedule.by_weights(
-                self.epsilon, [{"tables": (unit // count, count)} for count in tables], {"classes": unit}
-            )
-        return replace(multiway_facts(facts, levels), schedule=schedule, factor=1.0 if self.variant == "paper" else 0.5)
-
-    def _rules(self, recipe: Recipe) -> Rules:
-        def choose(level: Level) -> Sequence[Split | None]:
-            return _choose(recipe, level, self.criterion, paper=self.variant == "paper")
-
-        return multiway_rules(recipe, choose, spend_rest=self.variant == "best")
-
-    def _lines(self, recipe: Recipe, level: int, nodes: int) -> list[PlanLine]:
-        ask, widest = recipe.schedule.levels[level]["tables"], recipe.fan_out[level]
-        what = f"classes by {many(recipe.attributes - level, 'attribute')}, for the best split" + (
-            ", and their sums" if self.variant == "paper" else ""
-        )
-        return [
-            PlanLine(
-                level,
-                what,
-                "noisy_count",
-                nodes * widest * recipe.cells,
-                ask.cost,
-                noise_of(recipe.schema, ask.epsilon),
-            )
-        ]
-
-
-def _choose(recipe: Recipe, level: Level, criterion: str, *, paper: bool) -> Sequence[Split | None]:
-    """Asks for the tables of all attributes, one request for each attribute; the best split of each node by them."""
-    epsilon = recipe.schedule.levels[level.number]["tables"].epsilon
-    scale = count_scale(recipe.schema, epsilon)
-    tables: list[dict[Candidate, np.ndarray]] = [{} for _ in level.sprouts]
-    scores: list[dict[Candidate, float]] = [{} for _ in level.sprouts]
-    for split in recipe.splits:
-        places = np.array([split.column not in sprout.used for sprout in level.sprouts])
-        if not places.any():
-            continue
-        parts = level.parts[places].partition(split)
-        sizes = np.asarray(parts.noisy_count(epsilon=epsilon)) if paper else None
-        cells = np.asarray(parts.partition(Values(str(recipe.target))).noisy_count(epsilon=epsilon))
-        for row, place in enumerate(np.flatnonzero(places)):
-            tables[place][split] = cells[row]
-            scores[place][split] = gain(
-                criterion, cells[row][:, : recipe.classes], None if sizes is None else sizes[row]
-            )
-    best: list[Any] = [max(found, key=found.__getitem__) for found in scores]
-    if not paper:
-        for sprout, found, chosen in zip(level.sprouts, tables, best, strict=True):
-            for split, table in found.items():
-                if split != chosen:
-                    sprout.observe(table.sum(axis=0), len(table) * count_variance(scale))
-        level.below, level.below_scale = [found[chosen] for found, chosen in zip(tables, best, strict=True)], scale
-    return best

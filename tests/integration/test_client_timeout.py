@@ -86,9 +86,7 @@ def test_where_nobody_listens_opening_is_quick_and_frightens_nobody(monkeypatch:
     """With the default patience of a minute, a wrong port is told within seconds, and nothing is said of charges."""
     monkeypatch.setattr("pinq.analyst.client.OPENING", 0.3)
     started = time.monotonic()
-    with pytest.raises(
-        pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^.]*\.$"
-    ):
+    with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^.]*\.$"):
         pinq.connect(f"http://127.0.0.1:{closed_port()}/people", token="pinq_x", insecure_http=True)
     assert time.monotonic() - started < 5
 

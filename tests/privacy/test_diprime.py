@@ -42,14 +42,12 @@ def fits(miner: Any, variant: str, **more: Any) -> Any:
         table = pd.DataFrame(
             [(copy, *row) for copy in range(COPIES) for row in rows], columns=list(SCHEMA.columns)
         ).astype({"x": int, "y": int})
-        one = miner(epsilon=EPSILON, max_depth=1, attributes=["x"], variant=variant, **more)
+        one = miner(epsilon=EPSILON, max_depth=1, attributes=["x"], variant=variant, random_state=0, **more)
         target = "class" if miner is DiPriMeTreeClassifier else "y"
-        recipe = one._checked(SCHEMA, target)
+        (strategy,) = one._checked(SCHEMA, target, need_target=True)
         with simulate(SCHEMA, data=table, epsilon=1) as handle:
-            grown = grow(
-                handle.partition(Values("copy")), one._rules(recipe, recipe.schedules[0], np.random.default_rng(0))
-            )
-        trees = [Tree(SCHEMA, target, one._nodes(recipe, sprouts)) for sprouts in grown]
+            grown = grow(handle.partition(Values("copy")), strategy)
+        trees = [Tree(SCHEMA, target, strategy.estimates(nodes)) for nodes in grown]
         return [
             (
                 getattr(tree.nodes[0].split, "points", (0,))[0],

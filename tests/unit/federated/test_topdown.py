@@ -22,7 +22,7 @@ from miners.federated.federation import HolderFailed
 from miners.federated.source import Tally
 from miners.federated.splitting import splitting_functions
 from miners.federated.turns import deal
-from miners.growth.criteria import promise
+from miners.growth.criteria import impurity_reduction
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -475,7 +475,7 @@ def test_default_splitting_functions_are_the_papers() -> None:
 @pytest.mark.parametrize("criterion", ["max", "gini", "info_gain"])
 def test_a_split_promises_what_it_takes_away(criterion: str) -> None:
     pure, useless, empty = np.array([[5.0, 0], [0, 5]]), np.array([[5.0, 5], [2, 2]]), np.array([[-1.0, 0], [0, -3]])
-    assert promise(criterion, np.array([pure, useless, empty])).tolist() == pytest.approx([1, 0, 0])
+    assert impurity_reduction(criterion, np.array([pure, useless, empty])).tolist() == pytest.approx([1, 0, 0])
 
 
 @pytest.mark.parametrize("decay", [True, False])

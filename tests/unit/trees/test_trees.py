@@ -58,7 +58,7 @@ def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner: Any, varian
     """Many classes below many nodes would need a table larger than the layer bears; the pieces are disjoint and cost what one request costs."""
     whole = handle(epsilon=100)
     miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
-    monkeypatch.setattr("miners.growth.candidates.MOST_CELLS", 300)
+    monkeypatch.setattr("miners.growth.candidates.MAX_CELLS", 300)
     pieces = handle(epsilon=100)
     fitted = miner(epsilon=100, max_depth=3, variant=variant).fit(pieces, "income")
     assert fitted.cost_ == pieces.budget.spent == whole.budget.spent
@@ -352,10 +352,11 @@ def test_sulq_divides_by_twice_the_attributes() -> None:
         max_rows=5000,
     )
     one = SuLQID3(epsilon="0.1", max_depth=1, variant="paper")
-    asks = one._checked(schema, "y", need_target=True).schedule.levels[0]
-    assert asks["tables"].epsilon == Fraction("0.00125")
-    assert asks["tables"].times == 20
-    assert asks["size"].epsilon == Fraction("0.025")
+    lines = {line.asked: line for line in one.plan(schema, "y").lines if line.level == 0}
+    tables = lines["classes by 10 attributes, for the best split, and their sums"]
+    assert tables.epsilon == 20 * Fraction("0.00125")
+    assert tables.noise == pytest.approx(2**0.5 / 0.00125, rel=1e-3)
+    assert lines["size of each node"].epsilon == Fraction("0.025")
 
 
 # DiffPC45

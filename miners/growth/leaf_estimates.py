@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the nodes of a fitted tree of the answers of a grown one.
+
+Counts are as released, calibrated, or estimated from all answers together; then splits are pruned.
+
+Privacy:
+    Claim: free. Why: functions of differentially private answers and of their public variances
+    (post-processing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from miners.fitted.estimates import class_shares, least_squares
+from miners.fitted.node import Node
+from miners.growth.open_node import OpenNode
+from miners.growth.pruning import calibrate, worth_keeping
+
+__all__ = ["calibrated_nodes", "estimated_nodes", "released_nodes"]
+
+
+def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty: float | None = None) -> list[Node]:
+    """Consistent least-squares estimates of every node's counts.
+
+    Args:
+        grown: A grown tree, the root first.
+        cells: Numbers that a node is described by.
+        kept: How many of them the fitted tree is to have, the first ones: all but a missing class.
+        certainty: C4.5's certainty factor, for pruning that spares splits which tell shares apart;
+            None to prune nothing.
+    """
+    children = [open_node.children for open_node in grown]
+    asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
+    estimates, variances = least_squares(children, asked, np.array([open_node.variance for open_node in grown]))
+    counts, deviations = estimates[:, :kept], np.sqrt(variances)
+    if certainty is None:
+        return _nodes(grown, counts, deviations.tolist(), _split(children))
+    shares = class_shares(children, counts, deviations)
+    rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
+    return _nodes(grown, counts, deviations.tolist(), worth_keeping(children, rows * shares, certainty, shares=shares))
+
+
+def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:
+    """The counts that Friedman & Schuster's Algorithm 3 makes of sizes and leaves' counts, pruned."""
+    children = [open_node.children for open_node in grown]
+    cells = calibrate(children, [open_node.size for open_node in grown], [open_node.cells for open_node in grown])
+    return _nodes(grown, cells[:, :kept], [None] * len(grown), worth_keeping(children, cells[:, :kept], certainty))
+
+
+def released_nodes(grown: Sequence[OpenNode], kept: int) -> list[Node]:
+    """Each node with its answers as they came."""
+    nodes = []
+    for open_node in grown:
+        counts = () if open_node.cells is None or open_node.children else tuple(open_node.cells[:kept].tolist())
+        nodes.append(
+            Node(
+                open_node.split, open_node.children, open_node.size, open_node.size_scale, counts, open_node.cells_scale
+            )
+        )
+    return nodes
+
+
+def _split(children: Sequence[Sequence[int]]) -> np.ndarray:
+    """Which nodes have children, shape (nodes,)."""
+    return np.array([bool(below) for below in children])
+
+
+def _nodes(
+    grown: Sequence[OpenNode], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray
+) -> list[Node]:
+    """The nodes that are left where only some splits are kept, renumbered."""
+    children = [open_node.children for open_node in grown]
+    kept = [0]
+    for position in kept:  # grows while it is walked through: parents before their children
+        kept += children[position] if keeps[position] else ()
+    number = {position: new for new, position in enumerate(kept)}
+    nodes = []
+    for position in kept:
+        open_node = grown[position]
+        split = open_node.split if keeps[position] else None
+        below = tuple(number[child] for child in children[position]) if keeps[position] else ()
+        nodes.append(
+            Node(
+                split,
+                below,
+                open_node.size,
+                open_node.size_scale,
+                tuple(counts[position].tolist()),
+                None,
+                deviations[position],
+            )
+        )
+    return nodes
