@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 

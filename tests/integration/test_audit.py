@@ -222,7 +222,7 @@ def test_every_change_of_the_ledger_can_be_signed() -> None:
 def test_a_log_without_names_replays(policy: Path) -> None:
     """Ledgers of earlier releases have no such keys."""
     ledger = open_ledger(load_policy(policy))
-    ledger.grant("ana", 10**9)
+    ledger.grant("ana", Epsilon(10**9))
     ledger.close()
     assert [(line.kind, line.by) for line in audit(policy).changes][-1] == ("grant", "")
 

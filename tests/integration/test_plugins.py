@@ -22,6 +22,7 @@ from miners import DiffPC45, PublicRows
 from miners.secure import SecureFederation
 from pinq.cli.main import app
 from pinq.errors import QueryError
+from pinq.public.epsilon import ZERO
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import secure_computation
@@ -29,7 +30,7 @@ from tests.checkout import ROOT
 from tests.parties import COLUMNS, patients
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
-WALL = "Miners import what both sides know, and the analyst's face; nothing else of pinq"
+WALL = "The wall: of pinq, miners import what both sides know and the analyst's face"
 
 
 @pytest.fixture

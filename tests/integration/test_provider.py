@@ -604,22 +604,22 @@ class TestGrants:
             "cap: the log has 2, this policy 1; a lower cap counts from the next `pinq show`, `grant` or `extend`, opening or start of a server on",
         )
         shown = provider.show(policy)
-        assert (shown.cap, shown.accounts[0].remaining) == (10**9, 10**9)
+        assert (shown.cap.nano, shown.accounts[0].remaining.nano) == (10**9, 10**9)
         assert provider.check(policy).advice == ()
         capped(3)
-        assert provider.show(policy).cap == 10**9
+        assert provider.show(policy).cap.nano == 10**9
         pinq.open(policy, analyst="ana").close()
         assert provider.check(policy).advice == (
             "cap: the log has 1, this policy 3; a higher cap counts from the next `pinq grant` or `extend`, or start of a server on",
         )
         provider.extend(policy, "ana", 1)
-        assert provider.show(policy).cap == 3 * 10**9
+        assert provider.show(policy).cap.nano == 3 * 10**9
 
     def test_an_unreviewed_policy_lowers_nothing(self, policy: Path) -> None:
         """Not even the cap: it opens nothing."""
         provider.grant(policy, "ana", 2)
         policy.write_text(policy.read_text().replace("cap: 2", "cap: 1") + "unreviewed: [max_rows]\n")
-        assert provider.show(policy).cap == 2 * 10**9
+        assert provider.show(policy).cap.nano == 2 * 10**9
 
     @pytest.mark.parametrize(
         ("holders", "said"),

@@ -17,7 +17,7 @@ from pinq.public.schema import Numeric, Schema
 SIZE, CLASSES, SPLIT, CUT, TABLES = StepName.SIZE, StepName.CLASSES, StepName.SPLIT, StepName.CUT, StepName.TABLES
 
 
-def question(name, weight=1, times=1):
+def question(name: Any, weight: Any = 1, times: Any = 1) -> Any:
     return Question(
         name, "noisy_count", f"its {name.value}", lambda epsilon: (float(1 / epsilon), "rows"), weight, times
     )
@@ -26,12 +26,12 @@ def question(name, weight=1, times=1):
 TIMES = st.integers(1, 40)
 
 
-def questions(names, times=TIMES):
+def questions(names: Any, times: Any = TIMES) -> Any:
     weighed = st.builds(question, st.sampled_from(names), st.integers(1, 20), times)
     return st.lists(weighed, min_size=1, max_size=4, unique_by=lambda asked: asked.name)
 
 
-def even(epsilon, depth, node, leaf, **how):
+def even(epsilon: Any, depth: Any, node: Any, leaf: Any, **how: Any) -> Any:
     return Recipe.by_weights(epsilon, [node] * depth, leaf, **how)
 
 
@@ -40,7 +40,7 @@ LEAF = questions([SIZE, CLASSES], times=st.just(1))
 
 
 @given(nano=st.integers(10**7, 10**15), levels=st.lists(NODE, max_size=12), leaf=LEAF)
-def test_a_full_path_costs_the_total_to_the_nano(nano, levels, leaf):
+def test_a_full_path_costs_the_total_to_the_nano(nano: Any, levels: Any, leaf: Any) -> None:
     recipe = Recipe.by_weights(exact(nano), levels, leaf)
     steps = [step for row in (*recipe.levels, recipe.leaf) for step in row]
     asked = [step.epsilon for step in steps for _ in range(step.question.times)]
@@ -52,7 +52,7 @@ def test_a_full_path_costs_the_total_to_the_nano(nano, levels, leaf):
 
 
 @given(nano=st.integers(10**6, 10**15), depth=st.integers(1, 30), data=st.data())
-def test_a_path_that_stops_early_costs_the_total_too(nano, depth, data):
+def test_a_path_that_stops_early_costs_the_total_too(nano: Any, depth: Any, data: Any) -> None:
     recipe = even(exact(nano), depth, [question(SIZE), question(SPLIT)], [question(CLASSES, 2)])
     level = data.draw(st.integers(0, depth - 1))
     above = sum((step.cost for row in recipe.levels[:level] for step in row), Fraction(0))
@@ -63,33 +63,33 @@ def test_a_path_that_stops_early_costs_the_total_too(nano, depth, data):
     assert recipe.left(depth, []) == recipe.leaf_step(CLASSES).cost
 
 
-def test_an_early_leaf_may_leave_the_rest_unspent():
+def test_an_early_leaf_may_leave_the_rest_unspent() -> None:
     node, leaf = [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)]
     recipe = even("0.6", 2, node, leaf, spends_rest=False)
     assert recipe.early_leaf(0, [recipe.step(SIZE, 0)]).cost == Fraction("0.1")
     assert even("0.6", 2, node, leaf).early_leaf(0, [recipe.step(SIZE, 0)]).cost == Fraction("0.5")
 
 
-def test_the_papers_share_is_a_2d_plus_2th_and_the_leaf_gets_two():
+def test_the_papers_share_is_a_2d_plus_2th_and_the_leaf_gets_two() -> None:
     recipe = even("0.6", 2, [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)])
     assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Fraction("0.1")}
 
 
-def test_numeric_attributes_make_it_a_2_plus_n_d_plus_2th():
+def test_numeric_attributes_make_it_a_2_plus_n_d_plus_2th() -> None:
     node = [question(SIZE), question(CUT, times=6), question(SPLIT)]
     recipe = even("2.6", 3, node, [question(SIZE), question(CLASSES)])
     assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Fraction("0.1")}
     assert recipe.step(CUT, 0).cost == Fraction("0.6")
 
 
-def test_what_does_not_divide_goes_to_the_leaf():
+def test_what_does_not_divide_goes_to_the_leaf() -> None:
     recipe = even(1, 2, [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)])
     assert recipe.step(SIZE, 0) == Step(recipe.step(SIZE, 0).question, 0, Fraction(166_666_666, NANO))
     assert recipe.leaf_step(SIZE).epsilon == Fraction(166_666_666, NANO)
     assert recipe.leaf_step(CLASSES).epsilon == Fraction(166_666_670, NANO)
 
 
-def test_a_step_reads_as_a_line_of_a_plan():
+def test_a_step_reads_as_a_line_of_a_plan() -> None:
     step = Step(
         Question(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Fraction(1)
     )
@@ -98,7 +98,7 @@ def test_a_step_reads_as_a_line_of_a_plan():
     assert (line.epsilon, line.noise, line.unit) == (2, 2.0, "rows")
 
 
-def test_a_share_below_a_nano_epsilon_is_refused():
+def test_a_share_below_a_nano_epsilon_is_refused() -> None:
     with pytest.raises(QueryError, match="too small"):
         spread(3, [1, 1, 1, 1])
     with pytest.raises(QueryError, match="too small"):
@@ -106,12 +106,12 @@ def test_a_share_below_a_nano_epsilon_is_refused():
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), "much", None, True])
-def test_what_is_no_loss_is_refused(epsilon):
+def test_what_is_no_loss_is_refused(epsilon: Any) -> None:
     with pytest.raises(QueryError, match="epsilon"):
         even(epsilon, 2, [question(SIZE)], [question(CLASSES)])
 
 
-def test_shares_that_do_not_add_up_are_refused():
+def test_shares_that_do_not_add_up_are_refused() -> None:
     quarter = Fraction(1, 4)
     level = (Step(question(SIZE, times=2), 0, quarter),)
     with pytest.raises(QueryError, match="add up"):
@@ -119,7 +119,7 @@ def test_shares_that_do_not_add_up_are_refused():
 
 
 @given(scale=st.floats(0.05, 200), level=st.floats(0.5, 0.999))
-def test_the_half_width_is_the_smallest_that_holds_the_noise(scale, level):
+def test_the_half_width_is_the_smallest_that_holds_the_noise(scale: Any, level: Any) -> None:
     law = dlaplace(1 / scale)
     k = laplace_interval(scale, level)
     assert law.cdf(k) - law.cdf(-k - 1) >= level - 1e-6
@@ -128,11 +128,11 @@ def test_the_half_width_is_the_smallest_that_holds_the_noise(scale, level):
 
 
 @given(scale=st.floats(0.05, 200))
-def test_the_standard_deviation_is_that_of_the_law(scale):
+def test_the_standard_deviation_is_that_of_the_law(scale: Any) -> None:
     assert standard_deviation(scale) == pytest.approx(dlaplace(1 / scale).std(), rel=1e-6)
 
 
-def test_the_noise_grows_with_the_distance_of_neighbours():
+def test_the_noise_grows_with_the_distance_of_neighbours() -> None:
     columns = {"a": Numeric(lower=0, upper=9, integer=True)}
     assert count_scale(Schema(columns=columns, max_rows=9), Fraction(1, 2)) == 2
     assert count_scale(Schema(columns=columns, max_rows=9, adjacency="substitute"), Fraction(1, 2)) == 4

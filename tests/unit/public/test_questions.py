@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
-from pinq.public.epsilon import to_nano
 from pinq.public.queries import Answer, Request
 from pinq.public.questions import UNSAID, Question
 from pinq.public.schema import Schema

@@ -277,7 +277,7 @@ def test_a_level_of_a_forest_is_one_request_or_two(variant: Any, requests: Any) 
     assert len(h.history()) == 3 * requests + len(early) + 1
 
 
-def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch):
+def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch: Any) -> None:
     monkeypatch.setattr("miners.growth.candidates.MAX_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
