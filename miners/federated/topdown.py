@@ -239,8 +239,9 @@ class DPTopDown(TreeClassifier):
                         one, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit"
                     )
                 )
-            # Repeating a fit that was broken off is what `resume` is for.
-            warn_before_fit(self, handle, total, self.plan(schema, target, holders=len(federation.holders)).warnings)
+                # Repeating a fit that was broken off is what `resume` is for.
+                hopes = self.plan(schema, target, holders=len(federation.holders)).warnings
+                warn_before_fit(self, handle, total, hopes)
         before, rounds, requests = federation.spent(), federation.rounds, dict(federation.requests)
         task = Task(federation, schema, target, total, bool(self.resume))
         try:

@@ -26,7 +26,7 @@ from miners.growth.open_node import OpenNode
 from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import TreeMiner, require_word
 from pinq.errors import QueryError
-from pinq.public.epsilon import exact, to_nano
+from pinq.public.epsilon import exact, show, to_nano
 from pinq.public.schema import Numeric
 from pinq.public.scores import WAY
 
@@ -167,6 +167,11 @@ class ForestMiner(TreeMiner[ForestStrategy]):
         expected = strategy.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         if self.stopping is not None:
             return ()
+        if strategy.recipe.depth == 0 and self.max_depth is None:
+            return (
+                f"at epsilon {show(to_nano(self.epsilon))} and at most {strategy.schema.max_rows:,} rows the budget "
+                "carries no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
+            )
         leaves = 2**strategy.recipe.depth * strategy.trees
         noise = noise_of(strategy.schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
         return lost_votes(expected, leaves, noise, known=rows is not None, trees=_trees(strategies))

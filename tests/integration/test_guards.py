@@ -248,7 +248,7 @@ def test_friendly_refusals(place: Path) -> None:
         handle.partition("sex")
     with pytest.raises(QueryError, match="one by one"):
         handle.partition([Values("sex")])
-    with pytest.raises(QueryError, match=r"Gini\('column'\)"):
+    with pytest.raises(QueryError, match=r"write Gini\(target\)"):
         handle.exp_mech([Values("sex")], score=Gini, epsilon=0.1)
     parts = handle.partition(Values("sex"))
     assert str(parts[0]) == str(parts["F"]) == str(parts[pd.Series(["F"])[0]])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given

@@ -17,6 +17,9 @@ from pydantic import ValidationError
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
+from pinq.ledger.composition import Demand
+from pinq.ledger.events import Question as Asked
+from pinq.public.epsilon import Epsilon, to_nano
 from pinq.public.queries import Answer, Request
 from pinq.public.questions import UNSAID, Question
 from pinq.public.schema import Schema
@@ -45,8 +48,8 @@ def test_an_old_answer_is_given_again(in_memory: Callable[..., Any]) -> None:
     ledger = ledger_of(handle)
     for old in GOLDEN:
         request = Request.from_json(old["request"])
-        body = {"verb": request.verb, "about": old["about"], "question": old["question"]}
-        ledger.charge("ana", request.id, load_demand(old["demand"]), to_nano(request.epsilon), body)
+        question = Asked(verb=request.verb, about=old["about"], question=old["question"])
+        ledger.charge("ana", request.id, Demand.load(old["demand"]), Epsilon.of(request.epsilon), question)
         ledger.answer("ana", request.id, old["answer"])
     spent = handle.budget.spent
     for old in GOLDEN:

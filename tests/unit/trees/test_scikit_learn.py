@@ -239,4 +239,4 @@ def test_public_rows_must_be_a_frame_with_a_class_each() -> None:
 
 
 def test_the_example_of_the_documentation_runs() -> None:
-    assert doctest.testmod(miners.tuning.public_rows) == doctest.TestResults(0, 7)
+    assert doctest.testmod(miners.tuning.public_rows) == doctest.TestResults(0, 10)
