@@ -173,7 +173,7 @@ def _with_bins(schema: Schema, attributes: Sequence[str] | None, cuts: CutsByCol
     uncut = {
         name: BINS
         for name, column in schema.columns.items()
-        if name in names and isinstance(column, Numeric) and not column.cuts
+        if name in names and isinstance(column, Numeric) and not column.cuts and column.cells > 1
     }
     return uncut | dict(cuts or {})
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -457,6 +458,8 @@ class DPTopDown(TreeClassifier):
             raise QueryError(
                 f"`strategy` is {self.strategy!r}{closest(str(self.strategy), STRATEGIES)}; it must be one of {listed}."
             )
+        if not isinstance(self.resume, bool):
+            raise QueryError(f"`resume` is {self.resume!r}; it must be True or False.")
         if self.strategy == "secure" and self.resume:
             raise QueryError(
                 "`resume` goes with holders that keep their answers; parties of a secure session keep none."
@@ -470,7 +473,8 @@ class DPTopDown(TreeClassifier):
                 f"`budget` is {self.budget!r}{closest(str(self.budget), ('decay', 'uniform'))}; it must be 'decay', 'uniform' or None."
             )
         fraction = self.leaf_fraction
-        if fraction is not None and (isinstance(fraction, (bool, str)) or not 0 < fraction < 1):
+        number = isinstance(fraction, (int, float, Decimal, Fraction)) and not isinstance(fraction, bool)
+        if fraction is not None and not (number and 0 < fraction < 1):  # type: ignore[operator]
             raise QueryError(f"`leaf_fraction` is {fraction!r}; it must be above 0 and below 1, or None.")
         require_criterion(self.criterion, CRITERION)
         whole_number("max_nodes", self.max_nodes, 1, MOST_NODES)

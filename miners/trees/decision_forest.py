@@ -11,7 +11,7 @@ from functools import cached_property
 from miners.budget.recipe import Question, StepName
 from miners.estimator import Classifier, ForestFaces, whole_number
 from miners.fitted.node import Split
-from miners.growth.candidates import multiway_splits
+from miners.growth.candidates import MAX_BINS, multiway_splits
 from miners.growth.frontier import Level
 from miners.growth.open_node import OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
@@ -120,7 +120,10 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
 
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomFew:
         numeric = [name for name in names if isinstance(problem.schema.columns[name], Numeric)]
-        cuts = self.bins if isinstance(self.bins, Mapping) else dict.fromkeys(numeric, self.bins)
+        if isinstance(self.bins, Mapping):
+            cuts = self.bins
+        else:
+            cuts = dict.fromkeys(numeric, whole_number("bins", self.bins, 2, MAX_BINS))
         features = math.ceil(math.sqrt(len(names)))
         if self.max_features is not None:
             features = whole_number("max_features", self.max_features, 1, len(names))

@@ -155,10 +155,8 @@ def test_the_ledger_equals_the_claim(
 
 
 @every_miner
-def test_a_number_of_one_value_is_left_alone(form: Form, request: pytest.FixtureRequest) -> None:
+def test_a_number_of_one_value_is_left_alone(form: Form) -> None:
     """A column that says nothing keeps nobody from learning from the others."""
-    if form.learns == "distances":  # takes the cuts that it makes for such a column for the caller's
-        request.applymarker(pytest.mark.xfail(strict=True, raises=QueryError))
     columns = {"a": SCHEMA.columns["sex"], "still": Numeric(lower=0, upper=0, integer=True)}
     schema = Schema(columns={**columns, "y": target_column(form.learns, 2)}, max_rows=100)
     assert form.built(epsilon=1).plan(schema, "y").total == 1
@@ -196,14 +194,11 @@ def is_refused(form: Form, target: Any, match: str, **params: Any) -> None:
         assert not h.history().size
 
 
-# These end in a TypeError, or are taken for true.
-UNCHECKED = {("DPDecisionForest", "bins"), ("DPTopDown", "leaf_fraction"), ("DPTopDown", "resume")}
 PARAMETERS = [
     pytest.param(
         Form(name),
         param,
         id=f"{name}-{param}",
-        marks=[pytest.mark.xfail(strict=True)] if (name, param) in UNCHECKED else [],
     )
     for name, kind in MINERS.items()
     for param in kind().get_params()
