@@ -16,7 +16,7 @@ from pinq.provider.simulation import simulate
 from pinq.provider.testing import search_sensitivity
 from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import require_score
+from pinq.public.scores import ClassCount, EnoughRows, require_score
 from pinq.public.specs import Values
 from tests.catalogue import SCORES
 from tests.handles import ledger_of
@@ -57,7 +57,9 @@ def scores_of(kind: type[Any], schema: Schema) -> list[Any]:
 
 
 def request_with(score: Any) -> Request:
-    return Request(id="1", verb="exp_mech", epsilon="0.1", score=score, candidates=((Values("y"),),))
+    """A question by a score; those that choose among a column's own values, or test parts, take no candidates."""
+    lists = () if isinstance(score, (ClassCount, EnoughRows)) else ((Values("y"),),)
+    return Request(id="1", verb="exp_mech", epsilon="0.1", score=score, candidates=lists)
 
 
 def test_all_scores_are_here() -> None:

@@ -74,7 +74,9 @@ def test_nothing_is_told_beside_a_running_question(tmp_path: Path) -> None:
                 assert not any(one.done() for one in beside), "something was told while the question ran"
                 log.execute("ROLLBACK")
         assert came[0].status_code == 200
-        assert beside[0].result() == ["answered"]
+        assert len(beside[0].result()) == 1
+        time.sleep(BUCKET)  # the log counts the bucket from the charge, a little later than the answer's own clock
+        assert outcomes(client) == ["answered"]
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from miners import DiffPC45
 from pinq import ClassCount, Gini, Values, errors
 from pinq.errors import UNSPENT, BudgetExceeded, InternalError, PinqError, QueryError, Refusal, TooManyRequests, unspent
 from pinq.ledger.grants import Terms
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import load_policy
 from pinq.public.queries import Answer, Request
 from pinq.public.wire import SCHEMA_HEADER, Failure
@@ -86,7 +87,7 @@ def sending(policy: Path, token: str) -> Iterator[tuple[Send, Dataset]]:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Send, Dataset]]:
     """An application, its dataset, and a grant with terms."""
     policy = publish(tmp_path_factory.mktemp("unspent"), frame=people(40), cap=10**6)
-    token = token_of(policy, "ana", 1000, terms=Terms(max_epsilon_per_query=5 * 10**9, columns=("sex", "age")))
+    token = token_of(policy, "ana", 1000, terms=Terms(max_epsilon_per_query=Epsilon(5 * 10**9), columns=("sex", "age")))
     with sending(policy, token) as found:
         yield found
 
@@ -200,7 +201,7 @@ def test_a_lost_answer_outlives_a_change_of_the_policy(tmp_path: Path) -> None:
             fresh.json()["message"]
             == f"the data provider changed the policy since this handle was opened; connect again. {UNSPENT}"
         )
-        assert dataset.ledger.grants()["ana"].spent == 250_000_000
+        assert dataset.ledger.grants()["ana"].spent.nano == 250_000_000
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {

@@ -61,8 +61,13 @@ def leaves_the_process(event: str, arguments: tuple[Any, ...]) -> bool:
     first = str(arguments[0]) if arguments else ""
     if any(cache in first for cache in CACHES):
         return False
-    if event == "open":
-        return isinstance(arguments[2], int) and bool(arguments[2] & WRITES) and first != os.devnull
+    if event == "open":  # by a number: what is open already
+        return (
+            not isinstance(arguments[0], int)
+            and isinstance(arguments[2], int)
+            and bool(arguments[2] & WRITES)
+            and first != os.devnull
+        )
     if event == "sqlite3.connect":
         return first != ":memory:"
     if event == "socket.__new__":  # an event loop wakes itself by a pair of nameless ones

@@ -39,7 +39,7 @@ def remembered(member_scores: MemberScores) -> MemberScores:
         schema: pinq.Schema,
     ) -> np.ndarray:
         # The first rows tell tables apart: there are few, and to hash whole ones takes the time it saves.
-        table = (codes[:, :64].tobytes(), codes.shape, target[:64].tobytes())
+        table = (codes[:, :64].tobytes(), codes.shape, target[:64].tobytes(), counts.tobytes())
         key = (*table, tuple(sizes), size, repr(score), schema.digest)
         if key not in known_scores:
             known_scores[key] = member_scores(codes, target, counts, sizes, classes, size, score, schema)

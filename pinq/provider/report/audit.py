@@ -213,10 +213,10 @@ class Audit:
                 (f" for {printable(self.only)}" if self.only else ""),
                 f"\nall analysts together: {self.joint} of {self.cap} spent, {self.together.remaining} remains under the cap, "
                 f"which counts {self.together.counts}",
-                f"\nledger: {printable(self.ledger)}",
                 "\nchain: ",
                 ("verified", "green"),
                 f", {self.events:,} events, last {self.head[:16]}",
+                f"\nledger: {printable(self.ledger)}",
             )
         )
         people = [
