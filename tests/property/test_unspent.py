@@ -143,11 +143,11 @@ def test_what_a_server_says_is_what_its_ledger_says(served: tuple[Send, Dataset]
     @settings(max_examples=10_000 if os.environ.get("PINQ_EXPLORE") else 300)
     def check(fields: dict[str, Any], route: str, digest: str | None, mess: str) -> None:
         body = json.dumps({"id": "d", "verb": "noisy_count", "epsilon": "0.001"} | fields) + mess
-        before = dataset.ledger.grants()["ana"].spent
+        before = dataset.ledger.grants()["ana"].spent.nano
         response = send(
             "POST", f"/v1/people/{route}", content=body, headers={} if digest is None else {SCHEMA_HEADER: digest}
         )
-        spent = dataset.ledger.grants()["ana"].spent - before
+        spent = dataset.ledger.grants()["ana"].spent.nano - before
         if response.status_code == 200:
             return
         assert response.status_code in (400, 402, 403)
