@@ -114,7 +114,8 @@ class Federation:
     ) -> None:
         if on_failure not in get_args(Rule):
             raise QueryError(
-                f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be 'fail', 'wait' or 'drop'."
+                f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be "
+                f"'fail', 'wait' or 'drop'."
             )
         if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
             raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0.")
@@ -203,7 +204,8 @@ class Federation:
         answers = self._together([(name, partial(questions[place].ask, name)) for place, name in jobs])
         self.rounds += 1
         self._say(
-            f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in {time.monotonic() - began:.1f} s"
+            f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in "
+            f"{time.monotonic() - began:.1f} s"
         )
         found: list[dict[str, Any]] = [{} for _ in questions]
         for (place, name), answer in zip(jobs, answers, strict=True):
@@ -307,7 +309,8 @@ def _named(handles: Any) -> dict[str, PrivateQueryable]:
         named = {f"holder {number}": handle for number, handle in enumerate(handles, start=1)}
     else:
         raise QueryError(
-            f"a federation is made of handles, in a list or by the names of their holders, not of {type(handles).__name__}."
+            f"a federation is made of handles, in a list or by the names of their holders, not of "
+            f"{type(handles).__name__}."
         )
     if not named:
         raise QueryError("a federation needs at least one handle.")
@@ -316,7 +319,8 @@ def _named(handles: Any) -> dict[str, PrivateQueryable]:
             raise QueryError(f"the holder {name!r} must have a text for a name.")
         if not isinstance(getattr(handle, "schema", None), Schema) or not callable(getattr(handle, "parts", None)):
             raise QueryError(
-                f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open or pinq.connect."
+                f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open "
+                f"or pinq.connect."
             )
     if len({id(handle) for handle in named.values()}) < len(named):
         raise QueryError("the same handle stands for two holders; their people must be disjoint.")

@@ -135,7 +135,8 @@ def _of_values(schema: Schema, name: str, column: Categorical, wanted: Any) -> S
         raise QueryError(f"`splits` of `{name}` is {wanted!r}; it must be a list of values, or of lists of values.")
     if wanted is None and len(labels) > MOST_VALUES:
         raise QueryError(
-            f"`{name}` has {len(labels):,} values; at most {MOST_VALUES:,} are each put against the rest. Say in `splits` which groups of them to try, "
+            f"`{name}` has {len(labels):,} values; at most {MOST_VALUES:,} are each put against the rest. Say "
+            f"in `splits` which groups of them to try, "
             "leave the column out of `attributes`, or use strategy 'turns'."
         )
     groups = [

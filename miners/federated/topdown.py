@@ -51,7 +51,8 @@ UNABLE: dict[Ability, str] = {
         "use 'secure'."
     ),
     "sums": (
-        "strategy {strategy!r} needs parties that add up their counts under secret sharing, and handles answer each for itself, "
+        "strategy {strategy!r} needs parties that add up their counts under secret sharing, and handles "
+        "answer each for itself, "
         "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, to try it "
         "miners.secure.SecureFederation.simulated; 'turns' is for handles."
     ),
@@ -292,22 +293,27 @@ class DPTopDown(TreeClassifier):
         notes = ["holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."]
         if self.strategy == "turns" and holders > 1:
             notes.append(
-                "each level is chosen by one holder, which pays for that one; who has paid for fewer levels has more left for the leaves."
+                "each level is chosen by one holder, which pays for that one; who has paid for fewer levels "
+                "has more left for the leaves."
             )
             notes.append(
-                "the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size would be asked."
+                "the levels are dealt out in proportion to noisy sizes; shown is what holders of equal size "
+                "would be asked."
             )
         if self.strategy == "secure":
             notes.append(
-                "noise is that of one holder; where c of m parties may pool what they drew, its variance is m / (m - c) times what is shown."
+                "noise is that of one holder; where c of m parties may pool what they drew, its variance is "
+                "m / (m - c) times what is shown."
             )
         if self.strategy != "turns":
             notes.append(
-                f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that its way has left."
+                f"at most {self.max_nodes:,} nodes are split, the most promising first; a leaf takes all that "
+                f"its way has left."
             )
         if self.max_depth is not None and depth < self.max_depth:
             notes.append(
-                f"no more than {many(depth, 'level')} of splits are planned: with more a full tree splits more than max_nodes, or epsilon is too thin."
+                f"no more than {many(depth, 'level')} of splits are planned: with more a full tree splits "
+                f"more than max_nodes, or epsilon is too thin."
             )
         if self.max_depth is None:
             notes.append(
@@ -466,11 +472,13 @@ class DPTopDown(TreeClassifier):
             )
         if self.strategy == "single" and holders > 1:
             raise QueryError(
-                f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' or 'noisy_counts'."
+                f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' "
+                f"or 'noisy_counts'."
             )
         if self.budget not in (None, "decay", "uniform"):
             raise QueryError(
-                f"`budget` is {self.budget!r}{closest(str(self.budget), ('decay', 'uniform'))}; it must be 'decay', 'uniform' or None."
+                f"`budget` is {self.budget!r}{closest(str(self.budget), ('decay', 'uniform'))}; it must be "
+                f"'decay', 'uniform' or None."
             )
         fraction = self.leaf_fraction
         number = isinstance(fraction, (int, float, Decimal, Fraction)) and not isinstance(fraction, bool)
@@ -558,7 +566,8 @@ def _one_handle(handle: Any) -> Any:
     """What was passed in place of a federation, unless it is several handles."""
     if isinstance(handle, (Mapping, list, tuple)):
         raise QueryError(
-            f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several handles: Federation([...])."
+            f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several "
+            f"handles: Federation([...])."
         )
     public_schema(handle)
     return handle

@@ -194,7 +194,8 @@ class RemoteSession:
         except ValidationError:
             known = "" if spoken is None else f", which speaks protocol {spoken} while this client speaks {PROTOCOL}"
             return Unavailable(
-                f"{self._client.base_url} answered {response.status_code} and is not a pinq server that this client understands{known}."
+                f"{self._client.base_url} answered {response.status_code} and is not a pinq server that this "
+                f"client understands{known}."
             )
 
     def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool) -> PinqError:
@@ -238,7 +239,8 @@ class RemoteSession:
             return kind.model_validate_json(response.content)
         except ValidationError:
             raise Unavailable(
-                f"{self._client.base_url} answered something that is no {kind.__name__}; is it a pinq server of protocol {PROTOCOL}?"
+                f"{self._client.base_url} answered something that is no {kind.__name__}; is it a pinq server "
+                f"of protocol {PROTOCOL}?"
             ) from None
 
 
@@ -280,18 +282,21 @@ def _split(
         or parts.username is not None
     ):
         raise QueryError(
-            f"`url` is {str(url)[:200]!r}; it must look like https://stats.example.org:8443/adult, the dataset's name last."
+            f"`url` is {str(url)[:200]!r}; it must look like https://stats.example.org:8443/adult, the "
+            f"dataset's name last."
         )
     root = f"{parts.scheme}://{parts.netloc}{where}"
     if parts.scheme == "http":
         if not insecure_http or parts.hostname not in LOOPBACK:
             raise QueryError(
-                "a token and answers need https://; http:// is for a server on this machine only, with `insecure_http=True`."
+                "a token and answers need https://; http:// is for a server on this machine only, with "
+                "`insecure_http=True`."
             )
         return root, dataset, None
     if verify is False or verify is None:
         raise QueryError(
-            "`verify` cannot be switched off: without it anybody could take the token. Pass the file with the provider's certificate."
+            "`verify` cannot be switched off: without it anybody could take the token. Pass the file with "
+            "the provider's certificate."
         )
     try:
         return root, dataset, ssl.create_default_context(cafile=None if verify is True else os.fspath(verify))

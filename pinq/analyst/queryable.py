@@ -361,7 +361,8 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
             return PrivateQueryable(self._session, self._parts.at(int(self._positions([item])[0])))
         raise QueryError(
-            f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to {len(self) - 1}."
+            f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to "
+            f"{len(self) - 1}."
         )
 
     @unspent()
@@ -457,7 +458,8 @@ def _joined(specs: Sequence[Any]) -> Spec:
             )
         if isinstance(flat[0], list):
             raise QueryError(
-                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one spec for each part."
+                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one "
+                "spec for each part."
             )
         found = candidate(flat[0])
         if not isinstance(found, Splitting):

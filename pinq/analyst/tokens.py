@@ -57,7 +57,8 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
     found = (found or "").strip()
     if not found:
         raise QueryError(
-            f"no token for {url}: pass `token=`, set PINQ_TOKEN, or write a line `{url} TOKEN` into {_home()} (mode 0600)."
+            f"no token for {url}: pass `token=`, set PINQ_TOKEN, or write a line `{url} TOKEN` into {_home()} "
+            f"(mode 0600)."
         )
     printable = found.isascii() and found.isprintable() and " " not in found
     if not found.startswith(PREFIX) or not printable or len(found) > MAX_TOKEN:

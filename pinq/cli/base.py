@@ -112,7 +112,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 fail("A ledger in PostgreSQL needs its driver: pip install 'pinq-miners[postgresql]'")
             logging.getLogger("pinq.cli.main").exception("the command failed")
             fail(
-                f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details, which may quote data."
+                f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE "
+                f"keeps details, which may quote data."
             )
 
     return run
@@ -168,7 +169,8 @@ def print_account(one: GrantReport, done: str, as_json: bool) -> None:
         if one.token:
             typer.echo(one.token)
             typer.echo(
-                "The token is kept nowhere and shown only now: pass it on over a safe channel. `pinq token` issues another.",
+                "The token is kept nowhere and shown only now: pass it on over a safe channel. `pinq token` "
+                "issues another.",
                 err=True,
             )
     for warning in one.warnings:

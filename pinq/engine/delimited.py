@@ -115,7 +115,8 @@ class DelimitedFiles:
         once = len({name.casefold() for name in self.names}) == len(self.names)
         if not once or not all(self.names) or any(header != self.names for header in headers):
             raise PolicyError(
-                f"The header of {files[0]} must name each column once (also without regard to case), and all files of a source must share it. "
+                f"The header of {files[0]} must name each column once (also without regard to case), and all "
+                f"files of a source must share it. "
                 "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
             )
 
@@ -145,7 +146,8 @@ class DelimitedFiles:
             return ""
         seen = [shown for sign, shown in _SEPARATORS.items() if sign != self._delimiter and sign in self.names[0]]
         return (
-            f"The header names one column, {self.names[0]!r}; it looks like fields separated by {seen[0]}: try --delimiter {seen[0]} "
+            f"The header names one column, {self.names[0]!r}; it looks like fields separated by {seen[0]}: "
+            f"try --delimiter {seen[0]} "
             "(in a policy `csv: {delimiter: ...}`)."
             if seen
             else ""
@@ -160,13 +162,15 @@ class DelimitedFiles:
             )
         if not line.strip():
             raise PolicyError(
-                f"The file {file} {'begins with an empty line' if line else 'is empty'}; its first line must name the columns."
+                f"The file {file} {'begins with an empty line' if line else 'is empty'}; its first line must "
+                f"name the columns."
             )
         lines = Lines()
         fields = self._parse(line, None, lines, _Place(file.name, 1)).columns
         if lines.lost:
             raise PolicyError(
-                f"The header of {file} cannot be read: it is a line {(reason := next(iter(lines.unreadable)))}{_advice(reason)}."
+                f"The header of {file} cannot be read: it is a line "
+                f"{(reason := next(iter(lines.unreadable)))}{_advice(reason)}."
             )
         return tuple(name[0].as_py() or "" for name in fields)
 

@@ -219,7 +219,8 @@ class DuckDBEngine:
             text = " || ',' || ".join(self.columns.values())
             key = self._salt.hex()
             self._connection.execute(
-                f"CREATE OR REPLACE TABLE codes AS SELECT {listed}, md5_number_lower('{key}' || ':' || {text} || '#' || "
+                f"CREATE OR REPLACE TABLE codes AS SELECT {listed}, md5_number_lower('{key}' || ':' || {text} "
+                f"|| '#' || "
                 f"row_number() OVER (PARTITION BY {listed})) AS row_coin FROM codes"
             )
             self._coins = True

@@ -324,7 +324,8 @@ def _require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = ""
 def _require_share(policy: Policy, lines: Lines) -> None:
     if policy.dialect is not None and lines.beyond(policy.dialect.max_unreadable):
         raise PolicyError(
-            f"More lines of the source of {policy.dataset!r} cannot be read than its policy allows; `pinq check` says how many, and why."
+            f"More lines of the source of {policy.dataset!r} cannot be read than its policy allows; `pinq "
+            f"check` says how many, and why."
         )
 
 
@@ -429,7 +430,8 @@ def _report(
     clamped: list[int] = []
     if numeric:
         outside = [
-            f"count(*) FILTER ({_double(n, types[n])} < {float(c.lower)!r} OR {_double(n, types[n])} > {float(c.upper)!r})"
+            f"count(*) FILTER ({_double(n, types[n])} < {float(c.lower)!r} OR {_double(n, types[n])} > "
+            f"{float(c.upper)!r})"
             for n, c in numeric.items()
         ]
         clamped = list(connection.execute(f"SELECT {', '.join(outside)} FROM {source}").fetchone())  # type: ignore[arg-type]

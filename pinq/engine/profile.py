@@ -57,8 +57,10 @@ def profile(
     number = "NULL::DOUBLE" if moment else f"number_of({q})"
     finite = f"FILTER (isfinite({number}))"
     facts = connection.execute(
-        f"SELECT count({q}) {f'FILTER (NOT isnan({number}))' if real else ''}, count({number}) FILTER (NOT isnan({number})), "
-        f"min({number}) {finite}, max({number}) {finite}, coalesce(bool_and({number} = trunc({number})) {finite}, false), "
+        f"SELECT count({q}) {f'FILTER (NOT isnan({number}))' if real else ''}, count({number}) FILTER (NOT "
+        f"isnan({number})), "
+        f"min({number}) {finite}, max({number}) {finite}, coalesce(bool_and({number} = trunc({number})) "
+        f"{finite}, false), "
         f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]')), coalesce(max(length({q}::VARCHAR)), 0), "
         f"approx_count_distinct({q}) FROM {table}"
     ).fetchone()

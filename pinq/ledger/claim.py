@@ -46,8 +46,10 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
     chosen = wanted or next(iter(held), str(default))
     for other in sorted(held - {masked(chosen)}):
         raise PolicyError(
-            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy leads to {masked(chosen)}. A second ledger would be "
-            f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file and delete the claims beside the data."
+            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy "
+            f"leads to {masked(chosen)}. A second ledger would be "
+            f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file and "
+            f"delete the claims beside the data."
         )
     if create or held:
         for places in claims:
@@ -77,7 +79,8 @@ def _places(file: Path, policy: Policy) -> list[Path]:
     """Where a file's claim can be: beside it, or in the user's state folder where its own cannot be written."""
     if file.exists() and file.stat().st_nlink > 1:
         raise PolicyError(
-            f"{file} has several hard links, and through each it would look like another source with a budget of its own. "
+            f"{file} has several hard links, and through each it would look like another source with a budget "
+            f"of its own. "
             "Give the provider a file of its own (a copy), or use symbolic links."
         )
     name = f"{file.name}{_table(policy)}.claim"

@@ -80,11 +80,13 @@ class Terms:
         wrong = sorted(set(columns) - set(self.columns)) if self.columns is not None else []
         if wrong:
             raise NotAllowed(
-                f"this grant does not allow the column{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}; it allows {', '.join(self.columns or ()) or 'none'}. {_ASK}"
+                f"this grant does not allow the column{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}; it "
+                f"allows {', '.join(self.columns or ()) or 'none'}. {_ASK}"
             )
         if self.max_epsilon_per_query is not None and epsilon > self.max_epsilon_per_query:
             raise NotAllowed(
-                f"this grant allows epsilon of at most {self.max_epsilon_per_query} for one query; {epsilon} was asked. {_ASK}"
+                f"this grant allows epsilon of at most {self.max_epsilon_per_query} for one query; {epsilon} "
+                f"was asked. {_ASK}"
             )
 
 
@@ -138,7 +140,8 @@ class Grant:
         wait = (self.recent[-most] + MINUTE - now()).total_seconds()
         if wait > 0:
             raise TooManyRequests(
-                f"this grant allows {most} queries a minute, and the last minute had as many. Try again in {max(1, round(wait))} s.",
+                f"this grant allows {most} queries a minute, and the last minute had as many. Try again in "
+                f"{max(1, round(wait))} s.",
                 wait,
             )
 

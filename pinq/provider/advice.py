@@ -62,7 +62,8 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
     ]
     if many(counted.over_unit):
         said.append(
-            f"privacy_unit: {share(counted.over_unit)} are beyond the bound of {unit_text(policy.privacy_unit)}, or name no unit, "
+            f"privacy_unit: {share(counted.over_unit)} are beyond the bound of "
+            f"{unit_text(policy.privacy_unit)}, or name no unit, "
             "and are left out; a higher bound keeps more and makes more noise"
         )
     return said
@@ -78,7 +79,8 @@ def _uneven(policy: Policy) -> list[str]:
         if Fraction(end) != Fraction(column.upper):
             middle = f"{column.number(column.cells - 1):g}"
             said.append(
-                f"{name}: {column.lower} to {column.upper} is no whole number of steps of {column.step}; the last cell is cut off "
+                f"{name}: {column.lower} to {column.upper} is no whole number of steps of {column.step}; the "
+                f"last cell is cut off "
                 f"at `upper`, and what lies in it counts as {middle}. With `upper: {end}` all cells are equal"
             )
     return said

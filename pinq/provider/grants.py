@@ -175,7 +175,8 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     )
     if counted.source_rows > loaded.max_rows:
         problems.append(
-            f"the source has {counted.source_rows:,} rows, more than max_rows ({loaded.max_rows:,}); declare a bound that holds"
+            f"the source has {counted.source_rows:,} rows, more than max_rows ({loaded.max_rows:,}); declare "
+            f"a bound that holds"
         )
     if counted.encoded_rows == 0:
         problems.append("no row can be encoded, so every answer would be noise alone")
@@ -390,7 +391,8 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
                 found = read(expires.strip())
     if found is None:
         raise QueryError(
-            f"`expires` is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z."
+            f"`expires` is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, "
+            f"2030-01-31T18:00Z."
         )
     try:
         moment = found if isinstance(found, datetime) else datetime.combine(found, time(23, 59, 59, 999_999))
@@ -420,7 +422,8 @@ def require_name(analyst: object) -> None:
         or not analyst.isprintable()
     ):
         raise QueryError(
-            f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without blanks around them."
+            f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without "
+            f"blanks around them."
         )
 
 
@@ -432,7 +435,8 @@ def _require_source(policy: Policy) -> None:
     pattern = any(sign in path.name for sign in "*?[")
     if not (any(path.parent.glob(path.name)) if pattern else path.exists()):
         raise PolicyError(
-            f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the policy file."
+            f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the "
+            f"policy file."
         )
 
 
@@ -471,7 +475,8 @@ def cap_warning(ledger: Ledger, analyst: str, limit: Epsilon) -> str:
         return ""
     who = "analysts who share little of what they ask" if together.rule == "union" else "some analysts"
     return (
-        f"All grants together come to epsilon {total}, above the cap of {together.cap}, which counts {together.counts}: "
+        f"All grants together come to epsilon {total}, above the cap of {together.cap}, which counts "
+        f"{together.counts}: "
         f"{who} will be refused under the cap before they reach their own limits."
     )
 

@@ -61,7 +61,8 @@ class LocalSession:
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open it again where it is needed."
+            "A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open "
+            "it again where it is needed."
         )
 
 

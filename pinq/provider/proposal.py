@@ -132,7 +132,8 @@ def propose_like(
     for name in [*shared.columns, *([] if isinstance(shared.privacy_unit, str) else [shared.privacy_unit.column])]:
         if name not in types:
             raise PolicyError(
-                f"The source has no column {name!r}{closest(name, types)}, which the shared policy has; it has {', '.join(types)}."
+                f"The source has no column {name!r}{closest(name, types)}, which the shared policy has; it "
+                f"has {', '.join(types)}."
             )
     own = {"dataset": bare.dataset, "source": bare.source, "folder": bare.folder, "ledger": None, "csv": csv}
     return _HEAD_LIKE + shared.model_copy(update=own).to_yaml()
@@ -160,10 +161,12 @@ def _bare(
     except ValidationError as error:
         if "`csv`" in str(error):
             raise PolicyError(
-                f"{data} is no delimited text, so nothing can be said of its delimiter, quotes, header, encoding or numbers."
+                f"{data} is no delimited text, so nothing can be said of its delimiter, quotes, header, "
+                f"encoding or numbers."
             ) from None
         raise PolicyError(
-            f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit."
+            f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a "
+            f"letter or digit."
         ) from None
 
 
@@ -331,10 +334,13 @@ def _yaml(bare: Policy, found: _Table, target: str | None) -> str:
         _HEAD.rstrip("\n"),
         *_dump({"version": 1, "dataset": bare.dataset} | keys, False),
         "cap: 1.0  # epsilon over all analysts together, for they may collude",
-        "adjacency: add-remove  # hides whether a row is in the table; `substitute` hides what is in it, and costs twice the noise",
-        "privacy_unit: row  # whose presence is hidden: a row's, or where a person can have several rows, {column: person_id, max_rows: 3}",
+        "adjacency: add-remove  # hides whether a row is in the table; `substitute` hides what is in it, and "
+        "costs twice the noise",
+        "privacy_unit: row  # whose presence is hidden: a row's, or where a person can have several rows, "
+        "{column: person_id, max_rows: 3}",
         *_units(found.units),
-        f"max_rows: {round_up(Decimal(found.rows + found.lost_lines + 1)):f}  # no table under this policy will ever have more rows",
+        f"max_rows: {round_up(Decimal(found.rows + found.lost_lines + 1)):f}  # no table under this policy "
+        f"will ever have more rows",
         "unreviewed: [privacy_unit, max_rows]",
         "",
         "columns:",
@@ -360,7 +366,8 @@ def _units(units: list[Unit]) -> list[str]:
     if not units:
         return []
     lines = [
-        "# These columns look as if they name persons or the like, who have several rows. If one does, declare it, so that",
+        "# These columns look as if they name persons or the like, who have several rows. If one does, "
+        "declare it, so that",
         "# all their rows are hidden:",
     ]
     for unit in units:
@@ -370,7 +377,8 @@ def _units(units: list[Unit]) -> list[str]:
         ]
     return [
         *lines,
-        "# Its `max_rows` is a bound that is publicly known, not the number above: rows of a unit beyond it are left out,",
+        "# Its `max_rows` is a bound that is publicly known, not the number above: rows of a unit beyond it "
+        "are left out,",
         "# and noise grows with it.",
     ]
 

@@ -74,7 +74,8 @@ class Epsilon:
         epsilon = cls.of(loss, name=name)
         if not is_exact(loss):
             raise QueryError(
-                f"`{name}` is {str(loss)[:40]}; the smallest step of a loss is {cls(1)}, so write at most nine decimals."
+                f"`{name}` is {str(loss)[:40]}; the smallest step of a loss is {cls(1)}, so write at most "
+                f"nine decimals."
             )
         return epsilon
 

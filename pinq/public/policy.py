@@ -152,8 +152,10 @@ class Policy(_Declared):
         if waiting:
             listed = ", ".join(waiting[:8]) + (f" and {len(waiting) - 8} more" if len(waiting) > 8 else "")
             raise PolicyError(
-                f"The policy of {self.dataset!r} has values that were guessed or read off the data and that nobody reviewed: {listed}. "
-                "Put what is publicly known about each in its place (or confirm it) and delete its name from `unreviewed`."
+                f"The policy of {self.dataset!r} has values that were guessed or read off the data and that "
+                f"nobody reviewed: {listed}. "
+                "Put what is publicly known about each in its place (or confirm it) and delete its name from "
+                "`unreviewed`."
             )
 
     def source_path(self) -> Path | None:

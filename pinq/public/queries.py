@@ -69,7 +69,8 @@ class WireParts(_Frozen):
         ways = parts.ways()
         if max(len(ways), len(parts.blocks)) > MAX_NODES:
             raise QueryError(
-                f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or ask fewer parts."
+                f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or "
+                f"ask fewer parts."
             )
         splits = [part.partition for part in ways.values()] + [block.partition for block in parts.blocks]
         specs = {split.key: split.spec for split in splits if split is not None}

@@ -49,7 +49,8 @@ def _canonical(number: Decimal) -> Decimal:
         return Decimal(0)
     if not -MAX_DIGITS <= number.adjusted() < MAX_DIGITS:
         raise ValueError(
-            f"the number {number:.3g} is not between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} in size; declare the column in another unit"
+            f"the number {number:.3g} is not between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} in size; declare the "
+            f"column in another unit"
         )
     digits = format(number, "f")
     return Decimal(digits.rstrip("0").rstrip(".") if "." in digits else digits)
@@ -232,7 +233,8 @@ class Numeric(_Column):
             )
         if self.tolerance > MAX_TOLERANCE:
             raise ValueError(
-                f"a step of {float(self.width):g} is too fine for numbers as large as {max(abs(self.lower), abs(self.upper))}; choose a larger step"
+                f"a step of {float(self.width):g} is too fine for numbers as large as "
+                f"{max(abs(self.lower), abs(self.upper))}; choose a larger step"
             )
         for before, after in zip(self.cuts, self.cuts[1:], strict=False):
             if before >= after:
@@ -405,7 +407,8 @@ class Schema(_Declared):
 
     def __repr__(self) -> str:
         lines = [
-            f"Schema: at most {self.max_rows:,} rows, adjacency {self.adjacency}, privacy unit {unit_text(self.privacy_unit)}"
+            f"Schema: at most {self.max_rows:,} rows, adjacency {self.adjacency}, privacy unit "
+            f"{unit_text(self.privacy_unit)}"
         ]
         wide = max(len(name) for name in self.columns)
         lines += [f"  {name:<{wide}}  {describe(column)}" for name, column in self.columns.items()]

@@ -101,7 +101,8 @@ def create_app(
     async def unexpected(_: Request, __: Exception) -> Response:
         return failure(
             InternalError(
-                "something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was charged is not lost."
+                "something unexpected went wrong in the server; the provider's log has the details. Ask "
+                "again: an answer that was charged is not lost."
             )
         )
 

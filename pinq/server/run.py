@@ -98,7 +98,8 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
     """Raises ``PolicyError`` without a certificate, and for plain HTTP on an address that others can reach."""
     if insecure_http and not _loopback(host):
         raise PolicyError(
-            f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host 127.0.0.1, or --tls-cert and --tls-key."
+            f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host "
+            f"127.0.0.1, or --tls-cert and --tls-key."
         )
     if not insecure_http and (tls_cert is None or tls_key is None):
         raise PolicyError(

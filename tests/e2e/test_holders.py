@@ -84,7 +84,7 @@ def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path:
         assert fitted.card_.spent == {"north": fitted.cost_, "south": fitted.cost_, "west": None}
         assert [spent(policy) for policy in (north, south)] == [Epsilon.of("0.5")] * 2
         assert ZERO < spent(west) <= Epsilon.of("0.5")
-        with pytest.raises(HolderFailed, match="'west' failed: (No answer|Nothing listens)") as error:
+        with pytest.raises(HolderFailed, match=r"'west' failed: (No answer|Nothing listens)") as error:
             Federation(handles).parts().noisy_count(epsilon="0.25")
         assert error.value.spent == {"north": Fraction(1, 4), "south": Fraction(1, 4), "west": None}
         assert [spent(policy) for policy in (north, south)] == [Epsilon.of("0.75")] * 2

@@ -163,7 +163,8 @@ class Audit:
         if analyst not in self.accounts:
             names = [name for name in self.accounts if name]
             raise QueryError(
-                f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {', '.join(names[:12]) or 'none'}."
+                f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has "
+                f"{', '.join(names[:12]) or 'none'}."
             )
         lines = [line for line in self.lines if line.analyst == analyst]
         return replace(self, accounts={analyst: self.accounts[analyst]}, lines=lines, only=analyst)
@@ -211,7 +212,8 @@ class Audit:
                 ("Audit of ", "bold"),
                 (printable(self.dataset), "bold"),
                 (f" for {printable(self.only)}" if self.only else ""),
-                f"\nall analysts together: {self.joint} of {self.cap} spent, {self.together.remaining} remains under the cap, "
+                f"\nall analysts together: {self.joint} of {self.cap} spent, {self.together.remaining} "
+                f"remains under the cap, "
                 f"which counts {self.together.counts}",
                 "\nchain: ",
                 ("verified", "green"),

@@ -120,7 +120,8 @@ def page(audit: Audit) -> str:
         "<code>pinq audit --csv</code> has every event.</footer>",
     ]
     head = (
-        "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><meta name='color-scheme' content='light dark'>"
+        "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><meta "
+        "name='color-scheme' content='light dark'>"
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{title}</title><style>{STYLE}</style>"
     )
@@ -254,7 +255,8 @@ def table(title: str, heads: Sequence[str], rows: list[list[str]], nothing: str,
     # What is wider than the screen scrolls in a box of its own; the keyboard must reach the box to
     # scroll it.
     return (
-        f"<section><h2 id='{key}'>{title}</h2>{note}<div class='wide' role='group' tabindex='0' aria-labelledby='{key}'><table><caption class='unseen'>{title}</caption>"
+        f"<section><h2 id='{key}'>{title}</h2>{note}<div class='wide' role='group' tabindex='0' "
+        f"aria-labelledby='{key}'><table><caption class='unseen'>{title}</caption>"
         f"<thead><tr>{top}</tr></thead><tbody>\n{lines}\n</tbody></table></div></section>"
     )
 
@@ -355,8 +357,10 @@ def _figure(key: str, title: str, about: str, series: list[_Series], refusals: l
     for frame in _FRAMES:
         name = f"{key}-{frame.name}"
         drawn += (
-            f"<svg class='{frame.name}' viewBox='0 0 {frame.width} {frame.height}' role='img' aria-labelledby='{name}-t {name}-d'><title id='{name}-t'>{title}</title>"
-            f"<desc id='{name}-d'>Step chart of epsilon spent over time. {about} The tables below have the numbers.</desc>"
+            f"<svg class='{frame.name}' viewBox='0 0 {frame.width} {frame.height}' role='img' "
+            f"aria-labelledby='{name}-t {name}-d'><title id='{name}-t'>{title}</title>"
+            f"<desc id='{name}-d'>Step chart of epsilon spent over time. {about} The tables below have the "
+            f"numbers.</desc>"
             f"{_drawing(frame, series, refusals, level, first, last)}</svg>"
         )
     return f"<figure><figcaption><b>{title}</b> {about} {key_line}</figcaption>{drawn}</figure>"

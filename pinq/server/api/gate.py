@@ -123,7 +123,8 @@ class Gate:
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
             raise QueryError(
-                f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same version of pinq on both sides."
+                f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same "
+                f"version of pinq on both sides."
             )
         token = _token(http)
         hashed = digest(token)
