@@ -192,7 +192,7 @@ WRONG = [
     ("tree", {}, "wage", "predicts the values of a categorical"),
     ("regression tree", {}, "income", "predicts the mean of a numeric"),
     ("extra trees", {"rows": None}, "income", "'shards' or 'all'"),
-    ("decision forest", {"bins": 1}, "income", "intervals"),
+    ("decision forest", {"bins": 1}, "income", "`bins` is 1"),
     ("decision forest", {"bins": {"sex": 2}}, "income", "sex"),
     ("decision forest", {}, "wage", "categorical"),
 ]
