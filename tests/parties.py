@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
-from miners.secure.local import free_ports
-from miners.secure.session import Member, Session
-from miners.secure.task import Holding, Task
+from miners.secure.id3.task import Holding, Task
+from miners.secure.session.local import free_ports
+from miners.secure.session.session import Member, Session
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
 from tests.servers import publish

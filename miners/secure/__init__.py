@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees among parties that trust no one, on secret shares: ID3 and DP-TopDown.
 
-In import order: ``runtime`` (what a library for secret sharing must offer), ``bounds`` and
-``segments`` (public arithmetic), ``mpyc_runtime`` (MPyC), ``arithmetic`` (secrets), ``noise``,
-``task`` (what is known), ``rules`` (when to stop, how to split), ``sources``, ``public_tree``,
-``secret_tree``, ``own_rows``, ``together`` and ``joint`` (noisy sums), ``session`` (what is
-agreed), ``protocols`` (one party's part), ``connection``, ``network`` and ``party`` (how parties
-talk), ``local`` (all on one machine), ``provider`` (what ``pinq secure`` uses). Read ``arithmetic``
-first. Names are imported when they are first used: a party's process needs neither scikit-learn nor
-pandas.
+Four folders, each on those before it: ``mpc`` computes with secrets, ``id3`` grows trees of them,
+``sums`` opens noisy sums for miners that ask for counts, ``session`` is what parties agree on and
+how they talk. ``secure_id3`` is the estimator and ``provider`` what ``pinq secure`` uses; read
+``mpc/arithmetic.py`` first. Names are imported when they are first used: a party's process needs
+neither scikit-learn nor pandas.
 """
 
 from __future__ import annotations
@@ -17,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from miners.secure.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
     from miners.secure.secure_id3 import SecureID3, SecurePlan
-    from miners.secure.session import Member, Session, load_session
-    from miners.secure.together import SecureFederation
+    from miners.secure.session.session import Member, Session, load_session
+    from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum
+    from miners.secure.sums.together import SecureFederation
 
 __all__ = [
     "Member",
@@ -35,10 +32,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "histogram": ("noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),
+    "sums.histogram": ("noisy_sum", "noisy_sum_bits", "simulate_noisy_sum"),
     "secure_id3": ("SecureID3", "SecurePlan"),
-    "session": ("Member", "Session", "load_session"),
-    "together": ("SecureFederation",),
+    "session.session": ("Member", "Session", "load_session"),
+    "sums.together": ("SecureFederation",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

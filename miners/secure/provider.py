@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from miners.secure.local import run_simulation
-from miners.secure.mpyc_runtime import field_bits, threshold_of
-from miners.secure.party import role_of, run_party
-from miners.secure.protocols import Outcome
-from miners.secure.session import Session, first_certificate, load_session
-from miners.secure.task import Table, hold
+from miners.secure.id3.task import Table, hold
+from miners.secure.mpc.mpyc_runtime import field_bits, threshold_of
+from miners.secure.session.local import run_simulation
+from miners.secure.session.party import role_of, run_party
+from miners.secure.session.protocols import Outcome
+from miners.secure.session.session import Session, first_certificate, load_session
 from pinq.public.secure_computation import FieldSize, Holding, Identity, SecureComputation, Traffic
 
 __all__ = ["COMPUTATION", "MPyCComputation"]

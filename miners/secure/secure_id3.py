@@ -15,11 +15,11 @@ import numpy as np
 
 from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.tree import Tree, as_array
-from miners.secure.local import free_ports, run_processes, run_simulation
-from miners.secure.mpyc_runtime import field_bits
-from miners.secure.protocols import Outcome
-from miners.secure.session import MAX_ROWS, Member, Session
-from miners.secure.task import Table, hold
+from miners.secure.id3.task import Table, hold
+from miners.secure.mpc.mpyc_runtime import field_bits
+from miners.secure.session.local import free_ports, run_processes, run_simulation
+from miners.secure.session.protocols import Outcome
+from miners.secure.session.session import MAX_ROWS, Member, Session
 from pinq.errors import QueryError
 from pinq.public.epsilon import exact, show, to_nano
 from pinq.public.schema import Schema
@@ -87,7 +87,7 @@ class SecureID3(TreeClassifier):
         traffic_: With ``processes``: what each party sent, and for how long it ran.
 
     Privacy:
-        See ``miners.secure.arithmetic`` (what parties see), ``miners.secure.rules`` (what is
+        See ``miners.secure.mpc.arithmetic`` (what parties see), ``miners.secure.id3.rules`` (what is
         opened, and how noise makes that private).
     """
 

@@ -11,7 +11,7 @@ The protocols themselves are a registered implementation's (``pinq.public.secure
 Privacy:
     With noise, what a session opens is epsilon-DP for the rows of every party together, in the
     session's adjacency and privacy unit, which must be the policy's. The implementation claims that
-    (miners/secure/rules.py). Epsilon is charged to the grant of ``analyst`` before anything leaves,
+    (miners/secure/id3/rules.py). Epsilon is charged to the grant of ``analyst`` before anything leaves,
     by the rule that charges queries. Without noise the exact result leaks, which no epsilon
     describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge.
     Refusals follow from session, policy and ledger, never from rows that the policy admits: a table

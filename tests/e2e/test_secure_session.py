@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from miners import Tree
-from miners.secure.plain import plain_id3
-from miners.secure.task import Holding, hold, to_tree
+from miners.secure.id3.plain import plain_id3
+from miners.secure.id3.task import Holding, hold, to_tree
 from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
 from pinq.provider.report.audit import audit

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import miners.secure
-from miners.secure.arithmetic import Arithmetic
-from miners.secure.bounds import signed_bits
-from miners.secure.runtime import Shares
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.bounds import signed_bits
+from miners.secure.mpc.runtime import Shares
 from tests.checkout import ROOT
 
 PRIME = 2**521 - 1
@@ -130,9 +130,9 @@ import asyncio, sys
 sys.modules["mpyc"] = sys.modules["gmpy2"] = None
 import numpy as np
 from fractions import Fraction
-from miners.secure.plain import plain_id3
-from miners.secure.protocols import Role
-from miners.secure.rules import Exact
+from miners.secure.id3.plain import plain_id3
+from miners.secure.session.protocols import Role
+from miners.secure.id3.rules import Exact
 from tests.parties import random_task
 from tests.integration.test_secure_arithmetic import PlainRuntime
 
@@ -147,7 +147,7 @@ for protocol in ("sid3", "sid3p"):
     assert done.stdout == "True\nTrue\n", done.stderr
 
 
-@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.py")), ids=lambda file: str(file.relative_to(FOLDER)))
 def test_only_the_boundary_goes_without_types(file: Path) -> None:
     """MPyC has no types, so one module has ``Any``; no other has, and none says that a method of its interface never returns."""
     names = {node.id for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}

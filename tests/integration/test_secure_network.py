@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from miners.secure.network import Network
-from miners.secure.party import run_party
-from miners.secure.session import Session
+from miners.secure.session.network import Network
+from miners.secure.session.party import run_party
+from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.public.secure_computation import Identity
 from tests.parties import NAMES, Consortium, certify
@@ -116,7 +116,7 @@ def test_without_certificates_nobody_from_elsewhere_is_listened_to(
         asked.append(host)
         raise OSError(0, "not in this test")
 
-    monkeypatch.setattr("miners.secure.mpyc_runtime._fast_loop", asyncio.new_event_loop)
+    monkeypatch.setattr("miners.secure.mpc.mpyc_runtime._fast_loop", asyncio.new_event_loop)
     monkeypatch.setattr(asyncio.SelectorEventLoop, "create_server", create_server)
     for listen in (None, "::1"):
         with pytest.raises(SessionError, match="cannot be listened on"):

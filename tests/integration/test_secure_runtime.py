@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miners.secure.local import free_ports, run_processes, run_simulation
-from miners.secure.mpyc_runtime import install, mpyc
-from miners.secure.protocols import Outcome
-from miners.secure.task import Holding, hold
+from miners.secure.id3.task import Holding, hold
+from miners.secure.mpc.mpyc_runtime import install, mpyc
+from miners.secure.session.local import free_ports, run_processes, run_simulation
+from miners.secure.session.protocols import Outcome
 from tests.parties import patients, session_of
 
 PARTIES = ((0, 1), (0, 2), (1, 2))
@@ -74,7 +74,7 @@ def test_the_first_import_leaves_a_running_loop_alone() -> None:
     """In a notebook an event loop runs already; it is neither closed nor replaced."""
     code = """
 import asyncio
-from miners.secure.mpyc_runtime import simulate
+from miners.secure.mpc.mpyc_runtime import simulate
 
 async def work(runtime):
     return runtime.parties

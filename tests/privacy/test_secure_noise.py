@@ -20,13 +20,14 @@ import pytest
 from scipy import stats
 
 from miners.budget.noise import count_variance
-from miners.secure import SecureFederation, noise
-from miners.secure.arithmetic import Arithmetic
-from miners.secure.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
-from miners.secure.mpyc_runtime import simulate
-from miners.secure.noise import own_share
-from miners.secure.rules import Budget, Noisy
-from miners.secure.task import Task
+from miners.secure import SecureFederation
+from miners.secure.id3.rules import Budget, Noisy
+from miners.secure.id3.task import Task
+from miners.secure.mpc import noise
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.mpyc_runtime import simulate
+from miners.secure.mpc.noise import own_share
+from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts

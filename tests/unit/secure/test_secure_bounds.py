@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from miners.secure.arithmetic import Arithmetic
-from miners.secure.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
-from miners.secure.mpyc_runtime import simulate
-from miners.secure.rules import Exact
-from miners.secure.segments import rounds
-from miners.secure.task import Task
+from miners.secure.id3.rules import Exact
+from miners.secure.id3.task import Task
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
+from miners.secure.mpc.mpyc_runtime import simulate
+from miners.secure.mpc.segments import rounds
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 

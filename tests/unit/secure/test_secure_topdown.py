@@ -13,19 +13,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import miners.secure.together
+import miners.secure.sums.together
 from miners import DPTopDown, Federation
 from miners.federated.source import CountSource, Question
 from miners.federated.splitting import splitting_functions
 from miners.federated.topdown import NEEDS, STRATEGIES
 from miners.secure import SecureFederation
-from miners.secure.arithmetic import Arithmetic
-from miners.secure.histogram import noisy_sum_bits
-from miners.secure.mpyc_runtime import simulate as run_alone
-from miners.secure.own_rows import OwnRows
-from miners.secure.protocols import Role
-from miners.secure.session import Session
-from miners.secure.task import Holding, hold
+from miners.secure.id3.task import Holding, hold
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.mpyc_runtime import simulate as run_alone
+from miners.secure.session.protocols import Role
+from miners.secure.session.session import Session
+from miners.secure.sums.histogram import noisy_sum_bits
+from miners.secure.sums.own_rows import OwnRows
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.provider.simulation import simulate
 from pinq.public.parts import PartSet
@@ -42,7 +42,7 @@ def drafted(rows: list[int], **fields: Any) -> Session:
 
 
 def test_the_docstrings_example_holds() -> None:
-    assert doctest.testmod(miners.secure.together).failed == 0
+    assert doctest.testmod(miners.secure.sums.together).failed == 0
 
 
 # What it costs
@@ -144,7 +144,7 @@ def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_
 
 def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan is for people: what it prints decides nothing. The smallest loss does, at the schema's distance."""
-    monkeypatch.setattr("miners.secure.joint.AGREED_BITS", 0)  # else the digest needs more bits than these sums
+    monkeypatch.setattr("miners.secure.sums.joint.AGREED_BITS", 0)  # else the digest needs more bits than these sums
     monkeypatch.setattr(DPTopDown, "plan", None)
     for adjacency, distance in (("add-remove", 1), ("substitute", 2)):
         session = drafted([900] * 3, epsilon="0.5", adjacency=adjacency)

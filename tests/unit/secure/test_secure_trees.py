@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.datasets import load, why_missing
-from miners.secure.arithmetic import Opened
-from miners.secure.mpyc_runtime import _Integers, _masking_runtime, simulate
-from miners.secure.plain import plain_id3, plain_paths
-from miners.secure.protocols import Outcome, Role
-from miners.secure.rules import Budget, Exact, Noisy
-from miners.secure.secret_tree import MAX_PATHS
-from miners.secure.task import Branch, Holding, Task, hold
+from miners.secure.id3.plain import plain_id3, plain_paths
+from miners.secure.id3.rules import Budget, Exact, Noisy
+from miners.secure.id3.secret_tree import MAX_PATHS
+from miners.secure.id3.task import Branch, Holding, Task, hold
+from miners.secure.mpc.arithmetic import Opened
+from miners.secure.mpc.mpyc_runtime import _Integers, _masking_runtime, simulate
+from miners.secure.session.protocols import Outcome, Role
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
 
@@ -154,9 +154,9 @@ def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     (task, holding), share = random_task(np.random.default_rng(8), 40, 4), Fraction(1, 20)
     for protocol in ("sid3", "sid3p", "sid3t", "sid3s"):
         run(protocol, task, holding, share, 8, every_row(task))
-    ours = {name for module, name in callers if module == "miners.secure.arithmetic"}
-    inner = {(module, name) for module, name in callers if module != "miners.secure.arithmetic"}
-    boundary = {("miners.secure.mpyc_runtime", name) for name in ("open", "is_zero", "np_is_zero_public")}
+    ours = {name for module, name in callers if module == "miners.secure.mpc.arithmetic"}
+    inner = {(module, name) for module, name in callers if module != "miners.secure.mpc.arithmetic"}
+    boundary = {("miners.secure.mpc.mpyc_runtime", name) for name in ("open", "is_zero", "np_is_zero_public")}
     assert ours == {"open", "is_zero"}
     assert inner <= {("mpyc.runtime", "np_random_bits"), ("mpyc.runtime", "np_sgn")} | boundary
 

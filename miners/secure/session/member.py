@@ -6,8 +6,8 @@ from __future__ import annotations
 import pickle
 import sys
 
-from miners.secure.local import Assignment
-from miners.secure.party import role_of, run_party
+from miners.secure.session.local import Assignment
+from miners.secure.session.party import role_of, run_party
 from pinq.errors import PinqError
 
 __all__ = ["main"]
@@ -16,7 +16,7 @@ __all__ = ["main"]
 def main() -> None:
     """Takes part in one session.
 
-    Only ``miners.secure.local`` starts this, with assignments of its own making.
+    Only ``miners.secure.session.local`` starts this, with assignments of its own making.
     """
     job: Assignment = pickle.loads(sys.stdin.buffer.read())
     role = role_of(job.session, job.party, job.holding, job.lookups)

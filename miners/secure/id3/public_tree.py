@@ -8,10 +8,10 @@ from itertools import count
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic, Shares
-from miners.secure.rules import Rule
-from miners.secure.sources import Path, Source
-from miners.secure.task import Branch, Task
+from miners.secure.id3.rules import Rule
+from miners.secure.id3.sources import Path, Source
+from miners.secure.id3.task import Branch, Task
+from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import InternalError
 
 __all__ = ["Progress", "grow_public"]

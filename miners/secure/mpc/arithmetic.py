@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from miners.secure.runtime import Runtime, SecretIntegers, Shares
-from miners.secure.segments import Round, rounds
+from miners.secure.mpc.runtime import Runtime, SecretIntegers, Shares
+from miners.secure.mpc.segments import Round, rounds
 
 __all__ = ["Arithmetic", "Opened", "Shares"]
 

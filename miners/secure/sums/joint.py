@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic
-from miners.secure.histogram import noisy_sum_bits, noisy_sums
-from miners.secure.own_rows import OwnRows
-from miners.secure.task import Task
-from miners.secure.together import SecureFederation
+from miners.secure.id3.task import Task
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.sums.histogram import noisy_sum_bits, noisy_sums
+from miners.secure.sums.own_rows import OwnRows
+from miners.secure.sums.together import SecureFederation
 from pinq.errors import SessionError
 from pinq.public.secure_computation import Holding
 

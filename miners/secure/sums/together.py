@@ -8,7 +8,7 @@ its own rows and shares those counts, with its share of the noise added.
 Privacy:
     Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
     everybody outside and to any ``colluding`` parties together.
-    Why: all that is opened are noisy sums (``miners.secure.histogram``), each at its question's
+    Why: all that is opened are noisy sums (``miners.secure.sums.histogram``), each at its question's
     loss over the schema's distance. What they cost together is the ledger's own recursion, rounded
     up to whole nano-epsilons, and a party that would pass its limit refuses before anything is
     shared. Which question comes next follows from what was opened.
@@ -37,10 +37,10 @@ from miners.federated.source import (
     tallies,
     unknown_holder,
 )
-from miners.secure.histogram import simulate_noisy_sums
-from miners.secure.mpyc_runtime import threshold_of
-from miners.secure.own_rows import OwnRows
-from miners.secure.task import Table
+from miners.secure.id3.task import Table
+from miners.secure.mpc.mpyc_runtime import threshold_of
+from miners.secure.sums.histogram import simulate_noisy_sums
+from miners.secure.sums.own_rows import OwnRows
 from pinq.analyst.queryable import Budget
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.epsilon import Epsilon, Loss

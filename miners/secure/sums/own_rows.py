@@ -12,7 +12,7 @@ import numpy as np
 
 from miners.federated.splitting import first_codes
 from miners.fitted.route import encode
-from miners.secure.task import Table, Task
+from miners.secure.id3.task import Table, Task
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import Holding

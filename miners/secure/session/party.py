@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from miners.secure.mpyc_runtime import collecting_less, mpyc, run_to_end
-from miners.secure.network import NOTHING_MORE, Network
-from miners.secure.protocols import Role
-from miners.secure.runtime import Runtime
-from miners.secure.session import Session
+from miners.secure.mpc.mpyc_runtime import collecting_less, mpyc, run_to_end
+from miners.secure.mpc.runtime import Runtime
+from miners.secure.session.network import NOTHING_MORE, Network
+from miners.secure.session.protocols import Role
+from miners.secure.session.session import Session
 from pinq.errors import PinqError, SessionError
 from pinq.public.secure_computation import Holding, Identity, Traffic
 

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic, Shares
-from miners.secure.bounds import count_bits
-from miners.secure.public_tree import Progress
-from miners.secure.rules import Exact
-from miners.secure.sources import Records, members_of_classes
-from miners.secure.task import Task
+from miners.secure.id3.public_tree import Progress
+from miners.secure.id3.rules import Exact
+from miners.secure.id3.sources import Records, members_of_classes
+from miners.secure.id3.task import Task
+from miners.secure.mpc.arithmetic import Arithmetic, Shares
+from miners.secure.mpc.bounds import count_bits
 from pinq.errors import QueryError
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic, Shares
-from miners.secure.bounds import count_bits, gini_bits, noise_bound, signed_bits, stop_bits
-from miners.secure.noise import noise_shares
-from miners.secure.task import Task
+from miners.secure.id3.task import Task
+from miners.secure.mpc.arithmetic import Arithmetic, Shares
+from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, signed_bits, stop_bits
+from miners.secure.mpc.noise import noise_shares
 
 __all__ = ["Budget", "Exact", "Noisy", "Rule"]
 
@@ -160,7 +160,7 @@ class Noisy:
         caller divides epsilon). Claim: epsilon-DP for what all parties see, also for what any
         ``colluding`` of them see together with the noise that they drew themselves.
         Why: each noise is at least DLap(1/e) given the shares of noise that colluding parties know
-        (miners/secure/noise.py). A stop test is a function of one count with DLap(1/e). Class
+        (miners/secure/mpc/noise.py). A stop test is a function of one count with DLap(1/e). Class
         counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the position of
         the noisy maximum alone costs e: given the other noises, a candidate wins when its noise
         reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most exp(e) (ties by a

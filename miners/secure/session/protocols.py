@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from miners.fitted.tree import Tree
-from miners.secure.arithmetic import Arithmetic, Opened
-from miners.secure.joint import Joint, grow_jointly
-from miners.secure.public_tree import Progress, grow_public
-from miners.secure.rules import Exact, Rule
-from miners.secure.runtime import Runtime
-from miners.secure.secret_tree import Lookup, classify_all, grow_paths, grow_secret
-from miners.secure.sources import LocalTables, Records, Source
-from miners.secure.task import Branch, Task, to_tree
+from miners.secure.id3.public_tree import Progress, grow_public
+from miners.secure.id3.rules import Exact, Rule
+from miners.secure.id3.secret_tree import Lookup, classify_all, grow_paths, grow_secret
+from miners.secure.id3.sources import LocalTables, Records, Source
+from miners.secure.id3.task import Branch, Task, to_tree
+from miners.secure.mpc.arithmetic import Arithmetic, Opened
+from miners.secure.mpc.runtime import Runtime
+from miners.secure.sums.joint import Joint, grow_jointly
 from pinq.public.secure_computation import Holding
 
 __all__ = ["Outcome", "Role"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from miners.secure.mpyc_runtime import simulate
-from miners.secure.protocols import Outcome, Role
-from miners.secure.session import Session
+from miners.secure.mpc.mpyc_runtime import simulate
+from miners.secure.session.protocols import Outcome, Role
+from miners.secure.session.session import Session
 from pinq.errors import SessionError
 from pinq.public.secure_computation import Holding, Traffic
 
@@ -91,8 +91,8 @@ def run_processes(
 
 
 def _run_all(assignments: Sequence[bytes], timeout: float | None) -> list[bytes]:
-    """Starts ``miners.secure.member`` for each assignment; returns what each wrote."""
-    command = [sys.executable, "-m", "miners.secure.member"]
+    """Starts ``miners.secure.session.member`` for each assignment; returns what each wrote."""
+    command = [sys.executable, "-m", "miners.secure.session.member"]
     pipe = subprocess.PIPE
     running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) for _ in assignments]
     try:

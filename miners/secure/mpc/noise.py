@@ -31,8 +31,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic, Shares
-from miners.secure.bounds import noise_bound
+from miners.secure.mpc.arithmetic import Arithmetic, Shares
+from miners.secure.mpc.bounds import noise_bound
 
 __all__ = ["noise_shares", "own_noise", "own_share"]
 

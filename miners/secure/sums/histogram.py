@@ -11,11 +11,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic
-from miners.secure.bounds import noise_bound, signed_bits
-from miners.secure.mpyc_runtime import simulate
-from miners.secure.noise import own_noise
-from miners.secure.runtime import Runtime
+from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.bounds import noise_bound, signed_bits
+from miners.secure.mpc.mpyc_runtime import simulate
+from miners.secure.mpc.noise import own_noise
+from miners.secure.mpc.runtime import Runtime
 from pinq.errors import QueryError
 
 __all__ = ["noisy_sum", "noisy_sum_bits", "noisy_sums", "simulate_noisy_sum", "simulate_noisy_sums"]
@@ -45,7 +45,7 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
         Adjacency: one row of one party comes or goes and changes one cell by 1. Claim: epsilon-DP
         for everybody outside and for any ``colluding`` parties.
         Why: cells are disjoint parts, each gets at least DLap(1/epsilon) that those parties do not
-        know (miners/secure/noise.py). Only the noisy sums are opened.
+        know (miners/secure/mpc/noise.py). Only the noisy sums are opened.
         With ``colluding=0`` the noise is exactly one DLap(1/epsilon); with c of m parties its
         variance is m / (m - c) times that.
         Held by: tests/privacy/test_secure_noise.py.

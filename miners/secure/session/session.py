@@ -14,13 +14,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from miners.secure.bounds import require_bits
-from miners.secure.joint import Joint
-from miners.secure.mpyc_runtime import threshold_of
-from miners.secure.rules import Budget, Exact, Noisy, Rule
-from miners.secure.secret_tree import require_paths
-from miners.secure.sources import require_records
-from miners.secure.task import Task
+from miners.secure.id3.rules import Budget, Exact, Noisy, Rule
+from miners.secure.id3.secret_tree import require_paths
+from miners.secure.id3.sources import require_records
+from miners.secure.id3.task import Task
+from miners.secure.mpc.bounds import require_bits
+from miners.secure.mpc.mpyc_runtime import threshold_of
+from miners.secure.sums.joint import Joint
 from pinq.errors import QueryError, SessionError
 from pinq.public.epsilon import exact, to_nano
 from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared, derived

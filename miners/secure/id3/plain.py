@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from miners.secure.task import Branch, Task
+from miners.secure.id3.task import Branch, Task
 from pinq.public.secure_computation import Holding
 
 __all__ = ["plain_id3", "plain_paths"]

@@ -3,7 +3,7 @@
 
 MPyC's own start reads the command line, configures logging and unpickles what peers send; ours does
 none of that. MPyC has no types: what it returns is ``Any`` here, and has a type outside
-(``miners.secure.runtime``).
+(``miners.secure.mpc.runtime``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from miners.secure.runtime import Connection, Runtime, Shares
+from miners.secure.mpc.runtime import Connection, Runtime, Shares
 from pinq.errors import QueryError
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from miners.secure.arithmetic import Arithmetic, Shares
-from miners.secure.task import Task
+from miners.secure.id3.task import Task
+from miners.secure.mpc.arithmetic import Arithmetic, Shares
 from pinq.errors import QueryError
 from pinq.public.secure_computation import Holding
 

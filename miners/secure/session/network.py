@@ -21,9 +21,9 @@ import secrets
 import ssl
 from collections.abc import Callable
 
-from miners.secure.connection import Peer
-from miners.secure.mpyc_runtime import MPyCRuntime, install
-from miners.secure.session import Session
+from miners.secure.mpc.mpyc_runtime import MPyCRuntime, install
+from miners.secure.session.connection import Peer
+from miners.secure.session.session import Session
 from pinq.errors import PinqError, SessionError
 from pinq.public.secure_computation import Identity
 

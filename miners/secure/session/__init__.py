@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What parties agree on before they compute, and how their processes find and hear each other.
+
+It knows the session file, one party's part in each protocol, the connections between parties, and
+how to run all of them on one machine. What is computed is in the folders beside it. Read
+``session.py`` first, then ``protocols.py``.
+"""
