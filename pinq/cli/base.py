@@ -157,7 +157,7 @@ def until(one: GrantReport) -> str:
 
 def print_account(one: GrantReport, done: str, as_json: bool) -> None:
     """An account after a change; a new token alone on the last line, so that a script can take it."""
-    from pinq.ledger.grants import FREE
+    from pinq.ledger.terms import FREE
 
     if as_json:
         print_json(one.to_dict() | {"warnings": list(one.warnings)})

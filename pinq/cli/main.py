@@ -233,7 +233,7 @@ def grant(
 def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     """Show who was granted what, and what is left of it."""
     from pinq.ledger.composition import CAP_RULES
-    from pinq.ledger.grants import FREE
+    from pinq.ledger.terms import FREE
     from pinq.provider.grants import show as status_of
     from pinq.provider.report.audit import print_table
 

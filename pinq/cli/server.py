@@ -16,7 +16,7 @@ from pinq.errors import LedgerError
 from pinq.provider.report.html import printable
 
 if TYPE_CHECKING:
-    from pinq.ledger.grants import Terms
+    from pinq.ledger.terms import Terms
     from pinq.provider.grants import GrantReport
 
 __all__ = ["Columns", "MaxEpsilon", "PerMinute", "Verbs", "commands", "terms_of"]
@@ -68,7 +68,7 @@ def terms(
     [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one, [cyan]--no-limits[/cyan] lifts
     all. New terms count from the next query on, and stand in the log.
     """
-    from pinq.ledger.grants import FREE
+    from pinq.ledger.terms import FREE
     from pinq.provider.grants import set_terms
 
     account, done = _account(policy, analyst), "unchanged"
@@ -191,7 +191,7 @@ def terms_of(
     before: Terms | None = None,
 ) -> Terms:
     """The terms that options say, checked; what no option says stays as it was before, by default unlimited."""
-    from pinq.ledger.grants import FREE
+    from pinq.ledger.terms import FREE
     from pinq.provider.grants import make_terms
     from pinq.public.policy import load_policy
 
@@ -217,7 +217,7 @@ def terms_of(
 
 def _account(policy: Path, analyst: str) -> GrantReport:
     """The account of a grant that was not revoked."""
-    from pinq.ledger.grants import no_grant
+    from pinq.ledger.terms import no_grant
     from pinq.provider.grants import show
 
     accounts = {one.analyst: one for one in show(policy).accounts if one.state != "revoked"}

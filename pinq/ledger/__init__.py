@@ -3,5 +3,5 @@
 
 Budgets are a replay of the log; the recursion by which parts of partitions are charged is in
 ``composition.py``. Nothing here sees a row of the table. Read ``composition.py`` first, then
-``grants.py``.
+``state.py``.
 """

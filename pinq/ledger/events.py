@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from pinq.errors import BudgetExceeded, PinqError
 from pinq.ledger.composition import CapRule, Demand
-from pinq.ledger.grants import FREE, Terms
 from pinq.ledger.signature import Signature
+from pinq.ledger.terms import FREE, Terms
 from pinq.public.epsilon import NANO, ZERO, Epsilon
 
 __all__ = [

@@ -33,11 +33,11 @@ from pinq.ledger.events import (
     TermsSet,
     TokenSet,
 )
-from pinq.ledger.grants import FREE, Grant, Terms, no_grant
 from pinq.ledger.log import Log, Writing
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import Account, LedgerState, meaning
 from pinq.ledger.store import Store, StoredAnswer
+from pinq.ledger.terms import FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Earlier", "Ledger"]

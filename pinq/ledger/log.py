@@ -22,10 +22,10 @@ import sqlalchemy as sa
 
 from pinq.errors import LedgerError
 from pinq.ledger.events import Event, Record, UnknownEvent, read
-from pinq.ledger.grants import now
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import LedgerState
 from pinq.ledger.store import Store
+from pinq.ledger.terms import now
 
 __all__ = ["Log", "Writing"]
 

@@ -30,7 +30,7 @@ from pinq.ledger.events import (
     TermsSet,
     TokenSet,
 )
-from pinq.ledger.grants import FREE, Grant, Terms
+from pinq.ledger.terms import FREE, Grant, Terms
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Account", "LedgerState", "meaning"]

@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from pinq.engine import EncodingReport
 from pinq.errors import LedgerError, PolicyError
-from pinq.ledger.claim import ledger_url
 from pinq.ledger.ledger import Ledger
+from pinq.provider.claim import ledger_url
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import Numeric, unit_text

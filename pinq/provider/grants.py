@@ -16,13 +16,13 @@ from typing import Any
 from pinq.analyst.tokens import digest, new_token
 from pinq.engine import EncodingReport, open_engine, require_readable
 from pinq.errors import PolicyError, QueryError
-from pinq.ledger.claim import ledger_url
 from pinq.ledger.composition import CapRule
-from pinq.ledger.grants import FREE, VERBS, Terms, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.signature import Signature, here
 from pinq.ledger.state import Account
+from pinq.ledger.terms import FREE, VERBS, Terms, now
 from pinq.provider.advice import advice
+from pinq.provider.claim import ledger_url
 from pinq.provider.local import declare, open_ledger
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.policy import Policy, load_policy

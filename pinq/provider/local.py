@@ -12,13 +12,13 @@ from pinq.analyst.queryable import Budget, PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
-from pinq.ledger.claim import ledger_url
 from pinq.ledger.composition import Together
 from pinq.ledger.events import Charged, Event, Refused
-from pinq.ledger.grants import now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.signature import Signature, here
 from pinq.ledger.state import Account
+from pinq.ledger.terms import now
+from pinq.provider.claim import ledger_url
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy, load_policy
 from pinq.public.queries import Answer, Asked, Preview, Request

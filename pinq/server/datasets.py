@@ -13,8 +13,8 @@ from pinq.analyst.tokens import same
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import LedgerError, NotAuthorised, PolicyError
-from pinq.ledger.grants import Grant
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.terms import Grant
 from pinq.provider.local import open_ledger
 from pinq.public.policy import Policy, load_policy
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pinq.ledger.grants import now
+from pinq.ledger.terms import now
 
 __all__ = ["RequestLog"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pinq.errors import NotAllowed, QueryError
-from pinq.ledger.grants import Terms
+from pinq.ledger.terms import Terms
 from pinq.provider.simulation import simulate
 from pinq.provider.testing import search_sensitivity
 from pinq.public.queries import Request

@@ -14,7 +14,7 @@ from handles import ledger_of
 from servers import publish, serving, token_of
 
 from pinq import NotAllowed, QueryError
-from pinq.ledger.grants import FREE, Terms
+from pinq.ledger.terms import FREE, Terms
 
 COLUMNS = ("sex", "job", "age", "income")
 

@@ -50,8 +50,8 @@ from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
 from pinq.ledger.events import Refused
-from pinq.ledger.grants import now
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.terms import now
 from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import Block, Part, PartSet

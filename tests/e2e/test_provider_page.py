@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pinq
-from pinq.ledger.grants import Terms
+from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import audit
 from pinq.server.page.login import write_password_file

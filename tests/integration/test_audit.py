@@ -19,9 +19,9 @@ from rich.console import Console
 
 import pinq
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, QueryError
-from pinq.ledger.grants import Terms
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.signature import Signature, here
+from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.report.audit import Replay, audit, bar, replay, when

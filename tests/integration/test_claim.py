@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from pinq.errors import PolicyError
-from pinq.ledger.claim import ledger_url
+from pinq.provider.claim import ledger_url
 from pinq.public.policy import Policy
 
 COLUMNS = {"a": {"type": "categorical", "values": ["x", "y"]}}

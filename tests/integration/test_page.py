@@ -21,8 +21,8 @@ from markupsafe import escape
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Question
-from pinq.ledger.grants import Terms
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.public.epsilon import Epsilon
 from pinq.server.api.limits import Settings

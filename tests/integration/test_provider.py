@@ -17,7 +17,7 @@ import yaml
 import pinq
 from miners import Federation
 from pinq.errors import LedgerError, PolicyError, QueryError
-from pinq.ledger.grants import Terms
+from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.proposal import propose, propose_like

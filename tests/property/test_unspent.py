@@ -24,7 +24,7 @@ import pinq
 from miners import DiffPC45
 from pinq import ClassCount, Gini, Values, errors
 from pinq.errors import UNSPENT, BudgetExceeded, InternalError, PinqError, QueryError, Refusal, TooManyRequests, unspent
-from pinq.ledger.grants import Terms
+from pinq.ledger.terms import Terms
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import load_policy
 from pinq.public.queries import Answer, Request

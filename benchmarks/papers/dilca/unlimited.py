@@ -13,8 +13,8 @@ import pinq.curator.candidates.any_cross
 from pinq.curator.monitor import Curator
 from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.events import Question
-from pinq.ledger.grants import Grant
 from pinq.ledger.state import Account
+from pinq.ledger.terms import Grant
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
 

@@ -18,7 +18,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pinq.errors import QueryError
-from pinq.ledger.claim import ledger_url, masked
 from pinq.ledger.composition import CAP_RULES, CapRule, Together
 from pinq.ledger.events import (
     Answered,
@@ -35,9 +34,10 @@ from pinq.ledger.events import (
     TermsSet,
     TokenSet,
 )
-from pinq.ledger.grants import FREE
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account, LedgerState
+from pinq.ledger.terms import FREE
+from pinq.provider.claim import ledger_url, masked
 from pinq.provider.report.html import page, printable
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy, load_policy

@@ -30,7 +30,7 @@ from starlette.responses import Response
 
 from pinq.analyst.tokens import MAX_TOKEN, digest
 from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, TooManyRequests
-from pinq.ledger.grants import Grant
+from pinq.ledger.terms import Grant
 from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
 from pinq.server.api.limits import Guesses, Lanes, Settings
 from pinq.server.api.metrics import Metrics

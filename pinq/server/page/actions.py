@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pinq.errors import PinqError, QueryError
-from pinq.ledger.grants import VERBS, Grant, Terms
 from pinq.ledger.signature import Signature
+from pinq.ledger.terms import VERBS, Grant, Terms
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import when
 from pinq.public.epsilon import ZERO, Epsilon

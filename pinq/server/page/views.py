@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from pinq import __version__
-from pinq.ledger.grants import FREE, VERBS, Terms, now
 from pinq.ledger.state import Account
+from pinq.ledger.terms import FREE, VERBS, Terms, now
 from pinq.provider.grants import promised
 from pinq.provider.report import html as audit_html
 from pinq.provider.report.audit import Audit, Replay, when
