@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pinq.analyst.client import connect as connect
-    from pinq.analyst.queryable import Budget as Budget
     from pinq.analyst.queryable import Parts as Parts
     from pinq.analyst.queryable import PrivateQueryable as PrivateQueryable
     from pinq.errors import BudgetExceeded as BudgetExceeded
@@ -29,9 +28,10 @@ if TYPE_CHECKING:
     from pinq.errors import TooManyRequests as TooManyRequests
     from pinq.errors import Unavailable as Unavailable
     from pinq.provider.local import open as open
+    from pinq.provider.policy_file import load_policy as load_policy
     from pinq.provider.simulation import simulate as simulate
     from pinq.public.policy import Policy as Policy
-    from pinq.public.policy import load_policy as load_policy
+    from pinq.public.queries import Budget as Budget
     from pinq.public.queries import Preview as Preview
     from pinq.public.schema import Categorical as Categorical
     from pinq.public.schema import Numeric as Numeric
@@ -78,9 +78,10 @@ _HOMES = {
     ),
     "provider.local": ("open",),
     "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
-    "public.policy": ("Policy", "load_policy"),
-    "public.queries": ("Preview",),
-    "analyst.queryable": ("Budget", "Parts", "PrivateQueryable"),
+    "provider.policy_file": ("load_policy",),
+    "public.policy": ("Policy",),
+    "public.queries": ("Budget", "Preview"),
+    "analyst.queryable": ("Parts", "PrivateQueryable"),
     "public.schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
     "public.scores": (
         "AbsoluteError",

@@ -22,7 +22,8 @@ import pandas as pd
 import trustme
 
 from pinq.provider.grants import grant
-from pinq.public.policy import Policy, load_policy
+from pinq.provider.policy_file import load_policy
+from pinq.public.policy import Policy
 
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "categorical", "values": ["Female", "Male"]},

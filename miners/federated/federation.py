@@ -40,7 +40,8 @@ from pinq.public.epsilon import NANO, show
 from pinq.public.schema import Schema, closest
 
 if TYPE_CHECKING:
-    from pinq.analyst.queryable import Budget, PrivateQueryable
+    from pinq.analyst.queryable import PrivateQueryable
+    from pinq.public.queries import Budget
 
 __all__ = ["Federation", "HolderFailed", "Rule", "spent_text"]
 

@@ -21,10 +21,10 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from pinq.analyst.queryable import Budget, PrivateQueryable
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.tokens import find_token
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable, unspent
-from pinq.public.queries import Answer, Asked, Preview, Request
+from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.wire import (
     PROTOCOL,
     PROTOCOL_HEADER,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
@@ -19,7 +17,7 @@ from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.epsilon import Loss, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import Answer, Asked, Preview, Request, WireParts, candidate, candidate_lists, new_id
+from pinq.public.queries import Answer, Asked, Budget, Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.public.questions import ChoiceQuestion
 from pinq.public.schema import Categorical, Schema
 from pinq.public.scores import require_score
@@ -28,41 +26,11 @@ from pinq.public.specs import Cross, Shards, Spec, Splitting, bind
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Budget", "Parts", "PrivateQueryable", "Session"]
+__all__ = ["Parts", "PrivateQueryable", "Session"]
 
 # What the verbs answer: of one part a number, of many an array.
 Count = TypeVar("Count", NoisyInt, NoisyArray)
 Number = TypeVar("Number", NoisyFloat, NoisyArray)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """An analyst's budget, exact.
-
-    Attributes:
-        epsilon: The limit that was granted.
-        spent: The cost of everything answered so far.
-        remaining: What can still be asked; also 0 when the cap over all analysts is reached, or the
-            grant has ended.
-    """
-
-    epsilon: Fraction
-    spent: Fraction
-    remaining: Fraction
-
-    def __repr__(self) -> str:
-        return (
-            "Budget("
-            + ", ".join(
-                f"{name}={show(int(getattr(self, name) * 10**9))}" for name in ("epsilon", "spent", "remaining")
-            )
-            + ")"
-        )
-
-    def _repr_html_(self) -> str:
-        share = float(self.spent / self.epsilon) if self.epsilon else 1.0
-        bar = f"<div style='width:20em;border:1px solid #888'><div style='width:{100 * share:.1f}%;background:#4878a8;height:.9em'></div></div>"
-        return f"<p>{escape(repr(self))}</p>{bar}"
 
 
 class Session(Protocol):

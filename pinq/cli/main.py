@@ -193,7 +193,7 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
     Counts rows left out and values clamped, exactly: for the provider's eyes only.
     """
     from pinq.provider.grants import check as check_policy
-    from pinq.public.policy import load_policy
+    from pinq.provider.policy_file import load_policy
 
     loaded = load_policy(policy)
     report = check_policy(loaded)

@@ -115,9 +115,9 @@ def draft(
     Certificates are looked for beside it as NAME.crt; a party's rows are the policy's `max_rows`.
     Every party edits and checks the same file.
     """
+    from pinq.provider.policy_file import load_policy
     from pinq.public.epsilon import to_nano
     from pinq.public.plain_yaml import read_yaml, write_yaml
-    from pinq.public.policy import load_policy
 
     loaded = load_policy(policy)
     loaded.require_reviewed()

@@ -193,7 +193,7 @@ def terms_of(
     """The terms that options say, checked; what no option says stays as it was before, by default unlimited."""
     from pinq.ledger.terms import FREE
     from pinq.provider.grants import make_terms
-    from pinq.public.policy import load_policy
+    from pinq.provider.policy_file import load_policy
 
     loaded = load_policy(policy)
 

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 
 from pinq.engine.sql import axis_expression, part_expression, unsigned
-from pinq.engine.tables import Listed, ListRequest, Moments, Sparse, TableRequest
+from pinq.engine.tables import MAX_SUM, Listed, ListRequest, Moments, Sparse, TableRequest
 from pinq.errors import InternalError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
@@ -27,7 +27,6 @@ __all__ = ["DuckDBEngine"]
 # table (no hashing at all).
 PACKED_CELLS = 2**14
 PERFECT_HASH_BITS = 20
-MAX_SUM = 2**62
 # Exact tables of the whole table that are kept in memory, and the bytes of one listing.
 KEPT_CELLS = 2**21
 KEPT_BYTES = 2**26

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.duckdb import DuckDBEngine
 from pinq.engine.numbers import define_number_of, other_spelling
+from pinq.engine.sources import source_dialect, source_files, source_path
 from pinq.engine.sql import unsigned
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect
@@ -144,8 +145,9 @@ def read_columns(policy: Policy) -> RawTable:
     connection = duckdb.connect(config=_config(policy, scratch))
     try:
         source, types, lines = _attach(connection, policy, None, scratch)
-        if policy.dialect is not None:
-            _require_likely(connection, source, types, policy.dialect, lines)
+        dialect = source_dialect(policy)
+        if dialect is not None:
+            _require_likely(connection, source, types, dialect, lines)
         return RawTable(connection, source, types, lines, scratch)
     except duckdb.Error as error:
         connection.close()
@@ -159,8 +161,9 @@ def read_columns(policy: Policy) -> RawTable:
 
 def require_readable(policy: Policy) -> None:
     """``PolicyError`` where delimited text lacks a declared column or has too many unreadable lines, as ``open_engine`` raises it."""
-    if policy.dialect is not None:
-        files, columns, lines = _delimited(policy, policy.dialect), _declared(policy), Lines()
+    dialect = source_dialect(policy)
+    if dialect is not None:
+        files, columns, lines = _delimited(policy, dialect), _declared(policy), Lines()
         _require_columns(columns, files.names, files.looks_like())
         for _ in files.read(columns, lines):
             pass
@@ -187,7 +190,7 @@ def _config(policy: Policy, scratch: tempfile.TemporaryDirectory[str]) -> dict[s
 
 def _is_large(policy: Policy) -> bool:
     sizes = [
-        (file.stat().st_size, file.name.lower().endswith(".gz")) for file in policy.source_files() if file.is_file()
+        (file.stat().st_size, file.name.lower().endswith(".gz")) for file in source_files(policy) if file.is_file()
     ]
     return sum(size * (UNPACKED if packed else 1) for size, packed in sizes) > IN_MEMORY_BYTES
 
@@ -217,7 +220,7 @@ def _attach(
     Returns:
         How SQL names the source, its columns' types, and how the lines of delimited text were read.
     """
-    dialect, lines = (policy.dialect, Lines()) if data is None else (None, Lines())
+    dialect, lines = (source_dialect(policy), Lines()) if data is None else (None, Lines())
     if dialect is None:
         source = _attach_typed(connection, policy, data)
     else:
@@ -240,7 +243,7 @@ def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: A
         table = _arrow_table(data)
         connection.register("source", table)
         return "source"
-    path = policy.source_path()
+    path = source_path(policy)
     if path is None:
         raise PolicyError(f"The policy of {policy.dataset!r} names no source; pass `data=`, or set `source:`.")
     if isinstance(policy.source, DatabaseTable):
@@ -259,9 +262,9 @@ def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: A
 
 
 def _files(policy: Policy) -> list[Path]:
-    files = policy.source_files()
+    files = source_files(policy)
     if not files or not all(file.exists() for file in files):
-        raise PolicyError(f"There is no source {policy.source_path()}.")
+        raise PolicyError(f"There is no source {source_path(policy)}.")
     return files
 
 
@@ -322,7 +325,8 @@ def _require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = ""
 
 
 def _require_share(policy: Policy, lines: Lines) -> None:
-    if policy.dialect is not None and lines.beyond(policy.dialect.max_unreadable):
+    dialect = source_dialect(policy)
+    if dialect is not None and lines.beyond(dialect.max_unreadable):
         raise PolicyError(
             f"More lines of the source of {policy.dataset!r} cannot be read than its policy allows; `pinq "
             f"check` says how many, and why."

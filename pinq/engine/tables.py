@@ -12,7 +12,10 @@ import numpy as np
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
-__all__ = ["Engine", "ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
+__all__ = ["MAX_SUM", "Engine", "ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
+
+MAX_SUM = 2**62
+"""Where sums stop that a wrong declaration lets grow: 64 bits hold them, and noise on top of them."""
 
 
 @dataclass(frozen=True, eq=False)

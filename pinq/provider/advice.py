@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from fractions import Fraction
 
 from pinq.engine import EncodingReport
+from pinq.engine.sources import source_dialect
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.provider.claim import ledger_url
@@ -35,7 +36,7 @@ def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
 
 def _lines(policy: Policy, counted: EncodingReport) -> list[str]:
     """Lines of a text file that cannot be read, where the policy allows so many."""
-    dialect, lines = policy.dialect, counted.lines
+    dialect, lines = source_dialect(policy), counted.lines
     if dialect is None or not lines.lost or lines.beyond(dialect.max_unreadable):
         return []
     return [f"{lines}; they are left out"]

@@ -14,6 +14,7 @@ import os
 import re
 from pathlib import Path
 
+from pinq.engine.sources import source_files, source_path
 from pinq.errors import PolicyError
 from pinq.public.policy import DatabaseTable, Policy
 
@@ -33,13 +34,13 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
             be followed (hard links).
     """
     wanted = _wanted(policy)
-    path = policy.source_path()
+    path = source_path(policy)
     if path is None:  # data passed by the caller: there is no file to keep a claim beside
         return wanted or str(policy.folder / f"{policy.dataset}.ledger")
     home = path.parent if os.access(path.parent, os.W_OK) else _state()
     stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
     default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
-    claims = [_places(file, policy) for file in policy.source_files()]
+    claims = [_places(file, policy) for file in source_files(policy)]
     held = {_read(place) for places in claims for place in places if place.exists()} | (
         {str(default)} if default.exists() else set()
     )

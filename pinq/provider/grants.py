@@ -15,6 +15,7 @@ from typing import Any
 
 from pinq.analyst.tokens import digest, new_token
 from pinq.engine import EncodingReport, open_engine, require_readable
+from pinq.engine.sources import source_dialect, source_path
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.composition import CapRule
 from pinq.ledger.ledger import Ledger
@@ -24,8 +25,9 @@ from pinq.ledger.terms import FREE, VERBS, Terms, now
 from pinq.provider.advice import advice
 from pinq.provider.claim import ledger_url
 from pinq.provider.local import declare, open_ledger
+from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon, Loss
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 
 __all__ = [
     "CheckReport",
@@ -198,7 +200,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
 
 def _unreadable(policy: Policy, counted: EncodingReport) -> list[str]:
     """More lines that cannot be read than the policy allows, as a problem."""
-    dialect, lines = policy.dialect, counted.lines
+    dialect, lines = source_dialect(policy), counted.lines
     if dialect is None or not lines.beyond(dialect.max_unreadable):
         return []
     share = dialect.max_unreadable
@@ -429,7 +431,7 @@ def require_name(analyst: object) -> None:
 
 def _require_source(policy: Policy) -> None:
     """A misspelt source must not get a ledger: budgets would be kept beside nothing."""
-    path = policy.source_path()
+    path = source_path(policy)
     if path is None:
         return
     pattern = any(sign in path.name for sign in "*?[")

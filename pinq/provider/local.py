@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from pinq.analyst.queryable import Budget, PrivateQueryable
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
@@ -19,9 +19,10 @@ from pinq.ledger.signature import Signature, here
 from pinq.ledger.state import Account
 from pinq.ledger.terms import now
 from pinq.provider.claim import ledger_url
+from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Policy, load_policy
-from pinq.public.queries import Answer, Asked, Preview, Request
+from pinq.public.policy import Policy
+from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 
 __all__ = ["LocalSession", "budget", "declare", "history", "open", "open_ledger"]
 

@@ -15,12 +15,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, largest_group, profile, read_columns
+from pinq.engine.sources import source_dialect
 from pinq.errors import InternalError, PolicyError
 from pinq.provider.identifiers import FEW, Unit, is_identifier, is_quantity, may_be_unit
+from pinq.provider.policy_file import load_policy
 from pinq.provider.report.html import printable
 from pinq.public.dialect import Dialect
-from pinq.public.plain_yaml import read_yaml, write_yaml
-from pinq.public.policy import Policy, _number, load_policy
+from pinq.public.plain_yaml import plain_number, read_yaml, write_yaml
+from pinq.public.policy import Policy
 from pinq.public.schema import REAL_CELLS, Categorical, closest, round_up, text_of
 
 __all__ = ["propose", "propose_like"]
@@ -89,7 +91,7 @@ def propose(
             )
         found = _Table(count_rows(connection, table), raw.lines.lost)
         for name, kind in types.items():
-            _look(connection, table, name, kind, found, target=name == target, typed=bare.dialect is None)
+            _look(connection, table, name, kind, found, target=name == target, typed=source_dialect(bare) is None)
     if target in found.left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {found.left_out[target]}.")
     if not found.columns:
@@ -263,13 +265,13 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
         (most / unit).to_integral_value(ROUND_CEILING) * unit,
     )
     upper += unit if lower == upper else 0
-    declared: dict[str, Any] = {"type": "numeric", "lower": _number(lower), "upper": _number(upper)}
+    declared: dict[str, Any] = {"type": "numeric", "lower": plain_number(lower), "upper": plain_number(upper)}
     waiting = ["type", "lower", "upper"]
     if whole:
         declared["integer"] = True
         waiting += [] if re.fullmatch(_WHOLE, kind) else ["integer"]
     if not whole or upper - lower > MAX_STEPS_OF_ONE:
-        declared["step"] = _number(round_up((upper - lower) / REAL_CELLS))
+        declared["step"] = plain_number(round_up((upper - lower) / REAL_CELLS))
         waiting.append("step")
     return declared | {"nullable": nullable, "unreviewed": [*waiting, "nullable"]}
 

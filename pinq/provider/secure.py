@@ -38,9 +38,10 @@ from pinq.ledger.composition import Demand
 from pinq.ledger.events import Question
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.public.secure_computation import (
     Holding,
     Identity,

@@ -16,8 +16,9 @@ from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession
+from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
 
 __all__ = ["made_up", "simulate"]

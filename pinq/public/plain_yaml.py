@@ -10,11 +10,14 @@ quotes is a text, a decimal number or nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
+from decimal import Decimal
 from typing import Any
 
 import yaml
+from pydantic import JsonValue
 
-__all__ = ["read_yaml", "write_yaml"]
+__all__ = ["plain_number", "read_yaml", "write_yaml"]
 
 _MEANINGS = {  # what a scalar without quotes can be, and the characters that it starts with
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -31,7 +34,7 @@ _MEANINGS = {  # what a scalar without quotes can be, and the characters that it
 class _Loader(yaml.SafeLoader):
     """Also refuses a repeated key: the second one would silently win."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -69,12 +72,22 @@ _Dumper.add_implicit_resolver("!number-like", re.compile(r"^[-+]?[0-9]"), list("
 
 
 def read_yaml(text: str) -> Any:
-    """The content of a text. ``yaml.YAMLError`` where it is none."""
+    """Reads the content of a text. ``yaml.YAMLError`` where it is none."""
     return yaml.load(text, Loader=_Loader)
 
 
-def write_yaml(content: Any, flow: bool | None = False) -> str:
-    """A text that ``read_yaml`` reads back equal; with ``flow`` None, innermost lists stand in brackets."""
+def write_yaml(content: object, flow: bool | None = False) -> str:
+    """Writes a text that ``read_yaml`` reads back equal; with ``flow`` None, innermost lists stand in brackets."""
     return str(
         yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=flow)
     )
+
+
+def plain_number(value: object) -> JsonValue:
+    """Turns a decimal number's text, or a list of such, into YAML numbers where that is exact."""
+    if isinstance(value, list):
+        return [plain_number(item) for item in value]
+    number = Decimal(str(value))
+    if number == number.to_integral_value() and abs(number) < 10**15:
+        return int(number)
+    return float(number) if Decimal(repr(float(number))) == number else str(value)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the provider declares: the public schema, and where data and ledger are. YAML on disk.
+"""``Policy`` is what the provider declares: the public schema, and where data and ledger are.
+
+It is YAML on disk, which ``pinq/provider/policy_file.py`` reads.
 
 A value that ``pinq init`` guessed or read off the data is named in ``unreviewed`` (of the policy or
 of a column) until the provider deletes the name: a domain that follows the rows would leak them
@@ -9,22 +11,19 @@ of a column) until the provider deletes the name: a domain that follows the rows
 from __future__ import annotations
 
 import json
-import os
-import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from pinq.errors import PolicyError, QueryError
-from pinq.public.dialect import Dialect, is_delimited
+from pinq.errors import PolicyError
+from pinq.public.dialect import Dialect
 from pinq.public.epsilon import is_exact, to_nano
-from pinq.public.plain_yaml import read_yaml, write_yaml
+from pinq.public.plain_yaml import plain_number, write_yaml
 from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared
 
-__all__ = ["DatabaseTable", "Policy", "load_policy"]
+__all__ = ["DatabaseTable", "Policy"]
 
 
 class DatabaseTable(_Declared):
@@ -77,7 +76,7 @@ class Policy(_Declared):
         default=(), description="fields that were guessed or read off the data and wait for the provider's word"
     )
     columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1)
-    # Where relative paths start; set by load_policy.
+    # Where relative paths start; set by who reads the file.
     folder: Path = Field(default=Path("."), exclude=True, repr=False)
 
     @field_validator("cap")
@@ -110,13 +109,6 @@ class Policy(_Declared):
                 "`csv` says how a source of delimited text is written, such as data.csv; this source is none"
             )
         return self
-
-    @property
-    def dialect(self) -> Dialect | None:
-        """How the source is written, where it is delimited text: by its (first) file's name, or because the policy says so."""
-        if self.csv is not None or not isinstance(self.source, str):
-            return self.csv
-        return Dialect() if any(is_delimited(file.name) for file in self.source_files()[:1]) else None
 
     @property
     def schema_(self) -> Schema:
@@ -158,31 +150,6 @@ class Policy(_Declared):
                 "`unreviewed`."
             )
 
-    def source_path(self) -> Path | None:
-        """Where the source is, links resolved; for a pattern its folder is resolved. None for data passed by the caller."""
-        if self.source is None:
-            return None
-        path = self.folder / (self.source if isinstance(self.source, str) else self.source.database)
-        return (
-            Path(os.path.realpath(path.parent)) / path.name
-            if any(sign in path.name for sign in "*?[")
-            else Path(os.path.realpath(path))
-        )
-
-    def source_files(self) -> list[Path]:
-        """The real files of the source: what a pattern matches (ledgers and claims never), else the one path, there or not."""
-        path = self.source_path()
-        if path is None:
-            return []
-        if not isinstance(self.source, str) or not any(sign in path.name for sign in "*?["):
-            return [path]
-        found = (
-            Path(os.path.realpath(file))
-            for file in path.parent.glob(path.name)
-            if file.is_file() and not _OWN.search(file.name)
-        )
-        return sorted(set(found))
-
     def to_yaml(self) -> str:
         """The policy as ``load_policy`` reads it."""
         columns = {
@@ -193,39 +160,6 @@ class Policy(_Declared):
             self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})
         )
         return write_yaml(rest | {"columns": columns}, None)
-
-
-def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
-    """Reads and checks a policy file.
-
-    Raises:
-        PolicyError: Unreadable, not YAML, unknown keys, or a declaration that cannot be; the
-            message names each place.
-    """
-    if isinstance(path, Policy):
-        return path
-    file = Path(path)
-    try:
-        content = read_yaml(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise PolicyError(f"There is no policy file {file}. `pinq init DATA > {file}` proposes one.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"The policy file {file} cannot be read: {error}.") from None
-    except yaml.YAMLError as error:
-        raise PolicyError(f"The policy file {file} is not valid YAML: {error}.") from None
-    if not isinstance(content, dict):
-        raise PolicyError(
-            f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
-        )
-    if "folder" in content:
-        raise PolicyError(f"The policy file {file} is not valid:\n  folder: unknown key")
-    try:
-        return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
-    except (ValidationError, QueryError) as error:
-        raise PolicyError(f"The policy file {file} is not valid:\n{_problems(error)}") from None
-
-
-_OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 
 
 def _require_one_type(name: str, column: Categorical | Numeric) -> None:
@@ -242,90 +176,9 @@ def _require_one_type(name: str, column: Categorical | Numeric) -> None:
 _TYPES = {str: "texts", int: "whole numbers", bool: "truth values"}
 
 
-def _problems(error: Exception) -> str:
-    """A line for each problem, with the places that have it."""
-    if not isinstance(error, ValidationError):
-        return f"  {error}"
-    places: dict[str, list[str]] = {}
-    for problem in error.errors(include_url=False):
-        place = ".".join(str(part) for part in problem["loc"] if part not in (*_BRANCHES, "[key]")) or "policy"
-        text = _said(problem, place)
-        if text and place not in places.setdefault(text, []):
-            places[text].append(place)
-    return "\n".join(f"  {_listed(found)}: {text}" for text, found in places.items())
+def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Writes decimals as YAML numbers where that is exact."""
+    return {key: plain_number(value) if key in _NUMBERS else value for key, value in fields.items()}
 
 
-def _listed(places: list[str]) -> str:
-    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-    return ", ".join(places[:3]) + more
-
-
-# How the model's own branches are called, which the file does not know.
-_BRANCHES = ("categorical", "numeric", "PrivacyUnit", "DatabaseTable", "literal['row']", "str")
-_EITHER = {
-    "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
-    "source": "write a file or a pattern, or {database: file.duckdb, table: people}",
-}
-_SIMPLE = {
-    "extra_forbidden": "unknown key",
-    "missing": "it is missing",
-    "too_short": "it is empty",
-    "union_tag_not_found": "`type` is missing; it must be categorical or numeric",
-    "invalid_key": "the name must be text; put it in quotes",
-}
-_FORMS = {
-    "dataset": "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
-    "padding": "a time such as 50ms or 1s",
-    "memory_limit": "a size such as 512MB or 2GB",
-}
-_KINDS = {
-    "int": "a whole number",
-    "bool": "true or false",
-    "decimal": "a number",
-    "finite": "a finite number",
-    "string": "text",
-    "tuple": "a list, such as [a, b]",
-    "dict": "keys with values",
-    "model": "keys with values",
-}
-
-
-def _said(problem: Any, place: str) -> str:
-    """What is wrong at a place of the file, without the words of the model behind it; empty where another problem says it."""
-    kind, given = problem["type"], problem["input"]
-    if place in _EITHER and (problem["loc"][-1] in _BRANCHES or kind == "model_type"):
-        return "" if isinstance(given, dict) else _EITHER[place]
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if kind == "union_tag_invalid":
-        return f"`type` is {given['type']!r}; it must be categorical or numeric"
-    if problem["loc"][-1:] == ("[key]",):
-        return _SIMPLE["invalid_key"]
-    if kind == "too_long":
-        return (
-            f"it has {problem['ctx']['actual_length']:,} entries; at most {problem['ctx']['max_length']:,} are possible"
-        )
-    if kind == "value_error":
-        return str(problem["msg"]).removeprefix("Value error, ")
-    plain = re.sub(r"^Input should be ", "", problem["msg"])
-    wanted = _FORMS[place] if kind == "string_pattern_mismatch" else _KINDS.get(kind.split("_")[0], plain)
-    shown = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {given!r}; "
-    return f"{shown}it must be {wanted}"
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields with decimals as YAML numbers where that is exact."""
-    return {
-        key: [_number(item) for item in entry] if key == "cuts" else _number(entry) if key in _NUMBERS else entry
-        for key, entry in fields.items()
-    }
-
-
-_NUMBERS = ("lower", "upper", "step", "cap")
-
-
-def _number(text: Any) -> Any:
-    number = Decimal(str(text))
-    if number == number.to_integral_value() and abs(number) < 10**15:
-        return int(number)
-    return float(number) if Decimal(repr(float(number))) == number else str(text)
+_NUMBERS = ("lower", "upper", "step", "cap", "cuts")

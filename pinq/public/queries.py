@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from html import escape
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -26,7 +27,7 @@ from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
 
-__all__ = ["Answer", "Asked", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "new_id"]
+__all__ = ["Answer", "Asked", "Budget", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "new_id"]
 
 MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
@@ -204,6 +205,32 @@ class Answer(_Frozen):
     def from_json(cls, text: str | bytes) -> Answer:
         """Reads an answer."""
         return _answer.validate_json(text)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An analyst's budget, exact.
+
+    Attributes:
+        epsilon: The limit that was granted.
+        spent: The cost of everything answered so far.
+        remaining: What can still be asked; also 0 when the cap over all analysts is reached, or the
+            grant has ended.
+    """
+
+    epsilon: Fraction
+    spent: Fraction
+    remaining: Fraction
+
+    def __repr__(self) -> str:
+        epsilon, spent, remaining = (show(int(loss * NANO)) for loss in (self.epsilon, self.spent, self.remaining))
+        return f"Budget(epsilon={epsilon}, spent={spent}, remaining={remaining})"
+
+    def _repr_html_(self) -> str:
+        share = float(self.spent / self.epsilon) if self.epsilon else 1.0
+        filled = f"<div style='width:{100 * share:.1f}%;background:#4878a8;height:.9em'></div>"
+        bar = f"<div style='width:20em;border:1px solid #888'>{filled}</div>"
+        return f"<p>{escape(repr(self))}</p>{bar}"
 
 
 @dataclass(frozen=True)

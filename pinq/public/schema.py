@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -128,8 +129,9 @@ class _Column(_Declared):
         return self.cells if self.nullable else None
 
     @property
+    @abstractmethod
     def cells(self) -> int:
-        raise NotImplementedError
+        """Number of codes that stand for values."""
 
     @derived
     def digest(self) -> str:

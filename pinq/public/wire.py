@@ -14,7 +14,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pinq import errors
-from pinq.analyst.queryable import Budget
 from pinq.errors import (
     BudgetExceeded,
     EngineError,
@@ -28,7 +27,7 @@ from pinq.errors import (
     Unavailable,
 )
 from pinq.public.epsilon import NANO, show
-from pinq.public.queries import Asked, Preview
+from pinq.public.queries import Asked, Budget, Preview
 from pinq.public.schema import Schema
 
 __all__ = [

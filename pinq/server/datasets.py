@@ -16,7 +16,8 @@ from pinq.errors import LedgerError, NotAuthorised, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import Grant
 from pinq.provider.local import open_ledger
-from pinq.public.policy import Policy, load_policy
+from pinq.provider.policy_file import load_policy
+from pinq.public.policy import Policy
 
 __all__ = ["Dataset", "Datasets"]
 

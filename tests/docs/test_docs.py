@@ -19,6 +19,7 @@ import pinq
 from miners.secure import Member, Session
 from pinq import errors
 from pinq.cli.main import app
+from pinq.engine.sources import source_path
 from pinq.provider.local import open_ledger
 from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
@@ -242,7 +243,7 @@ def test_every_policy_loads(policy: Path) -> None:
     """Example policies are reviewed and fit their source."""
     loaded = pinq.load_policy(policy)
     assert loaded.unreviewed_fields() == []
-    assert loaded.source_path().exists()
+    assert source_path(loaded).exists()
 
 
 def test_links_lead_somewhere() -> None:

@@ -53,9 +53,10 @@ from pinq.ledger.events import Refused
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import now
 from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.public.queries import Request
 from pinq.public.specs import bind
 from tests.handles import engine_of, ledger_of

@@ -11,8 +11,9 @@ from pathlib import Path
 import pandas as pd
 
 from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 
 PROCESSES = 8
 

@@ -24,10 +24,10 @@ from pinq.ledger.signature import Signature, here
 from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import Replay, audit, bar, replay, when
 from pinq.provider.report.html import printable
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import load_policy
 from pinq.public.specs import Values
 
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", '名前 & "quotes"']

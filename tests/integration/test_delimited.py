@@ -17,9 +17,10 @@ from pinq.engine.delimited import MAX_LINE, DelimitedFiles
 from pinq.errors import PolicyError
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose
 from pinq.public.dialect import Dialect
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset
 
 COLUMNS = {"a": {"type": "categorical", "values": ["x", "other"]}, "b": {"type": "categorical", "values": [0, 1]}}

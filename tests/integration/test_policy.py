@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pinq.engine.sources import source_path
 from pinq.errors import PolicyError
+from pinq.provider.policy_file import load_policy
 from pinq.public.plain_yaml import read_yaml, write_yaml
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 
 GOOD = """
@@ -34,7 +36,7 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
     policy = load_policy(written(tmp_path, GOOD))
     assert list(policy.columns) == ["sex", "age"]
     assert policy.cap_nano == 2_500_000_000
-    assert policy.source_path() == (tmp_path / "adult.parquet").resolve()
+    assert source_path(policy) == (tmp_path / "adult.parquet").resolve()
     assert policy.schema_.max_rows == 50_000
     assert load_policy(policy) is policy
 
@@ -217,7 +219,7 @@ def test_links_and_patterns_in_sources(tmp_path: Path) -> None:
     columns = {"s": {"type": "categorical", "values": ["a"]}}
     for source, path in (("link/t.parquet", "real/t.parquet"), ("link/*.parquet", "real/*.parquet")):
         assert (
-            Policy(dataset="d", cap=1, max_rows=1, columns=columns, source=source, folder=tmp_path).source_path()
+            source_path(Policy(dataset="d", cap=1, max_rows=1, columns=columns, source=source, folder=tmp_path))
             == tmp_path.resolve() / path
         )
-    assert Policy(dataset="d", cap=1, max_rows=1, columns=columns).source_path() is None
+    assert source_path(Policy(dataset="d", cap=1, max_rows=1, columns=columns)) is None

@@ -20,9 +20,10 @@ from pinq.errors import LedgerError, PolicyError, QueryError
 from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose, propose_like
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "größe: 名前 #1", "select", "a'b\nc", "yes"]

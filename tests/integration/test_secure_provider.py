@@ -16,8 +16,8 @@ from miners.secure import SecureID3, Session, load_session
 from miners.secure.session.session import Member
 from pinq.cli.main import app
 from pinq.errors import NotAuthorised, PolicyError, QueryError, SessionError
+from pinq.provider.policy_file import load_policy
 from pinq.provider.secure import join, require_fit
-from pinq.public.policy import load_policy
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import Identity
 from tests.parties import COLUMNS, NAMES, Consortium, patients

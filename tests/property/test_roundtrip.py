@@ -14,9 +14,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinq.provider.policy_file import load_policy
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plain_yaml import read_yaml
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import (

@@ -25,8 +25,8 @@ from miners import DiffPC45
 from pinq import ClassCount, Gini, Values, errors
 from pinq.errors import UNSPENT, BudgetExceeded, InternalError, PinqError, QueryError, Refusal, TooManyRequests, unspent
 from pinq.ledger.terms import Terms
+from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
-from pinq.public.policy import load_policy
 from pinq.public.queries import Answer, Request
 from pinq.public.wire import SCHEMA_HEADER, Failure
 from pinq.server.api.limits import Settings

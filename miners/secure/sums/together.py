@@ -41,12 +41,11 @@ from miners.secure.id3.task import Table
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.sums.histogram import simulate_noisy_sums
 from miners.secure.sums.own_rows import OwnRows
-from pinq.analyst.queryable import Budget
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import plugin
-from pinq.public.queries import Preview, candidate
+from pinq.public.queries import Budget, Preview, candidate
 from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Partition, Spec, bind
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
-from pinq.engine.tables import Moments
+from pinq.engine.tables import MAX_SUM, Moments
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
 from pinq.public.parts import PartSet
@@ -25,8 +25,6 @@ from pinq.public.questions import Sum
 from pinq.public.schema import Numeric, Schema
 
 __all__ = ["prepare"]
-
-MAX_SUM = 2**62
 
 
 @dataclass(frozen=True)

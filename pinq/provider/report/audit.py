@@ -38,9 +38,10 @@ from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account, LedgerState
 from pinq.ledger.terms import FREE
 from pinq.provider.claim import ledger_url, masked
+from pinq.provider.policy_file import load_policy
 from pinq.provider.report.html import page, printable
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.policy import Policy, load_policy
+from pinq.public.policy import Policy
 from pinq.public.schema import closest
 
 if TYPE_CHECKING:

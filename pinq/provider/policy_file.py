@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``load_policy`` reads a policy file, and says of a wrong one what is wrong in the file's own words."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from pinq.errors import PolicyError, QueryError
+from pinq.public.plain_yaml import read_yaml
+from pinq.public.policy import Policy
+
+__all__ = ["load_policy"]
+
+
+def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
+    """Reads and checks a policy file.
+
+    Raises:
+        PolicyError: Unreadable, not YAML, unknown keys, or a declaration that cannot be; the
+            message names each place.
+    """
+    if isinstance(path, Policy):
+        return path
+    file = Path(path)
+    try:
+        content = read_yaml(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PolicyError(f"There is no policy file {file}. `pinq init DATA > {file}` proposes one.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError(f"The policy file {file} cannot be read: {error}.") from None
+    except yaml.YAMLError as error:
+        raise PolicyError(f"The policy file {file} is not valid YAML: {error}.") from None
+    if not isinstance(content, dict):
+        raise PolicyError(
+            f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
+        )
+    if "folder" in content:
+        raise PolicyError(f"The policy file {file} is not valid:\n  folder: unknown key")
+    try:
+        return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
+    except (ValidationError, QueryError) as error:
+        raise PolicyError(f"The policy file {file} is not valid:\n{_problems(error)}") from None
+
+
+def _problems(error: ValidationError | QueryError) -> str:
+    """Writes a line for each problem, with the fields that have it."""
+    if not isinstance(error, ValidationError):
+        return f"  {error}"
+    fields: dict[str, list[str]] = {}
+    for problem in error.errors(include_url=False):
+        field = ".".join(str(part) for part in problem["loc"] if part not in (*_BRANCHES, "[key]")) or "policy"
+        text = _describe(problem, field)
+        if text and field not in fields.setdefault(text, []):
+            fields[text].append(field)
+    return "\n".join(f"  {_listed(alike)}: {text}" for text, alike in fields.items())
+
+
+def _listed(fields: list[str]) -> str:
+    more = f" and {len(fields) - 3} more" if len(fields) > 3 else ""
+    return ", ".join(fields[:3]) + more
+
+
+# How the model's own branches are called, which the file does not know.
+_BRANCHES = ("categorical", "numeric", "PrivacyUnit", "DatabaseTable", "literal['row']", "str")
+_EITHER = {
+    "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
+    "source": "write a file or a pattern, or {database: file.duckdb, table: people}",
+}
+_SIMPLE = {
+    "extra_forbidden": "unknown key",
+    "missing": "it is missing",
+    "too_short": "it is empty",
+    "union_tag_not_found": "`type` is missing; it must be categorical or numeric",
+    "invalid_key": "the name must be text; put it in quotes",
+}
+_FORMS = {
+    "dataset": "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
+    "padding": "a time such as 50ms or 1s",
+    "memory_limit": "a size such as 512MB or 2GB",
+}
+_KINDS = {
+    "int": "a whole number",
+    "bool": "true or false",
+    "decimal": "a number",
+    "finite": "a finite number",
+    "string": "text",
+    "tuple": "a list, such as [a, b]",
+    "dict": "keys with values",
+    "model": "keys with values",
+}
+
+
+def _describe(problem: ErrorDetails, field: str) -> str:
+    """Says what is wrong with a field, without the words of the model behind it.
+
+    It says nothing where another problem says it.
+    """
+    kind, given = problem["type"], problem["input"]
+    if field in _EITHER and (problem["loc"][-1] in _BRANCHES or kind == "model_type"):
+        return "" if isinstance(given, dict) else _EITHER[field]
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind == "union_tag_invalid":
+        return f"`type` is {given['type']!r}; it must be categorical or numeric"
+    if problem["loc"][-1:] == ("[key]",):
+        return _SIMPLE["invalid_key"]
+    if kind == "too_long":
+        return (
+            f"it has {problem['ctx']['actual_length']:,} entries; at most {problem['ctx']['max_length']:,} are possible"
+        )
+    if kind == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    plain = re.sub(r"^Input should be ", "", problem["msg"])
+    wanted = _FORMS[field] if kind == "string_pattern_mismatch" else _KINDS.get(kind.split("_")[0], plain)
+    shown = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {given!r}; "
+    return f"{shown}it must be {wanted}"
