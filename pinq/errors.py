@@ -23,11 +23,15 @@ rows. Each class has a stable ``code`` that programs may compare.
 "Nothing was spent." is no text that anybody types: it is what an error says whose ``charged`` is 0,
 and only who knows sets that, the curator by its ledger, a handle before it sends anything, a fit by
 the budget. Whoever does not know leaves it None.
+
+What an error says of a parameter are facts too: its name in Python, what is wrong, what is allowed.
+``str(error)`` puts them into Python's words, ``error.worded(names)`` into those of another face:
+the command line calls ``epsilon`` --epsilon. So no face edits a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
@@ -63,8 +67,20 @@ class PinqError(Exception):
     charged: Fraction | None = None
 
     def __str__(self) -> str:
-        text = super().__str__().replace(f" {UNSPENT}", "")  # what a text claims by itself nobody checked
+        return self.worded({})
+
+    def worded(self, names: Mapping[str, str]) -> str:
+        """Returns the text in the words of a face.
+
+        Args:
+            names: What the face calls Python's parameters. A name that is missing stays Python's.
+        """
+        text = self._text(names).replace(f" {UNSPENT}", "")  # what a text claims by itself nobody checked
         return text if self.charged is None else f"{text} {_bill(self.charged)}"
+
+    def _text(self, names: Mapping[str, str]) -> str:
+        """Returns what went wrong, without the bill."""
+        return super().__str__()
 
 
 class PolicyError(PinqError):
@@ -78,9 +94,35 @@ class Refusal(PinqError):
 
 
 class QueryError(Refusal, ValueError):
-    """The request names something that does not exist or is not allowed."""
+    """The request names something that does not exist or is not allowed.
+
+    Args:
+        problem: The text; with a parameter, what is wrong with it: "is 0".
+        parameter: The parameter that is wrong, by its name in Python.
+        allowed: What it must be: "a whole number from 1 to 9". Empty where the problem says it.
+
+    Attributes:
+        parameter, allowed: The same; ``parameter`` is None where no parameter is wrong.
+    """
 
     code = "query"
+    parameter: str | None = None
+    allowed = ""
+
+    def __init__(self, problem: str, *, parameter: str | None = None, allowed: str = "") -> None:
+        super().__init__(problem)
+        self.parameter, self.allowed = parameter, allowed
+
+    @property
+    def problem(self) -> str:
+        """The text without the parameter's name and what is allowed."""
+        return str(self.args[0])
+
+    def _text(self, names: Mapping[str, str]) -> str:
+        if self.parameter is None:
+            return self.problem
+        subject = names.get(self.parameter, f"`{self.parameter}`")
+        return f"{subject} {self.problem}; it must be {self.allowed}." if self.allowed else f"{subject} {self.problem}"
 
 
 class BudgetExceeded(Refusal):
@@ -130,9 +172,22 @@ class TooManyRequests(Refusal):
 
 
 class Unavailable(PinqError):
-    """No answer from the server. The same request may be sent again: one request id is answered once and charged once."""
+    """No answer from the server. The same request may be sent again: one id is charged once.
+
+    Attributes:
+        remedy: The parameter that may help, by its name in Python; the text ends with it.
+    """
 
     code = "unavailable"
+    remedy: str | None = None
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    def _text(self, names: Mapping[str, str]) -> str:
+        text = super()._text(names)
+        return text if self.remedy is None else f"{text} {names.get(self.remedy, f'`{self.remedy}`')}."
 
 
 class LedgerError(PinqError):

@@ -55,7 +55,9 @@ class Facts:
         the noisy one, whatever the two are.
         """
         if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
-            raise QueryError(f"`level` is {level!r}; it must lie between 0 and 1, both excluded, for example 0.95.")
+            raise QueryError(
+                f"is {level!r}", parameter="level", allowed="between 0 and 1, both excluded, for example 0.95"
+            )
         if self.scale is None or self.grid is None:
             raise QueryError(
                 "this answer was stored by a version of pinq that did not keep its scale, so it has no interval."

@@ -76,7 +76,7 @@ def connect(
             version.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 10**6:
-        raise QueryError(f"`timeout` is {timeout!r}; it must be a number of seconds greater than 0.")
+        raise QueryError(f"is {timeout!r}", parameter="timeout", allowed="a number of seconds greater than 0")
     root, dataset, context = _split(url, verify, insecure_http)
     return PrivateQueryable(RemoteSession(root, dataset, find_token(url, token), context, float(timeout)))
 
@@ -211,18 +211,21 @@ class RemoteSession:
         reasons = [str(cause) for cause in causes if isinstance(cause, ssl.SSLError)]
         if any("CERTIFICATE" in reason for reason in reasons):
             raise Unavailable(
-                f"The certificate of {root} is not trusted: {problem}. Ask the provider for it and pass `verify=FILE`."
+                f"The certificate of {root} is not trusted: {problem}. Ask the provider for the file and pass it as",
+                remedy="verify",
             ) from None
         if any(name in reason for name in NOT_TLS for reason in reasons):
             raise Unavailable(
                 f"{root} does not speak TLS. Ask the provider for its https:// address; a server on this very machine "
-                "may be asked over http://, with `insecure_http=True`."
+                "may be asked over http://, with",
+                remedy="insecure_http",
             ) from None
         silence = f"No answer from {root} within {patience:g} s ({type(problem).__name__})."
         if charged:
             return Unavailable(
                 f"{silence} If it was charged meanwhile, the answer is kept: "
-                "asking the same again with `reuse=True` returns it at no further cost."
+                "asking the same again returns it at no further cost, with",
+                remedy="reuse",
             )
         if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
             why = f"Nothing listens at {root}: its server is not running, or the port is another one."
@@ -282,23 +285,29 @@ def _split(
         or parts.username is not None
     ):
         raise QueryError(
-            f"`url` is {str(url)[:200]!r}; it must look like https://stats.example.org:8443/adult, the "
-            f"dataset's name last."
+            f"is {str(url)[:200]!r}",
+            parameter="url",
+            allowed="like https://stats.example.org:8443/adult, the dataset's name last",
         )
     root = f"{parts.scheme}://{parts.netloc}{where}"
     if parts.scheme == "http":
         if not insecure_http or parts.hostname not in LOOPBACK:
             raise QueryError(
-                "a token and answers need https://; http:// is for a server on this machine only, with "
-                "`insecure_http=True`."
+                "is needed for http://, which is for a server on this machine only; to others, tokens and answers "
+                "go over https://.",
+                parameter="insecure_http",
             )
         return root, dataset, None
     if verify is False or verify is None:
         raise QueryError(
-            "`verify` cannot be switched off: without it anybody could take the token. Pass the file with "
-            "the provider's certificate."
+            "cannot be switched off: without it anybody could take the token. Pass the file with the "
+            "provider's certificate.",
+            parameter="verify",
         )
     try:
         return root, dataset, ssl.create_default_context(cafile=None if verify is True else os.fspath(verify))
     except (OSError, ssl.SSLError) as error:
-        raise QueryError(f"`verify` is {os.fspath(verify)!r}, which cannot be read as certificates: {error}.") from None  # type: ignore[arg-type]
+        raise QueryError(
+            f"is {os.fspath(verify)!r}, which cannot be read as certificates: {error}.",  # type: ignore[arg-type]
+            parameter="verify",
+        ) from None

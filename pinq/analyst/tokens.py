@@ -57,14 +57,16 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
     found = (found or "").strip()
     if not found:
         raise QueryError(
-            f"no token for {url}: pass `token=`, set PINQ_TOKEN, or write a line `{url} TOKEN` into {_home()} "
-            f"(mode 0600)."
+            f"for {url} is missing; it may also stand in PINQ_TOKEN, or in a line `{url} TOKEN` of {_home()} "
+            "(mode 0600).",
+            parameter="token",
         )
     printable = found.isascii() and found.isprintable() and " " not in found
     if not found.startswith(PREFIX) or not printable or len(found) > MAX_TOKEN:
         raise QueryError(
-            f"`token` is not a token; one looks like {PREFIX}... and is what `pinq grant` printed. "
-            "A file that holds one is passed as a Path."
+            f"is not a token; one looks like {PREFIX}... and is what `pinq grant` printed. A file that holds one is "
+            "named by a Path, or by PINQ_TOKEN_FILE.",
+            parameter="token",
         )
     return found
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 import typer
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pinq.provider.grants import GrantReport
 
 __all__ = [
-    "OPTIONS",
+    "PARAMETERS",
     "Analyst",
     "AsJson",
     "Because",
@@ -41,17 +41,33 @@ __all__ = [
 ]
 
 
-# What errors say of Python's arguments, and what the command line calls the same.
-OPTIONS = {
-    "pass `token=`, set PINQ_TOKEN": "set PINQ_TOKEN",
-    "with `insecure_http=True`": "with --insecure-http",
-    "pass `verify=FILE`": "pass --verify FILE",
-    "`verify` is": "--verify is",
-    "`url` is": "the URL is",
-    "`token` is": "the token is",
-    "asking the same again with `reuse=True` returns it": "from Python, asking the same again with `reuse=True` returns it",
-    "A file that holds one is passed as a Path": "A file that holds one is named by PINQ_TOKEN_FILE",
-    "pass `data=`, or set": "set",
+P = ParamSpec("P")
+
+# What the command line calls Python's parameters.
+PARAMETERS = {
+    "analyst": "ANALYST",
+    "because": "--because",
+    "candidates": "--candidate",
+    "epsilon": "--epsilon",
+    "expires": "--expires",
+    "insecure_http": "--insecure-http",
+    "max_epsilon_per_query": "--max-epsilon",
+    "queries_per_minute": "--per-minute",
+    "reuse": "`reuse=True` from Python",
+    "token": "the token",
+    "url": "the URL",
+    "verify": "--verify",
+}
+
+# What is not installed, by the extra that brings it.
+EXTRAS = {
+    "provider": ("This needs the provider's side", ("duckdb", "opendp", "sqlalchemy", "yaml")),
+    "server": (
+        "This needs the server",
+        ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client", "starlette", "jinja2"),
+    ),
+    "secure": ("Computing among several parties needs MPyC", ("mpyc", "gmpy2")),
+    "postgresql": ("A ledger in PostgreSQL needs its driver", ("psycopg",)),
 }
 
 
@@ -75,56 +91,56 @@ Expires = Annotated[
 ]
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors as one line and an exit status. What is not ours is named by its type alone: its text could quote a row."""
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """Makes a command print an error as one line and end with an exit status.
+
+    What is not ours is named by its type alone: its text could quote a row.
+    """
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
         except PinqError as error:
-            fail(
-                " ".join(part.strip() + (";" if i else "") for i, part in enumerate(str(error).splitlines())).rstrip(
-                    ";"
-                )
-            )
+            head, *items = (line.strip() for line in error.worded(PARAMETERS).splitlines())
+            fail(f"{head} {'; '.join(items)}".rstrip())
         except BrokenPipeError:  # the reader had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:
             fail(f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}.")
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except ModuleNotFoundError as error:
+            _fail_unexpectedly(error, _missing(error.name))
         except Exception as error:
-            if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):
-                raise
-            if isinstance(error, ModuleNotFoundError) and error.name in ("duckdb", "opendp", "sqlalchemy", "yaml"):
-                fail("This needs the provider's side: pip install 'pinq-miners[provider]'")
-            if isinstance(error, ModuleNotFoundError) and error.name in (
-                "fastapi",
-                "fastapi_offline",
-                "uvicorn",
-                "prometheus_client",
-                "starlette",
-                "jinja2",
-            ):
-                fail("This needs the server: pip install 'pinq-miners[server]'")
-            if isinstance(error, ModuleNotFoundError) and error.name in ("mpyc", "gmpy2"):
-                fail("Computing among several parties needs MPyC: pip install 'pinq-miners[secure]'")
-            if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":
-                fail("A ledger in PostgreSQL needs its driver: pip install 'pinq-miners[postgresql]'")
-            logging.getLogger("pinq.cli.main").exception("the command failed")
-            fail(
-                f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE "
-                f"keeps details, which may quote data."
-            )
+            _fail_unexpectedly(error)
 
     return run
 
 
-def fail(message: str) -> None:
-    """Ends the command with one line, in the command line's words."""
-    for python, option in OPTIONS.items():
-        message = message.replace(python, option)
+def fail(message: str) -> NoReturn:
+    """Ends the command with one line."""
     typer.echo(f"Error: {printable(message)}", err=True)
     raise typer.Exit(1) from None
+
+
+def _fail_unexpectedly(error: Exception, known: str = "") -> NoReturn:
+    """Ends the command; what is not known by a text of ours goes to the log of details."""
+    if not known:
+        logging.getLogger("pinq.cli.main").exception("the command failed")
+    fail(
+        known
+        or f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE "
+        f"keeps details, which may quote data."
+    )
+
+
+def _missing(module: str | None) -> str:
+    """Says what to install for a module; empty for one that no extra brings."""
+    for extra, (need, modules) in EXTRAS.items():
+        if module in modules:
+            return f"{need}: pip install 'pinq-miners[{extra}]'"
+    return ""
 
 
 def console(file: Any = None) -> Console:

@@ -245,7 +245,7 @@ def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: A
         return "source"
     path = source_path(policy)
     if path is None:
-        raise PolicyError(f"The policy of {policy.dataset!r} names no source; pass `data=`, or set `source:`.")
+        raise PolicyError(f"The policy of {policy.dataset!r} names no source: set `source:`, or pass rows from Python.")
     if isinstance(policy.source, DatabaseTable):
         if not path.is_file():
             raise PolicyError(f"There is no database {path}.")

@@ -38,7 +38,8 @@ class Signature:
     def __post_init__(self) -> None:
         if len(self.because) > MAX_REASON or not self.because.isprintable():
             raise QueryError(
-                f"`because` must be at most {MAX_REASON} printable characters on one line. Nothing was changed."
+                f"must be at most {MAX_REASON} printable characters on one line. Nothing was changed.",
+                parameter="because",
             )
 
     def to_body(self) -> dict[str, str]:

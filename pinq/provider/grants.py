@@ -321,7 +321,9 @@ def make_terms(
         raise QueryError(f"there is no verb {wrong[0]!r}; the verbs are {names}.")
     if queries_per_minute is not None and not 1 <= queries_per_minute <= MAX_PER_MINUTE:
         raise QueryError(
-            f"`queries_per_minute` is {queries_per_minute}; it must be a whole number from 1 to {MAX_PER_MINUTE:,}."
+            f"is {queries_per_minute}",
+            parameter="queries_per_minute",
+            allowed=f"a whole number from 1 to {MAX_PER_MINUTE:,}",
         )
     most = (
         None if max_epsilon_per_query is None else Epsilon.exactly(max_epsilon_per_query, name="max_epsilon_per_query")
@@ -393,14 +395,14 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
                 found = read(expires.strip())
     if found is None:
         raise QueryError(
-            f"`expires` is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, "
-            f"2030-01-31T18:00Z."
+            f"is {str(expires)[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z.",
+            parameter="expires",
         )
     try:
         moment = found if isinstance(found, datetime) else datetime.combine(found, time(23, 59, 59, 999_999))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except OverflowError:
-        raise QueryError(f"`expires` is {str(expires)[:40]!r}, which no calendar in UTC has.") from None
+        raise QueryError(f"is {str(expires)[:40]!r}, which no calendar in UTC has.", parameter="expires") from None
 
 
 def future(expires: str | date | None) -> datetime | None:
@@ -409,7 +411,8 @@ def future(expires: str | date | None) -> datetime | None:
     if moment is not None and moment <= now():
         shown = moment.isoformat(sep=" ", timespec="seconds")
         raise QueryError(
-            f"`expires` is {shown}, which is past; name a moment to come. To end a grant now, use `pinq revoke`."
+            f"is {shown}, which is past; name a moment to come. To end a grant now, use `pinq revoke`.",
+            parameter="expires",
         )
     return moment
 
@@ -424,8 +427,9 @@ def require_name(analyst: object) -> None:
         or not analyst.isprintable()
     ):
         raise QueryError(
-            f"`analyst` is {repr(analyst)[:60]}; it must be 1 to {MAX_NAME} printable characters without "
-            f"blanks around them."
+            f"is {repr(analyst)[:60]}",
+            parameter="analyst",
+            allowed=f"1 to {MAX_NAME} printable characters without blanks around them",
         )
 
 

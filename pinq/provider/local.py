@@ -85,7 +85,7 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
         LedgerError: A ledger that cannot be trusted.
     """
     if not isinstance(analyst, str) or not analyst:
-        raise QueryError(f"`analyst` is {analyst!r}; it must be the name of a grant's holder.")
+        raise QueryError(f"is {analyst!r}", parameter="analyst", allowed="the name of a grant's holder")
     loaded = load_policy(policy)
     ledger = open_ledger(loaded, provider=False)
     ledger.authorise(analyst)

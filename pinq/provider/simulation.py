@@ -42,7 +42,7 @@ def simulate(
     if not isinstance(schema, Schema):
         schema = load_policy(schema).schema_
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or not 0 <= rows <= 10**8:
-        raise QueryError(f"`rows` is {rows!r}; it must be a whole number from 0 to {10**8:,}.")
+        raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {10**8:,}")
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, budget, {})

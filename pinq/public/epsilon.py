@@ -60,7 +60,9 @@ class Epsilon:
             shown = repr(loss)
             shown = shown if len(shown) <= 40 else shown[:37] + "..."
             raise QueryError(
-                f"`{name}` is {shown}; it must be a finite number greater than 0 and at most {MAX_EPSILON}."
+                f"is {shown}",
+                parameter=name,
+                allowed=f"a finite number greater than 0 and at most {MAX_EPSILON}",
             )
         return cls(math.ceil(value * NANO))
 
@@ -74,8 +76,8 @@ class Epsilon:
         epsilon = cls.of(loss, name=name)
         if not is_exact(loss):
             raise QueryError(
-                f"`{name}` is {str(loss)[:40]}; the smallest step of a loss is {cls(1)}, so write at most "
-                f"nine decimals."
+                f"is {str(loss)[:40]}; the smallest step of a loss is {cls(1)}, so write at most nine decimals.",
+                parameter=name,
             )
         return epsilon
 

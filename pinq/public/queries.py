@@ -303,7 +303,9 @@ def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate,
         The distinct lists, and which of them each part uses; none where nothing is listed.
     """
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
-        raise QueryError("`candidates` must be a list of specs and families, or one such list for each part.")
+        raise QueryError(
+            "must be a list of specs and families, or one such list for each part.", parameter="candidates"
+        )
     items: Sequence[Any] = list(candidates)
     own = bool(items) and all(isinstance(item, list) for item in items)
     if own and len(items) != parts:

@@ -73,6 +73,7 @@ class Failure(_Wire):
         message: What was wrong, what is allowed, what to do.
         asked, remaining, scope: With ``budget``.
         retry_after: With ``too-many-requests``: seconds.
+        parameter, problem, allowed: With ``query``, where a parameter is wrong: the message's parts.
     """
 
     code: str = Field(examples=["budget"])
@@ -81,6 +82,9 @@ class Failure(_Wire):
     remaining: str | None = None
     scope: str | None = None
     retry_after: float | None = None
+    parameter: str | None = None
+    problem: str | None = None
+    allowed: str | None = None
 
     @classmethod
     def of(cls, error: PinqError) -> Failure:
@@ -95,6 +99,14 @@ class Failure(_Wire):
             )
         if isinstance(error, TooManyRequests):
             return cls(code=error.code, message=str(error), retry_after=error.retry_after)
+        if isinstance(error, QueryError) and error.parameter is not None:
+            return cls(
+                code=error.code,
+                message=str(error),
+                parameter=error.parameter,
+                problem=error.problem,
+                allowed=error.allowed or None,
+            )
         return cls(code=error.code, message=str(error))
 
     def error(self) -> PinqError:
@@ -114,6 +126,8 @@ class Failure(_Wire):
             )
         if kind is TooManyRequests:
             return TooManyRequests(self.message, self.retry_after or 1.0)
+        if kind is QueryError:
+            return QueryError(self.problem or self.message, parameter=self.parameter, allowed=self.allowed or "")
         found = kind.__new__(kind)
         found.args = (self.message,)
         return found

@@ -18,7 +18,6 @@ import yaml
 from typer.testing import CliRunner
 
 import pinq
-from pinq.cli.base import OPTIONS
 from pinq.cli.main import app
 from pinq.errors import PinqError
 
@@ -320,14 +319,14 @@ class TestGrants:
         for epsilon in ("nan", "inf", "-1", "0", "much"):
             failed(
                 run("grant", policy, "bea", f"--epsilon={epsilon}"),
-                f"`epsilon` is '{epsilon}'; it must be a finite number greater than 0",
+                f"--epsilon is '{epsilon}'; it must be a finite number greater than 0",
             )
         failed(
             run("grant", policy, "ana", "--epsilon", 1),
             "'ana' already has a grant of epsilon 1000. Use `pinq extend` to raise it.",
         )
         failed(
-            run("grant", policy, "bea", "--epsilon", 1, "--expires", "soon"), "`expires` is 'soon'; write 2030-01-31"
+            run("grant", policy, "bea", "--epsilon", 1, "--expires", "soon"), "--expires is 'soon'; write 2030-01-31"
         )
         failed(run("grant", policy, "b\x1b[31m", "--epsilon", 1), "it must be 1 to 128 printable characters")
         failed(run("extend", policy, "bea", "--epsilon", 1), "'bea' has no grant; ana has")
@@ -409,7 +408,7 @@ class TestQuery:
     @pytest.mark.parametrize(
         ("words", "text", "status"),
         [
-            (["count", "--epsilon", "nan"], "`epsilon` is 'nan'", 1),
+            (["count", "--epsilon", "nan"], "--epsilon is 'nan'", 1),
             (
                 ["count", "--epsilon", "2000"],
                 "This would cost epsilon 2000; 1000 of 1000 remains for 'ana'. Ask for less, or ask the data provider to extend the grant. Nothing was spent.",
@@ -563,7 +562,7 @@ def test_every_act_says_by_whom_and_why(policy: Path) -> None:
     assert "why revoke" in run("audit", policy).stdout
     failed(
         run("revoke", policy, "ana", "--yes", "--because", "x" * 501),
-        "`because` must be at most 500 printable characters on one line.",
+        "--because must be at most 500 printable characters on one line.",
     )
 
 
@@ -619,29 +618,18 @@ def test_terms_change_only_what_is_said(policy: Path) -> None:
 
 
 def test_errors_speak_the_command_lines_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Python calls `token=` or `insecure_http=True` has another name here."""
+    """What Python calls `token` or `insecure_http` has another name here."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("PINQ_TOKEN", "PINQ_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     ask = ("count", "--epsilon", "1")
     failed(
         run("query", "https://host:1/people", *ask),
-        "no token for https://host:1/people: set PINQ_TOKEN, or write a line",
+        "the token for https://host:1/people is missing; it may also stand in PINQ_TOKEN, or in a line",
     )
     monkeypatch.setenv("PINQ_TOKEN", "pinq_t")
-    failed(run("query", "http://host/people", *ask), "with --insecure-http.")
-    failed(run("query", "https://host", *ask), "the URL is 'https://host'; it must look like")
+    failed(run("query", "http://host/people", *ask), "--insecure-http is needed for http://")
+    failed(run("query", "https://host", *ask), "the URL is 'https://host'; it must be like")
     failed(run("query", "https://host/people", *ask, "--verify", tmp_path / "none"), "--verify is ")
     monkeypatch.setenv("PINQ_TOKEN", "two words")
     failed(run("query", "https://host/people", *ask), "the token is not a token")
-
-
-@pytest.mark.parametrize("python", OPTIONS)
-def test_every_word_that_is_translated_is_said_somewhere(python: str) -> None:
-    """So that the table follows the errors."""
-    said = "".join(
-        path.read_text(encoding="utf-8")
-        for path in (Path(pinq.__file__).parent).rglob("*.py")
-        if path.parts[-2:] != ("cli", "base.py")
-    )
-    assert python in said

@@ -127,7 +127,7 @@ def test_patience_ends(connect: Callable[..., Any], monkeypatch: pytest.MonkeyPa
     clock = iter(range(0, 10**6, 7))
     monkeypatch.setattr("pinq.analyst.client.time.monotonic", lambda: float(next(clock)))
     handle, bodies = connect([lost] * 99, timeout=60)
-    with pytest.raises(pinq.Unavailable, match=r"within 60 s .*`reuse=True` returns it at no further cost"):
+    with pytest.raises(pinq.Unavailable, match=r"within 60 s .*returns it at no further cost, with `reuse`"):
         handle.noisy_count(epsilon=0.1)
     assert 5 < len(bodies) < 12
     handle, bodies = connect([refusal(TooManyRequests("a minute is full", 120.0))] * 9, timeout=60)
@@ -166,6 +166,17 @@ def test_every_error_crosses_the_wire(name: str) -> None:
     if kind is BudgetExceeded:
         assert back.asked == Fraction(333333334, 10**9)
     assert type(Failure(code="of the future", message="x").error()) is PinqError
+
+
+@pytest.mark.parametrize("allowed", ["", "a whole number from 1 to 9"])
+def test_what_an_error_says_of_a_parameter_crosses_the_wire(allowed: str) -> None:
+    """The client's face can name the parameter, as the server's can; an older client reads the message."""
+    error = errors.QueryError("is 0", parameter="rows", allowed=allowed)
+    failure = Failure.of(error)
+    back = failure.error()
+    assert str(back) == failure.message == str(error)
+    assert (back.parameter, back.problem, back.allowed) == ("rows", "is 0", allowed)
+    assert back.worded({"rows": "--rows"}) == str(error).replace("`rows`", "--rows")
 
 
 def test_small_things_cross_the_wire_exactly() -> None:
@@ -229,7 +240,7 @@ def test_a_page_is_bounded_by_lines_and_by_values() -> None:
 )
 def test_urls_are_checked(url: Any) -> None:
     """A URL without a dataset, with a password or of another kind is refused with an example."""
-    with pytest.raises(pinq.QueryError, match=r"it must look like https://stats\.example\.org:8443/adult"):
+    with pytest.raises(pinq.QueryError, match=r"it must be like https://stats\.example\.org:8443/adult"):
         pinq.connect(url, token="pinq_t")
 
 

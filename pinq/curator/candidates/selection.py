@@ -66,7 +66,7 @@ class Selection:
         self.lists = [tuple(candidates) for candidates in lists]
         self.which = list(which) * len(parts) if len(which) == 1 else list(which)
         if not self.lists or not all(self.lists):
-            raise QueryError("`candidates` is empty; name at least one spec or family for each part.")
+            raise QueryError("is empty; name at least one spec or family for each part.", parameter="candidates")
         # A list that no part chooses from would still count where the choices of the longest list
         # share epsilon.
         if len(self.which) != len(parts) or set(self.which) != set(range(len(self.lists))):

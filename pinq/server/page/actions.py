@@ -278,7 +278,9 @@ def _terms(of: Dataset, typed: Typed) -> Terms:
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise QueryError(
-            f"`queries_per_minute` is {text[:40]!r}; it must be a whole number from 1 to {provider.MAX_PER_MINUTE:,}."
+            f"is {text[:40]!r}",
+            parameter="queries_per_minute",
+            allowed=f"a whole number from 1 to {provider.MAX_PER_MINUTE:,}",
         )
     return int(text)
 

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors name a parameter as a fact, and the command line has its own name for each that it can pass."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pinq
+from pinq.cli.base import PARAMETERS
+from pinq.errors import QueryError, Unavailable, unspent
+
+NO_OPTIONS = {"level", "rows", "timeout", "cap"}  # no command passes these; `cap` is a policy's key
+READERS = {"exactly", "of", "to_nano"}  # of losses: they take the parameter's name as ``name``
+
+
+def test_the_command_line_knows_every_parameter_that_an_error_may_name() -> None:
+    """A new parameter needs its option, or the remark that no command passes it."""
+    assert set(PARAMETERS) | NO_OPTIONS == set(_named_parameters())
+
+
+def _named_parameters() -> Iterator[str]:
+    for file in Path(pinq.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call):
+                yield from _constants(call, file)
+            elif isinstance(call, ast.arg) and call.arg == "name" and file.name == "epsilon.py":
+                yield "epsilon"  # what a reader of losses calls it by default
+
+
+def _constants(call: ast.Call, file: Path) -> Iterator[str]:
+    reader = ast.unparse(call.func).rpartition(".")[2]
+    for keyword in call.keywords:
+        if keyword.arg in ("parameter", "remedy") or (keyword.arg == "name" and reader in READERS):
+            if isinstance(keyword.value, ast.Constant):
+                yield keyword.value.value
+            else:
+                assert file.name in ("epsilon.py", "wire.py"), f"{file}: a parameter must be named by a constant"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "python", "command"),
+    [
+        ("", "`epsilon` is 0 Nothing was spent.", "--epsilon is 0 Nothing was spent."),
+        (
+            "at most 1",
+            "`epsilon` is 0; it must be at most 1. Nothing was spent.",
+            "--epsilon is 0; it must be at most 1. Nothing was spent.",
+        ),
+    ],
+)
+def test_each_face_calls_a_parameter_by_its_own_name(allowed: str, python: str, command: str) -> None:
+    """The text is made of facts, and what was charged stands at its end in every face."""
+    with pytest.raises(QueryError) as raised, unspent():
+        raise QueryError("is 0", parameter="epsilon", allowed=allowed)
+    assert str(raised.value) == python
+    assert raised.value.worded(PARAMETERS) == command
+
+
+def test_what_may_help_is_called_by_the_faces_own_name() -> None:
+    """A remedy stands at the end."""
+    error = Unavailable("It is not trusted. Pass the file as", remedy="verify")
+    assert str(error) == "It is not trusted. Pass the file as `verify`."
+    assert error.worded(PARAMETERS) == "It is not trusted. Pass the file as --verify."
