@@ -32,7 +32,7 @@ class MPyCComputation:
         return Session.drafted(fields)
 
     def field_size(self, session: Session) -> FieldSize:
-        bits, parties = session.rule().bits, len(session.parties)
+        bits, parties = session.growth().bits, len(session.parties)
         return FieldSize(bits, field_bits(bits, parties), threshold_of(parties))
 
     def certificate(self, text: str) -> bytes:
@@ -63,7 +63,7 @@ class MPyCComputation:
             party,
             identity,
             role.run,
-            bits=role.rule.bits,
+            bits=role.growth.bits,
             agreed=agreed,
             wait=wait,
             listen=listen,

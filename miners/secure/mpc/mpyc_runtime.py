@@ -2,8 +2,8 @@
 """``install`` and ``simulate`` make MPyC a library; no other module knows it.
 
 MPyC's own start reads the command line, configures logging and unpickles what peers send; ours does
-none of that. MPyC has no types: what it returns is ``Any`` here, and has a type outside
-(``miners.secure.mpc.runtime``).
+none of that. MPyC has no types: ``mpyc_types`` names what we use of it, and outside of this module
+it is known by ``miners.secure.mpc.runtime`` alone.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from miners.secure.mpc.mpyc_types import NativeRuntime, RuntimeModule, Runtimes, SecureArray
 from miners.secure.mpc.runtime import Connection, Runtime, Shares
 from pinq.errors import QueryError
 
@@ -45,7 +46,7 @@ _ONE_AT_A_TIME = threading.Lock()  # MPyC knows one runtime for each process
 T = TypeVar("T")
 
 
-def mpyc() -> Any:
+def mpyc() -> RuntimeModule:
     """Returns the module ``mpyc.runtime``, imported without its side effects.
 
     ``QueryError`` where it is not installed.
@@ -55,7 +56,7 @@ def mpyc() -> Any:
 
 
 @cache
-def _loaded() -> Any:
+def _loaded() -> RuntimeModule:
     arguments, root = sys.argv, logging.getLogger()
     quiet = logging.NullHandler()
     root.addHandler(quiet)  # so that MPyC finds logging configured
@@ -73,7 +74,7 @@ def _loaded() -> Any:
     return module
 
 
-def _import_runtime() -> Any:
+def _import_runtime() -> RuntimeModule:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         policy = asyncio.get_event_loop_policy()
@@ -126,16 +127,17 @@ def _mask_bits(parties: int) -> int:
 
 
 @cache
-def _masking_runtime() -> Any:
+def _masking_runtime() -> Runtimes:
     """Makes MPyC's runtime with a zero test of our own, which masks what it opens."""
-    module = mpyc()
+    mpyc()
     from mpyc import asyncoro, thresha
+    from mpyc.runtime import Runtime as MPyCsOwn
 
-    class MaskingRuntime(module.Runtime):  # type: ignore[misc, name-defined]  # MPyC has no types
+    class MaskingRuntime(MPyCsOwn):  # type: ignore[misc]  # MPyC has no types
         """Computes among the parties of one computation."""
 
         @asyncoro.mpc_coro  # type: ignore[untyped-decorator]
-        async def np_is_zero_public(self, secrets: Any) -> asyncio.Future:  # type: ignore[type-arg]  # MPyC reads it
+        async def np_is_zero_public(self, secrets: SecureArray) -> asyncio.Future:  # type: ignore[type-arg]  # MPyC reads it
             """Opens whether each secret is 0, also inside comparisons.
 
             MPyC opens the bare product of the secret's polynomial a(x) and a random r(x). All see
@@ -143,7 +145,7 @@ def _masking_runtime() -> Any:
             of a(x) then knows a(0). A random polynomial of the same degree that is 0 at 0 hides all
             but a(0) r(0).
             """
-            field, shape = type(secrets).sectype.field, secrets.shape
+            field, shape = secrets.sectype.field, secrets.shape
             values = (await self.gather(secrets)).value.reshape(-1)
             parties, functions = len(self.parties), self.prfs(field.order)
             factors = thresha.np_pseudorandom_share(field, parties, self.pid, functions, self._prss_uci(), values.size)
@@ -161,7 +163,7 @@ class MPyCRuntime:
         mpyc: MPyC's own runtime.
     """
 
-    def __init__(self, runtime: Any) -> None:
+    def __init__(self, runtime: NativeRuntime) -> None:
         self.mpyc = runtime
 
     @property
@@ -169,8 +171,7 @@ class MPyCRuntime:
         return len(self.mpyc.parties)
 
     def clock(self) -> float:
-        seconds: float = self.mpyc._loop.time()
-        return seconds
+        return self.mpyc._loop.time()
 
     def integers(self, bits: int) -> _Integers:
         return _Integers(self.mpyc, bits)
@@ -185,10 +186,10 @@ class MPyCRuntime:
 class _Integers:
     """Implements ``SecretIntegers`` on MPyC's arrays of secure integers."""
 
-    def __init__(self, runtime: Any, bits: int) -> None:
+    def __init__(self, runtime: NativeRuntime, bits: int) -> None:
         self._mpyc = runtime
-        self._array = runtime.SecInt(bits).array
-        self._field = self._array.sectype.field
+        self._kind = runtime.SecInt(bits)
+        self._field = self._kind.field
 
     @property
     def modulus(self) -> int:
@@ -201,8 +202,7 @@ class _Integers:
         return [await self._shares_of(given) for given in self._mpyc.input(self.secure(values))]
 
     async def reshare(self, products: Shares) -> Shares:
-        value: Shares = (await self._mpyc._reshare(self._field.array(products))).value
-        return value
+        return (await self._mpyc._reshare(self._field.array(products))).value
 
     async def is_negative(self, secrets: Shares, bits: int) -> Shares:
         return await self._shares_of(self._mpyc.np_sgn(self.secure(secrets), l=bits, LT=True))
@@ -214,13 +214,12 @@ class _Integers:
         opened = await self._mpyc.output(self._field.array(secrets), receiver)
         return None if opened is None else opened.signed_()
 
-    def secure(self, shares: Shares) -> Any:
+    def secure(self, shares: Shares) -> SecureArray:
         """Wraps shares as MPyC's secure array."""
-        return self._array(self._field.array(shares))
+        return self._kind.array(self._field.array(shares))
 
-    async def _shares_of(self, secure: Any) -> Shares:
-        value: Shares = (await self._mpyc.gather(secure)).value
-        return value
+    async def _shares_of(self, secure: SecureArray) -> Shares:
+        return (await self._mpyc.gather(secure)).value
 
 
 def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Connection] | None = None) -> MPyCRuntime:
@@ -257,7 +256,7 @@ def install(party: int, parties: int, *, bits: int, connections: Mapping[int, Co
     return MPyCRuntime(runtime)
 
 
-def run_to_end(main: Coroutine[Any, Any, T], *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+def run_to_end(main: Coroutine[object, None, T], *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
     """Runs a coroutine in an event loop of its own, also from inside a running one.
 
     Errors of steps that were broken off on the way are not printed: what matters of them is raised.

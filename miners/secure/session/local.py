@@ -51,16 +51,15 @@ def run_simulation(
     none = np.zeros((0, len(session.task.sizes)), dtype=np.int64)
     asked = [none if rows is None else rows for rows in (lookups or [None] * len(holdings))]
     together = Role(
-        session.protocol,
+        session.growth(),
         session.task.merged(),
-        session.rule(),
         Holding.joined(holdings),
         0,
         lookups=[sum(len(rows) for rows in asked)],
         own_lookups=np.concatenate(asked),
         plays=len(holdings),
     )
-    outcome = simulate(together.run, together.rule.bits)
+    outcome = simulate(together.run, together.growth.bits)
     if not len(outcome.looked_up):
         return [outcome] * len(asked)
     classes = np.split(outcome.looked_up, np.cumsum([len(rows) for rows in asked])[:-1])

@@ -21,7 +21,7 @@ def main() -> None:
     job: Assignment = pickle.loads(sys.stdin.buffer.read())
     role = role_of(job.session, job.party, job.holding, job.lookups)
     try:
-        learned = run_party(job.session, job.party, None, role.run, bits=role.rule.bits, listen="127.0.0.1", wait=120)
+        learned = run_party(job.session, job.party, None, role.run, bits=role.growth.bits, listen="127.0.0.1", wait=120)
     except PinqError as error:
         raise SystemExit(str(error)) from None
     sys.stdout.buffer.write(pickle.dumps(learned))

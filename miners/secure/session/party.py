@@ -42,7 +42,7 @@ def role_of(
         progress: Called with a line of text for each step.
     """
     counts = [member.lookups for member in session.parties]
-    return Role(session.protocol, session.task, session.rule(), holding, party, counts, lookups, progress=progress)
+    return Role(session.growth(), session.task, holding, party, counts, lookups, progress=progress)
 
 
 def run_party(

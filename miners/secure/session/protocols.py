@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Role`` runs one party's part in a protocol, from its own rows to what it learns."""
+"""``Role`` runs one party's part in a protocol, from its own rows to what it learns.
+
+Each protocol is a class that knows its steps: ``SID3``, ``SID3P``, ``SID3T``, ``SID3S``, ``TopDown``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -19,7 +23,7 @@ from miners.secure.mpc.runtime import Runtime
 from miners.secure.sums.joint import Joint, grow_jointly
 from pinq.public.secure_computation import Holding
 
-__all__ = ["Outcome", "Role"]
+__all__ = ["SID3", "SID3P", "SID3S", "SID3T", "Growth", "Outcome", "Role", "TopDown"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,23 @@ class Outcome:
         sharing_seconds: Of the run, the time that sharing the records took.
     """
 
-    tree: Tree | None
-    branches: tuple[Branch, ...] | None
-    depths: tuple[int, ...] | None
-    looked_up: np.ndarray
-    opened: tuple[Opened, ...]
-    sharing_seconds: float
+    tree: Tree | None = None
+    branches: tuple[Branch, ...] | None = None
+    depths: tuple[int, ...] | None = None
+    looked_up: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    opened: tuple[Opened, ...] = ()
+    sharing_seconds: float = 0.0
+
+
+class Growth(Protocol):
+    """One protocol, with the rule by which its tree grows; new for each run."""
+
+    @property
+    def bits(self) -> int:
+        """The longest numbers that are compared."""
+
+    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        """Runs one party's part, from its own rows to what it learns."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +63,8 @@ class Role:
     """A party's part.
 
     Attributes:
-        protocol: ``sid3``, ``sid3p``, ``sid3t``, ``sid3s`` or ``topdown``.
+        growth: The protocol.
         task: The public facts.
-        rule: How the tree grows; new for each run.
         holding: This party's rows.
         party: Its number.
         lookups: How many rows each party looks up.
@@ -60,9 +74,8 @@ class Role:
         progress: Called with a line of text for each step.
     """
 
-    protocol: str
+    growth: Growth
     task: Task
-    rule: Rule | Joint
     holding: Holding
     party: int
     lookups: Sequence[int] = ()
@@ -72,32 +85,36 @@ class Role:
 
     async def run(self, runtime: Runtime) -> Outcome:
         """Takes part, to the end."""
-        arithmetic = Arithmetic(runtime, self.rule.bits, self.plays)
-        if isinstance(self.rule, Joint):
-            tree = await grow_jointly(arithmetic, self.task, self.rule, self.holding, self.progress)
-            return self._outcome(arithmetic, tree=tree)
-        if self.protocol == "sid3p":
-            return await self._public(arithmetic, LocalTables(arithmetic, self.task, self.holding), self.rule)
-        began = runtime.clock()
+        return await self.growth.take_part(self, Arithmetic(runtime, self.growth.bits, self.plays))
+
+    async def share_records(self, arithmetic: Arithmetic) -> tuple[Records, float]:
+        """Shares the records of all parties; returns them, and the seconds that it took."""
+        began = arithmetic.runtime.clock()
         records = Records(arithmetic, self.task)
         await records.share(self.holding, self.party)
-        sharing = runtime.clock() - began
+        seconds = arithmetic.runtime.clock() - began
         self.progress("all records are shared")
-        if self.protocol == "sid3":
-            return await self._public(arithmetic, records, self.rule, sharing)
-        assert isinstance(self.rule, Exact)
-        secret: Lookup
-        if self.protocol == "sid3t":
-            secret = await grow_secret(arithmetic, self.task, records, self.rule, self.progress)
-        else:
-            secret = await grow_paths(arithmetic, self.task, records)
-        bits = self._lookup_bits()
-        classes = await classify_all(arithmetic, self.task, secret, self.lookups, bits, self.party)
-        return self._outcome(arithmetic, depths=secret.depths, looked_up=classes, sharing=sharing)
+        return records, seconds
 
-    async def _public(self, arithmetic: Arithmetic, source: Source, rule: Rule, sharing: float = 0.0) -> Outcome:
-        branches = await grow_public(arithmetic, self.task, source, rule, self.progress)
-        return self._outcome(arithmetic, tree=to_tree(self.task, branches), branches=tuple(branches), sharing=sharing)
+    async def grow_public(
+        self, arithmetic: Arithmetic, source: Source, rule: Rule, sharing_seconds: float = 0.0
+    ) -> Outcome:
+        """Grows a public tree of what the source counts."""
+        branches = tuple(await grow_public(arithmetic, self.task, source, rule, self.progress))
+        return Outcome(
+            to_tree(self.task, branches), branches, opened=tuple(arithmetic.opened), sharing_seconds=sharing_seconds
+        )
+
+    async def look_up(self, arithmetic: Arithmetic, tree: Lookup, sharing_seconds: float) -> Outcome:
+        """Looks all parties' rows up in a secret tree."""
+        bits = self._lookup_bits()
+        classes = await classify_all(arithmetic, self.task, tree, self.lookups, bits, self.party)
+        return Outcome(
+            depths=tree.depths,
+            looked_up=classes,
+            opened=tuple(arithmetic.opened),
+            sharing_seconds=sharing_seconds,
+        )
 
     def _lookup_bits(self) -> np.ndarray | None:
         """Encodes the rows to look up as bits for each value, shape (rows, values)."""
@@ -108,15 +125,71 @@ class Role:
             bits[np.arange(len(codes)), start + codes] = 1
         return bits
 
-    def _outcome(
-        self,
-        arithmetic: Arithmetic,
-        *,
-        tree: Tree | None = None,
-        branches: tuple[Branch, ...] | None = None,
-        depths: tuple[int, ...] | None = None,
-        looked_up: np.ndarray | None = None,
-        sharing: float = 0.0,
-    ) -> Outcome:
-        classes = np.zeros(0, dtype=np.int64) if looked_up is None else looked_up
-        return Outcome(tree, branches, depths, classes, tuple(arithmetic.opened), sharing)
+
+@dataclass(frozen=True)
+class _Id3:
+    """A protocol of ID3, by the paper's names."""
+
+    rule: Rule
+
+    @property
+    def bits(self) -> int:
+        return self.rule.bits
+
+
+@dataclass(frozen=True)
+class _ExactId3:
+    """A protocol of ID3 whose tree stays secret, so it has no noise."""
+
+    rule: Exact
+
+    @property
+    def bits(self) -> int:
+        return self.rule.bits
+
+
+class SID3P(_Id3):
+    """Each party shares counts of its own rows; the tree is public."""
+
+    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        return await role.grow_public(arithmetic, LocalTables(arithmetic, role.task, role.holding), self.rule)
+
+
+class SID3(_Id3):
+    """Each party shares its records; the tree is public."""
+
+    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        records, seconds = await role.share_records(arithmetic)
+        return await role.grow_public(arithmetic, records, self.rule, seconds)
+
+
+class SID3T(_ExactId3):
+    """Each party shares its records; of the tree only the lengths of paths are public."""
+
+    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        records, seconds = await role.share_records(arithmetic)
+        tree = await grow_secret(arithmetic, role.task, records, self.rule, role.progress)
+        return await role.look_up(arithmetic, tree, seconds)
+
+
+class SID3S(_ExactId3):
+    """Each party shares its records; nothing of the tree is public."""
+
+    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        records, seconds = await role.share_records(arithmetic)
+        return await role.look_up(arithmetic, await grow_paths(arithmetic, role.task, records), seconds)
+
+
+@dataclass(frozen=True)
+class TopDown:
+    """DP-TopDown on noisy sums of all parties' counts; the tree is public."""
+
+    joint: Joint
+
+    @property
+    def bits(self) -> int:
+        return self.joint.bits
+
+    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        tree = await grow_jointly(arithmetic, role.task, self.joint, role.holding, role.progress)
+        return Outcome(tree, opened=tuple(arithmetic.opened))

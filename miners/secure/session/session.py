@@ -20,13 +20,14 @@ from miners.secure.id3.sources import require_records
 from miners.secure.id3.task import Task
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
+from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Growth, TopDown
 from miners.secure.sums.joint import Joint
 from pinq.errors import QueryError, SessionError
 from pinq.public.epsilon import exact, to_nano
 from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared, derived
 from pinq.public.specs import Cuts, Values
 
-__all__ = ["MAX_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session", "make_rule"]
+__all__ = ["MAX_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session"]
 
 Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p", "topdown"]
 PUBLIC = ("sid3", "sid3p", "topdown")  # the tree is opened to all
@@ -114,7 +115,7 @@ class Session(_Declared):
             )
         if self.reveals != self.opened:
             raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
-        self.rule()
+        self.growth()
         return self
 
     def _require_parties(self) -> None:
@@ -218,19 +219,42 @@ class Session(_Declared):
         """What is charged to each party's ledger, nano-epsilons: 0 without noise."""
         return 0 if self.epsilon is None else to_nano(self.epsilon)
 
-    def rule(self) -> Rule | Joint:
-        """Makes the rule by which nodes stop and split, sized so that nothing wraps around.
+    def growth(self) -> Growth:
+        """Makes the protocol with its rule, sized so that no number wraps around.
 
         ``QueryError`` where that cannot be.
         """
-        if self.protocol == "topdown":
-            return self._joint()
-        if self.protocol != "sid3p":
-            require_records(self.task)
-        if self.protocol == "sid3s":
-            require_paths(self.task)
-        stop_share = Fraction(self.stop_share)
-        return make_rule(self.task, stop_share, self.alpha, self.nano, self.depth or 0, self.trusted_noise)
+        match self.protocol:
+            case "topdown":
+                growth: Growth = TopDown(self._joint())
+            case "sid3p":
+                growth = SID3P(self._rule())
+            case "sid3":
+                require_records(self.task)
+                growth = SID3(self._rule())
+            case "sid3t":
+                require_records(self.task)
+                growth = SID3T(self._exact())
+            case "sid3s":
+                require_records(self.task)
+                require_paths(self.task)
+                growth = SID3S(self._exact())
+        require_bits(growth.bits)
+        return growth
+
+    def _exact(self) -> Exact:
+        return Exact(self.task, Fraction(self.stop_share), self.alpha)
+
+    def _rule(self) -> Rule:
+        """Makes the rule of a public tree.
+
+        Noise is calibrated to a row's share of epsilon (the schema's distance).
+        """
+        if not self.nano:
+            return self._exact()
+        epsilon = exact(self.nano) / self.task.schema.distance
+        budget = Budget.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
+        return Noisy(self.task, Fraction(self.stop_share), budget, self.trusted_noise)
 
     def _joint(self) -> Joint:
         from miners.federated.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
@@ -242,9 +266,7 @@ class Session(_Declared):
             attributes=self.attributes,
             splits=self.cuts,
         )
-        joint = Joint(miner, self.task, self.trusted_noise)
-        require_bits(joint.bits)
-        return joint
+        return Joint(miner, self.task, self.trusted_noise)
 
     @derived
     def text(self) -> str:
@@ -284,21 +306,6 @@ class Session(_Declared):
             return int(party)
         known = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
         raise SessionError(f"there is no party {party!r}; the parties are {known}.")
-
-
-def make_rule(task: Task, stop_share: Fraction, alpha: int, nano: int, depth: int, colluding: int) -> Rule:
-    """Makes exact rules, or noisy ones at ``nano`` nano-epsilons.
-
-    Noise is calibrated to a row's share of them (the schema's distance).
-    """
-    rule: Rule
-    if nano:
-        budget = Budget.spread(exact(nano) / task.schema.distance, min(depth, len(task.sizes)))
-        rule = Noisy(task, stop_share, budget, colluding)
-    else:
-        rule = Exact(task, stop_share, alpha)
-    require_bits(rule.bits)
-    return rule
 
 
 def load_session(path: str | Path) -> Session:

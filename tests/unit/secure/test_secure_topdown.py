@@ -150,7 +150,7 @@ def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) ->
         session = drafted([900] * 3, epsilon="0.5", adjacency=adjacency)
         smallest = DPTopDown(epsilon="0.5", strategy="secure").smallest_count_loss(session.schema_, "ill")
         assert smallest < Fraction(1, 10)
-        assert session.rule().bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
+        assert session.growth().bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
 
 
 @pytest.mark.parametrize("strategy", ["turns", "single", "local_rnm"])
@@ -165,8 +165,8 @@ def test_choices_have_no_smallest_count(strategy: Any) -> None:
 def test_what_is_opened_is_what_was_promised() -> None:
     """Noisy sums, and before each whether all ask the same; nothing else, and no more values than the questions have cells."""
     session, joined = drafted([900] * 3), Holding.joined([hold(drafted([900] * 3).task, table) for table in TABLES])
-    rule = session.rule()
-    found = run_alone(Role("topdown", session.task.merged(), rule, joined, 0, plays=3).run, rule.bits)
+    growth = session.growth()
+    found = run_alone(Role(growth, session.task.merged(), joined, 0, plays=3).run, growth.bits)
     assert [one.what for one in found.opened] == ["question", "noisy sum"] * (len(found.opened) // 2)
     assert len(found.opened[1].values) == sum(session.task.sizes) * 2  # the root's tables
     assert found.tree is not None

@@ -18,18 +18,19 @@ from miners.secure.id3.secret_tree import MAX_PATHS
 from miners.secure.id3.task import Branch, Holding, Task, hold
 from miners.secure.mpc.arithmetic import Opened
 from miners.secure.mpc.mpyc_runtime import _Integers, _masking_runtime, simulate
-from miners.secure.session.protocols import Outcome, Role
+from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Outcome, Role
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
 
 TABLES = 50
+PROTOCOLS = {"sid3": SID3, "sid3p": SID3P, "sid3t": SID3T, "sid3s": SID3S}
 
 
 def run(
     protocol: str, task: Task, holding: Holding, share: Fraction, alpha: int, mine: np.ndarray | None = None
 ) -> Outcome:
-    rule = Exact(task, share, alpha)
-    return simulate(Role(protocol, task, rule, holding, 0, [0 if mine is None else len(mine)], mine).run, rule.bits)
+    growth = PROTOCOLS[protocol](Exact(task, share, alpha))
+    return simulate(Role(growth, task, holding, 0, [0 if mine is None else len(mine)], mine).run, growth.bits)
 
 
 def cases(seed: int) -> list[tuple[Task, Holding, Fraction, int]]:
@@ -166,8 +167,8 @@ def test_noisy_trees_open_what_was_promised() -> None:
     frame = patients(300, 5)
     session = session_of("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
     holding = hold(session.task, frame)
-    rule = session.rule()
-    found = simulate(Role("sid3p", session.task.merged(), rule, holding, 0, plays=3).run, rule.bits)
+    growth = session.growth()
+    found = simulate(Role(growth, session.task.merged(), holding, 0, plays=3).run, growth.bits)
     assert found.opened[0] == Opened("noisy rows", (300,))
     assert {one.what for one in found.opened[1:]} == {"stop", "class", "attribute"}
     assert max(_depths(list(found.branches or ()))) == 2
@@ -187,7 +188,9 @@ def test_budgets_add_up() -> None:
 def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], share: int) -> None:
     """A row that is replaced, or a person with several rows, gets a part of the loss for each row; what is charged stays epsilon."""
     session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.6", depth=2, **fields)
-    rule = session.rule()
+    growth = session.growth()
+    assert isinstance(growth, SID3P)
+    rule = growth.rule
     assert isinstance(rule, Noisy)
     assert rule.budget.total * share == Fraction(3, 5)
     assert session.nano == 600_000_000
@@ -196,7 +199,9 @@ def test_noise_grows_with_the_distance_of_neighbours(fields: dict[str, Any], sha
 def test_noise_fits_its_field_at_the_extreme() -> None:
     """The largest noise that a share can have, from every party, on a full table, still compares rightly."""
     session = session_of("sid3p", [50] * 3, noise="discrete-laplace", epsilon="0.5", depth=1)
-    rule = session.rule()
+    growth = session.growth()
+    assert isinstance(growth, SID3P)
+    rule = growth.rule
     assert isinstance(rule, Noisy)
     most = max(2 * rule._largest(one) for one in (rule.budget.size, rule.budget.choice, rule.budget.vote))
     assert most < 2 ** (rule.bits - 1)
