@@ -15,7 +15,7 @@ import numpy as np
 
 from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.tree import Tree, as_array
-from miners.secure.id3.task import Table, hold
+from miners.secure.id3.task import Table, hold, require_tables
 from miners.secure.mpc.mpyc_runtime import field_bits
 from miners.secure.session.local import free_ports, run_processes, run_simulation
 from miners.secure.session.protocols import Outcome
@@ -162,7 +162,8 @@ class SecureID3(TreeClassifier):
         Raises:
             QueryError: A wrong argument, or numbers that would be too large to compute in.
         """
-        _require_tables(tables, lookups)
+        require_tables(tables)
+        _require_lookups(tables, lookups)
         max_rows = None if self.rows is None else whole_number("rows", self.rows, 1, MAX_ROWS)
         session = self._session(
             schema,
@@ -188,9 +189,9 @@ class SecureID3(TreeClassifier):
         """Runs the protocol; returns what each party learned."""
         if not self.processes:
             return run_simulation(session, holdings, lookups)
-        ended = run_processes(session, holdings, lookups)
-        self.traffic_ = [traffic for _, traffic in ended]
-        return [outcome for outcome, _ in ended]
+        results = run_processes(session, holdings, lookups)
+        self.traffic_ = [traffic for _, traffic in results]
+        return [outcome for outcome, _ in results]
 
     def _learned(self, session: Session, outcomes: Sequence[Outcome]) -> SecureID3:
         first = outcomes[0]
@@ -239,18 +240,8 @@ class SecureID3(TreeClassifier):
         )
 
 
-def _require_tables(tables: Sequence[Table], lookups: Sequence[Table | None]) -> None:
-    """Raises ``QueryError`` unless there are three tables or more, and as many lookups or none."""
-    if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
-        raise QueryError(
-            "`fit` takes a list of at least three tables, one for each party; "
-            "two parties of which one may be curious cannot share a secret."
-        )
-    for number, table in enumerate(tables):
-        if not hasattr(table, "columns"):
-            raise QueryError(
-                f"the table of party {number} is {type(table).__name__}; it must be a pandas or Arrow table."
-            )
+def _require_lookups(tables: Sequence[Table], lookups: Sequence[Table | None]) -> None:
+    """Raises ``QueryError`` unless there are as many lookups as tables, or none."""
     if lookups and len(lookups) != len(tables):
         raise QueryError(
             f"`lookups` has {len(lookups)} tables for {len(tables)} parties; "

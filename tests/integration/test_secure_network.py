@@ -130,7 +130,7 @@ def test_keys_that_are_none_end_the_session(parties: Consortium, sent: object) -
 
     async def read() -> None:
         network = Network(parties.session, 0, None)
-        network._told["keys"] = {1: sent}
+        network._messages["keys"] = {1: sent}
         network._keys(1)
 
     with pytest.raises(SessionError, match=r"party 1 \(hospital\) sent keys that are none"):

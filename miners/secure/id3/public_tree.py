@@ -38,19 +38,19 @@ async def grow_public(
     counts = await source.classes()
     for level in count():
         labels = await rule.judge(arithmetic, counts, level)
-        going = np.flatnonzero(labels < 0)
-        progress(f"level {level}: {len(paths):,} nodes, {len(going):,} of them split")
-        if not len(going):
+        splitting = np.flatnonzero(labels < 0)
+        progress(f"level {level}: {len(paths):,} nodes, {len(splitting):,} of them split")
+        if not len(splitting):
             return tree + [Branch(label=int(label)) for label in labels]
-        paths, remaining = [paths[node] for node in going], remaining[going]
+        paths, remaining = [paths[node] for node in splitting], remaining[splitting]
         tables = await source.tables(paths, remaining)
-        picked = await rule.choose(arithmetic, tables, remaining, level)
-        chosen = remaining[np.arange(len(picked)), picked]
+        positions = await rule.choose(arithmetic, tables, remaining, level)
+        chosen = remaining[np.arange(len(positions)), positions]
         tree += _branches(task, labels, chosen, len(tree) + len(labels))
-        counts = _chosen_tables(task, tables, remaining, picked)
-        left = [row[row != attribute] for row, attribute in zip(remaining, chosen, strict=True)]
+        counts = _chosen_tables(task, tables, remaining, positions)
+        unused = [row[row != attribute] for row, attribute in zip(remaining, chosen, strict=True)]
         remaining = np.concatenate(
-            [np.tile(row, (task.sizes[attribute], 1)) for row, attribute in zip(left, chosen, strict=True)]
+            [np.tile(row, (task.sizes[attribute], 1)) for row, attribute in zip(unused, chosen, strict=True)]
         )
         paths = [
             (*path, (int(attribute), value))
@@ -60,19 +60,19 @@ async def grow_public(
     raise InternalError("a tree grew without end")
 
 
-def _chosen_tables(task: Task, tables: Shares, attributes: np.ndarray, picked: np.ndarray) -> Shares:
+def _chosen_tables(task: Task, tables: Shares, attributes: np.ndarray, positions: np.ndarray) -> Shares:
     """Takes the table of each node's chosen attribute out of all tables, which lie end to end.
 
     Args:
         task: The public facts.
         tables: Shape (values, classes).
         attributes: Of each node, shape (nodes, attributes).
-        picked: The position of the chosen one among each node's attributes.
+        positions: The position of the chosen one among each node's attributes.
     """
     sizes = np.array(task.sizes)[attributes]
     starts = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
-    nodes = np.arange(len(picked))
-    chosen = zip(starts[nodes, picked], sizes[nodes, picked], strict=True)
+    nodes = np.arange(len(positions))
+    chosen = zip(starts[nodes, positions], sizes[nodes, positions], strict=True)
     return np.concatenate([tables[start : start + size] for start, size in chosen])
 
 

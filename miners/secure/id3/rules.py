@@ -94,9 +94,10 @@ class Exact:
             room = self.share.numerator * self._total - self.share.denominator * size
             # Below 0 where some row is of another class than the most frequent one.
             others = largest - size
-            both = await arithmetic.is_negative(np.concatenate([room, others]) % arithmetic.modulus, self.stop)
-            # One product tells whether both hold, and its zero test whether the node stops.
-            goes_on = await arithmetic.product(lambda b: b[:nodes] * b[nodes:], both)
+            negative = await arithmetic.is_negative(np.concatenate([room, others]) % arithmetic.modulus, self.stop)
+            # One product tells whether both hold, and its zero test whether the node stops. Example:
+            # 10 of 100 rows, share 1/20, classes (7, 3): room 100 - 200, others 7 - 10, so it goes on.
+            goes_on = await arithmetic.product(lambda b: b[:nodes] * b[nodes:], negative)
             stops = await arithmetic.is_zero(goes_on, "stop")
         return units.reshape(nodes, classes), stops
 

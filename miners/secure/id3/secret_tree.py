@@ -84,16 +84,19 @@ class SecretTree:
         All rows and all nodes of a level go at once: a row's weight is 1 on its own path and 0
         elsewhere. Dummy values have no rows.
         """
-        values = _padded(task, rows)  # (rows, attributes, widest)
+        values = _padded(task, rows)  # (rows, attributes, max_size)
         weights: Shares = np.ones((len(rows), 1), dtype=object)
         votes: Shares = np.zeros(len(rows), dtype=object)
         for level in self.levels:
             labels = level.classes @ np.arange(task.classes, dtype=object)
             votes = votes + await arithmetic.product(lambda w, c: w @ c, weights[:, level.stops], labels)
-            taken = await arithmetic.product(
+            # A node's unit vector over attributes picks the row's unit vector over that attribute's
+            # values. Example: attribute (0, 1) and a row with values ((1, 0), (0, 1)): branch (0, 1).
+            branches = await arithmetic.product(
                 lambda attributes, rows: np.stack([attributes @ row for row in rows]), level.attributes, values
             )
-            below = await arithmetic.product(lambda w, m: w[:, :, None] * m, weights[:, ~level.stops], taken)
+            # A weight of 1 goes to the child on the row's own branch; all its siblings get 0.
+            below = await arithmetic.product(lambda w, m: w[:, :, None] * m, weights[:, ~level.stops], branches)
             weights = below.reshape(len(rows), -1)
         return votes % arithmetic.modulus
 
@@ -119,10 +122,12 @@ class PathTree:
         labels = self.classes @ np.arange(task.classes, dtype=object) % arithmetic.modulus
         labels = labels.reshape(math.prod(task.sizes[: len(first)]), -1)
         present = np.ones((len(rows), 1), dtype=object)
-        left = await _combinations(arithmetic, task, present.T, rows.T, first)
-        right = await _combinations(arithmetic, task, present.T, rows.T, last)
-        seen = await arithmetic.product(lambda a, b: a @ b, labels, right)
-        return await arithmetic.product(lambda a, b: (a * b).sum(axis=0), left, seen)
+        # A row is a unit vector over the combinations of the first attributes, and one over those of
+        # the others: label = u^T L v. Example: sizes (2, 3), row (1, 2): u = (0, 1), v = (0, 0, 1).
+        in_first = await _combinations(arithmetic, task, present.T, rows.T, first)
+        in_last = await _combinations(arithmetic, task, present.T, rows.T, last)
+        by_first = await arithmetic.product(lambda a, b: a @ b, labels, in_last)
+        return await arithmetic.product(lambda a, b: (a * b).sum(axis=0), in_first, by_first)
 
 
 async def grow_secret(
@@ -130,7 +135,7 @@ async def grow_secret(
 ) -> SecretTree:
     """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 
-    Which attributes are left is a secret bit each. The paper subtracts 1 from the score of one that
+    Which attributes are unused is a secret bit each. The paper subtracts 1 from the score of one that
     was used and says that its score is 0; it is not: all rows lie in one of its values, and its
     score is that of no split at all. Here the bit multiplies the score's numerator instead: then a
     used attribute has score 0, and an unused one more, for a node that goes on has rows.
@@ -138,32 +143,32 @@ async def grow_secret(
     Privacy:
         Opens: for each node whether it stops; so, the lengths of paths.
     """
-    width, widest = len(task.sizes), max(task.sizes)
-    values = np.moveaxis(_padded(task, records.values.T), 0, -1)  # (attributes, widest, rows)
-    masks, left, counts = records.present[None], np.ones((1, width), dtype=object), await records.classes()
+    width, max_size = len(task.sizes), max(task.sizes)
+    values = np.moveaxis(_padded(task, records.values.T), 0, -1)  # (attributes, max_size, rows)
+    masks, unused, counts = records.present[None], np.ones((1, width), dtype=object), await records.classes()
     chosen: Shares = np.zeros((0, width), dtype=object)
     above: tuple[np.ndarray, np.ndarray] | None = None
     levels: list[Level] = []
     while True:
         units, stops = await rule.judge_secretly(arithmetic, counts, len(levels))
-        going = np.flatnonzero(~stops)
-        progress(f"level {len(levels)}: {len(stops):,} nodes, {len(going):,} of them split")
-        if not len(going):
+        splitting = np.flatnonzero(~stops)
+        progress(f"level {len(levels)}: {len(stops):,} nodes, {len(splitting):,} of them split")
+        if not len(splitting):
             return SecretTree((*levels, Level(stops, units, np.zeros((0, width), dtype=object))))
-        left = left[going]
+        unused = unused[splitting]
         if above is not None:  # only now it is known whose masks are needed
-            parents, branches = above[0][going], above[1][going]
+            parents, branches = above[0][splitting], above[1][splitting]
             inside = await _chosen_values(arithmetic, chosen[parents], values, branches)
             masks = await arithmetic.product(lambda t, s: t * s, masks[parents], inside)
         tables = await _all_tables(arithmetic, masks, records)
-        over, under = await rule.scores(arithmetic, tables, np.tile(np.arange(width), (len(going), 1)))
-        over = await arithmetic.product(lambda n, bit: n * bit, over, left.reshape(-1))
-        unit, _ = await arithmetic.first_largest(over, under, np.full(len(going), width), rule.gini)
-        chosen = unit.reshape(len(going), width)
+        over, under = await rule.scores(arithmetic, tables, np.tile(np.arange(width), (len(splitting), 1)))
+        over = await arithmetic.product(lambda n, bit: n * bit, over, unused.reshape(-1))
+        unit, _ = await arithmetic.first_largest(over, under, np.full(len(splitting), width), rule.gini)
+        chosen = unit.reshape(len(splitting), width)
         levels.append(Level(stops, units[stops], chosen))
         counts = await _chosen_counts(arithmetic, task, tables, chosen)
-        left = np.repeat((left - chosen) % arithmetic.modulus, widest, axis=0)
-        above = np.repeat(np.arange(len(going)), widest), np.tile(np.arange(widest), len(going))
+        unused = np.repeat((unused - chosen) % arithmetic.modulus, max_size, axis=0)
+        above = np.repeat(np.arange(len(splitting)), max_size), np.tile(np.arange(max_size), len(splitting))
 
 
 async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> PathTree:
@@ -178,11 +183,11 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Pa
         Opens: nothing.
     """
     first, last = _halves(task)
-    left = await _combinations(arithmetic, task, records.present[None], records.values, first)
-    right = await _combinations(arithmetic, task, records.labels, records.values, last)
-    counts = await arithmetic.product(lambda a, b: a @ b.T, left, right)
+    in_first = await _combinations(arithmetic, task, records.present[None], records.values, first)
+    in_last = await _combinations(arithmetic, task, records.labels, records.values, last)
+    counts = await arithmetic.product(lambda a, b: a @ b.T, in_first, in_last)
     # From (first, class, last) to (first, last, class).
-    counts = np.swapaxes(counts.reshape(len(left), task.classes, -1), 1, 2).reshape(-1, task.classes)
+    counts = np.swapaxes(counts.reshape(len(in_first), task.classes, -1), 1, 2).reshape(-1, task.classes)
     # Counts of the empty prefix, of the first attribute's values, ... of all combinations.
     prefixes = [counts]
     for size in reversed(task.sizes):
@@ -194,6 +199,8 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Pa
     empty = await arithmetic.is_negative((together.sum(axis=1) - 1) % arithmetic.modulus, bits)
     units = units.reshape(-1, task.classes)
     ends = np.cumsum([len(prefix) for prefix in prefixes])
+    # A combination without rows inherits the class of its prefix. Example: one attribute of 2 values,
+    # classes (3, 1) of all rows, (3, 1) and (0, 0) of its values: the second inherits the first class.
     labels = units[: ends[0]]
     for start, end, size in zip(ends[:-1], ends[1:], task.sizes, strict=True):
         inherited = np.repeat(labels, size, axis=0)
@@ -249,14 +256,14 @@ def require_paths(task: Task) -> None:
 
 
 def _padded(task: Task, table: Shares) -> Shares:
-    """Gives each attribute's values an axis as long as the widest attribute's; dummy values are 0.
+    """Gives each attribute's values an axis as long as the max_size attribute's; dummy values are 0.
 
     Args:
         task: The public facts.
         table: Shape (n, values of all attributes, ...).
 
     Returns:
-        Shape (n, attributes, widest, ...).
+        Shape (n, attributes, max_size, ...).
     """
     padded = np.zeros((len(table), len(task.sizes), max(task.sizes), *table.shape[2:]), dtype=object)
     for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
@@ -282,7 +289,7 @@ async def _chosen_values(arithmetic: Arithmetic, chosen: Shares, values: Shares,
 
 
 async def _chosen_counts(arithmetic: Arithmetic, task: Task, tables: Shares, chosen: Shares) -> Shares:
-    """Counts the classes of each node's children; shape (nodes * widest, classes)."""
+    """Counts the classes of each node's children; shape (nodes * max_size, classes)."""
     nodes = len(chosen)
     padded = _padded(task, tables.reshape(nodes, -1, task.classes))
     counts = await arithmetic.product(lambda k, x: (k[:, :, None, None] * x).sum(axis=1), chosen, padded)
@@ -302,6 +309,8 @@ async def _combinations(arithmetic: Arithmetic, task: Task, start: Shares, value
 
     The shape is (len(start) * combinations, rows); the last attribute's values vary fastest.
     """
+    # Each attribute refines every mask by its values; the last value is what remains of the mask.
+    # Example: mask (1, 1, 0) of three rows with values 0, 1, 1 of two: (1, 0, 0) and (0, 1, 0).
     masks = start
     for attribute in attributes:
         bits = values[task.starts[attribute] : task.starts[attribute] + task.sizes[attribute]]

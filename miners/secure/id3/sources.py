@@ -101,16 +101,16 @@ class Records:
         """Shares every party's rows; this party's are ``holding``."""
         task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
         n_values = sum(task.sizes)
-        kept = np.delete(np.arange(n_values), last)
-        sent = np.concatenate([kept, np.arange(n_values, n_values + task.classes)])
+        shared_values = np.delete(np.arange(n_values), last)
+        sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
         blocks = []
         for owner, rows in enumerate(task.rows):
             own = _one_hot(task, holding, rows)[sent] if owner == party else None
             blocks.append(await self._arithmetic.share(own, owner, (len(sent), rows)))
         shared = np.concatenate(blocks, axis=1)
-        self.labels = shared[len(kept) :]
+        self.labels = shared[len(shared_values) :]
         values = np.zeros((n_values, shared.shape[1]), dtype=object)
-        values[kept] = shared[: len(kept)]
+        values[shared_values] = shared[: len(shared_values)]
         present = self.labels.sum(axis=0)
         for start, remainder in zip(task.starts, last, strict=True):
             values[remainder] = present - values[start:remainder].sum(axis=0)
@@ -128,10 +128,12 @@ class Records:
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
         masks = await self._descend(paths)
         members = await members_of_classes(self._arithmetic, masks, self.labels)
-        asked = [self._task.columns(row) for row in attributes]
+        columns_of_nodes = [self._task.columns(row) for row in attributes]
 
         def counts(members: Shares, values: Shares) -> Shares:
-            return np.concatenate([values[columns] @ node.T for node, columns in zip(members, asked, strict=True)])
+            return np.concatenate(
+                [values[columns] @ node.T for node, columns in zip(members, columns_of_nodes, strict=True)]
+            )
 
         return await self._arithmetic.product(counts, members, self.values)
 

@@ -20,7 +20,7 @@ from pinq.public.schema import Schema
 from pinq.public.secure_computation import Holding
 from pinq.public.specs import Cuts, Values, bind
 
-__all__ = ["Branch", "Holding", "Table", "Task", "hold", "to_tree"]
+__all__ = ["Branch", "Holding", "Table", "Task", "hold", "require_tables", "to_tree"]
 
 
 class Table(Protocol):
@@ -29,6 +29,20 @@ class Table(Protocol):
     @property
     def columns(self) -> object: ...
     def __len__(self) -> int: ...
+
+
+def require_tables(tables: object) -> None:
+    """Raises ``QueryError`` unless this is a list of at least three pandas or Arrow tables."""
+    if not isinstance(tables, (list, tuple)) or len(tables) < 3:
+        raise QueryError(
+            "at least three tables are needed, in a list, one for each party; "
+            "two parties of which one may be curious cannot share a secret."
+        )
+    for number, table in enumerate(tables):
+        if not hasattr(table, "columns"):
+            raise QueryError(
+                f"the table of party {number} is {type(table).__name__}; it must be a pandas or Arrow table."
+            )
 
 
 @dataclass(frozen=True)

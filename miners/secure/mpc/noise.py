@@ -54,12 +54,12 @@ async def own_noise(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fra
     """
     honest = arithmetic.parties - colluding
     bound = noise_bound(epsilon)
-    drawn = []
+    cells = []
     for _ in range(math.prod(shape)):
-        drawn.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
+        cells.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
         # Drawing much noise takes a while, in which the others should hear that this party lives.
         await asyncio.sleep(0)
-    return np.array(drawn, dtype=object).reshape(shape)
+    return np.array(cells, dtype=object).reshape(shape)
 
 
 def own_share(epsilon: Fraction, order: int, below: Below = secrets.randbelow) -> int:
@@ -80,9 +80,9 @@ def _negative_binomial(epsilon: Fraction, order: int, below: Below) -> int:
     c(x).
     """
     while True:
-        drawn = _geometric(epsilon, below)
-        if all(below(i * order) < (i - 1) * order + 1 for i in range(1, drawn + 1)):
-            return drawn
+        draw = _geometric(epsilon, below)
+        if all(below(i * order) < (i - 1) * order + 1 for i in range(1, draw + 1)):
+            return draw
 
 
 def _geometric(epsilon: Fraction, below: Below) -> int:

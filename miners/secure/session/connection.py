@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from pinq.errors import PinqError, SessionError
 
-__all__ = ["Listener", "Peer"]
+__all__ = ["Listener", "Peer", "json_object"]
 
 CONTROL = -1  # MPyC labels a message by a hash of a tuple, which is never -1
 MAX_HELLO = 2**24
@@ -123,3 +123,12 @@ class Peer(asyncio.Protocol):
     def close(self) -> None:
         """Closes the connection."""
         self._transport.close()
+
+
+def json_object(text: str | bytes) -> dict[str, object] | None:
+    """Reads a JSON object; None where the text is something else."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None

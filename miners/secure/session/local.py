@@ -49,21 +49,21 @@ def run_simulation(
         lookups: The codes of the rows that each party looks up, or None.
     """
     none = np.zeros((0, len(session.task.sizes)), dtype=np.int64)
-    asked = [none if rows is None else rows for rows in (lookups or [None] * len(holdings))]
+    looked_up = [none if rows is None else rows for rows in (lookups or [None] * len(holdings))]
     together = Role(
         session.growth(),
         session.task.merged(),
         Holding.joined(holdings),
         0,
-        lookups=[sum(len(rows) for rows in asked)],
-        own_lookups=np.concatenate(asked),
+        lookups=[sum(len(rows) for rows in looked_up)],
+        own_lookups=np.concatenate(looked_up),
         plays=len(holdings),
     )
     outcome = simulate(together.run, together.growth.bits)
     if not len(outcome.looked_up):
-        return [outcome] * len(asked)
-    classes = np.split(outcome.looked_up, np.cumsum([len(rows) for rows in asked])[:-1])
-    return [replace(outcome, looked_up=own) for own in classes]
+        return [outcome] * len(holdings)
+    by_party = np.split(outcome.looked_up, np.cumsum([len(rows) for rows in looked_up])[:-1])
+    return [replace(outcome, looked_up=classes) for classes in by_party]
 
 
 def run_processes(
@@ -80,13 +80,13 @@ def run_processes(
     Raises:
         SessionError: A process failed; the text is what it said.
     """
-    asked = list(lookups) or [None] * len(holdings)
+    rows_of_parties = list(lookups) or [None] * len(holdings)
     jobs = [
         Assignment(session, party, holding, rows)
-        for party, (holding, rows) in enumerate(zip(holdings, asked, strict=True))
+        for party, (holding, rows) in enumerate(zip(holdings, rows_of_parties, strict=True))
     ]
-    ended = _run_all([pickle.dumps(job) for job in jobs], timeout)
-    return [pickle.loads(written) for written in ended]  # our own processes wrote it
+    results = _run_all([pickle.dumps(job) for job in jobs], timeout)
+    return [pickle.loads(written) for written in results]  # our own processes wrote it
 
 
 def _run_all(assignments: Sequence[bytes], timeout: float | None) -> list[bytes]:
@@ -100,16 +100,16 @@ def _run_all(assignments: Sequence[bytes], timeout: float | None) -> list[bytes]
             process.stdin.write(assignment)
             process.stdin.close()
             process.stdin = None
-        ended = [process.communicate(timeout=timeout) for process in running]
+        results = [process.communicate(timeout=timeout) for process in running]
     finally:
         for process in running:
             process.kill()
             process.wait()
-    for process, (_, errors) in zip(running, ended, strict=True):
+    for process, (_, errors) in zip(running, results, strict=True):
         if process.returncode:
             last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-            raise SessionError(last or f"a party ended with status {process.returncode}.")
-    return [written for written, _ in ended]
+            raise SessionError(last or f"a party results with status {process.returncode}.")
+    return [written for written, _ in results]
 
 
 def free_ports(count: int) -> list[int]:

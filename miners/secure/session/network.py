@@ -16,13 +16,12 @@ import asyncio
 import contextlib
 import gc
 import hashlib
-import json
 import secrets
 import ssl
 from collections.abc import Callable
 
 from miners.secure.mpc.mpyc_runtime import MPyCRuntime, install
-from miners.secure.session.connection import Peer
+from miners.secure.session.connection import Peer, json_object
 from miners.secure.session.session import Session
 from pinq.errors import PinqError, SessionError
 from pinq.public.secure_computation import Identity
@@ -52,7 +51,7 @@ class Network:
         self.failure: asyncio.Future[None] = self.loop.create_future()
         self.peers: dict[int, Peer] = {}
         # By kind of message, what each party told last.
-        self._told: dict[str, dict[int, object]] = {}
+        self._messages: dict[str, dict[int, object]] = {}
         self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._nonce = secrets.token_hex(16)
@@ -75,9 +74,9 @@ class Network:
         """Finds which party is at the other end, by its certificate; see ``Listener``."""
         if tls is None:
             return -1 if expected is None else expected
-        shown = tls.getpeercert(binary_form=True)
-        named = (number for number in self.others if self.session.parties[number].certificate_der == shown)
-        number = next(named, None)
+        certificate = tls.getpeercert(binary_form=True)
+        matching = (number for number in self.others if self.session.parties[number].certificate_der == certificate)
+        number = next(matching, None)
         return number if expected is None or number == expected else None
 
     def connected(self, peer: Peer) -> None:
@@ -93,7 +92,7 @@ class Network:
 
     def heard(self, peer: Peer, payload: bytes) -> None:
         """Notes a message about the session."""
-        message = _mapping(payload)
+        message = json_object(payload)
         if message is None:
             self.fail(SessionError(f"{self.name(peer.number)} sent something that is no message."))
             return
@@ -104,14 +103,14 @@ class Network:
         if peer.number is None:
             return
         for kind, value in message.items():
-            self._told.setdefault(kind, {})[peer.number] = value
+            self._messages.setdefault(kind, {})[peer.number] = value
         if "stop" in message and self.stage != "over":
             self.fail(SessionError(f"{self.name(peer.number)} ended the session: {str(message['stop'])[:300]}"))
         self._news.set()
 
     def lost(self, peer: Peer) -> None:
         """Ends the session where a party is gone before it was done."""
-        done = self._told.get("done", {})
+        done = self._messages.get("done", {})
         if self.stage == "over" or peer.number in done or self.peers.get(peer.number or 0) is not peer:
             return
         text = f"{self.name(peer.number)} is gone, {LOST[self.stage]}."
@@ -144,23 +143,23 @@ class Network:
                 task.cancel()
         for number in self.others:
             self._compare(number)
-        nonces = sorted([self._nonce, *map(str, self._told["nonce"].values())])
+        nonces = sorted([self._nonce, *map(str, self._messages["nonce"].values())])
         return hashlib.sha256("".join([self.session.digest, *nonces]).encode()).hexdigest()
 
     async def _listen(self, address: str | None) -> None:
         """Listens for the parties that are named before this one, which call it."""
         if self.party == 0:
             return
-        own, tls = self.session.parties[self.party], self._context(server=True)
+        member, tls = self.session.parties[self.party], self._context(server=True)
         # Without certificates nobody from elsewhere is listened to.
-        host = own.host if address is None and tls is None else address
+        host = member.host if address is None and tls is None else address
         try:
-            self._server = await self.loop.create_server(lambda: Peer(self, None), host, own.port, ssl=tls)
+            self._server = await self.loop.create_server(lambda: Peer(self, None), host, member.port, ssl=tls)
         except OSError as error:
-            raise SessionError(f"port {own.port} cannot be listened on: {error.strerror}.") from None
+            raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
 
     def _compare(self, number: int) -> None:
-        text = self._told["hello"][number]
+        text = self._messages["hello"][number]
         if text != self.session.text:
             raise SessionError(
                 f"{self.name(number)} has another session: {self.session.difference(text)}. "
@@ -178,8 +177,8 @@ class Network:
                 )
                 return
             except ssl.SSLCertVerificationError as error:
-                named = f"the certificate that the session names for {self.name(number)}"
-                text = f"who answers at {other.host}:{other.port} does not have {named}, or no longer"
+                certificate = f"the certificate that the session names for {self.name(number)}"
+                text = f"who answers at {other.host}:{other.port} does not have {certificate}, or no longer"
                 self.fail(SessionError(f"{text} ({error.verify_message})."))
                 return
             except (OSError, ssl.SSLError) as error:
@@ -206,7 +205,7 @@ class Network:
 
     async def _all_told(self, kind: str) -> None:
         """Waits until all other parties have sent this kind of message."""
-        while not set(self.others) <= set(self._told.get(kind, {})):
+        while not set(self.others) <= set(self._messages.get(kind, {})):
             self._news.clear()
             await self._news.wait()
 
@@ -231,7 +230,7 @@ class Network:
 
     def _keys(self, number: int) -> list[bytes]:
         """Reads the keys that a party sent."""
-        sent = self._told["keys"][number]
+        sent = self._messages["keys"][number]
         with contextlib.suppress(ValueError):
             if isinstance(sent, list):
                 return [bytes.fromhex(str(key)) for key in sent]
@@ -265,12 +264,3 @@ class Network:
             with contextlib.suppress(Exception):
                 peer.close()
         await asyncio.sleep(0.05)  # let the last messages leave
-
-
-def _mapping(payload: bytes) -> dict[str, object] | None:
-    """Reads a JSON object; None where it is something else."""
-    try:
-        message = json.loads(payload)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from miners.secure.id3.rules import Budget, Exact, Noisy, Rule
 from miners.secure.id3.secret_tree import require_paths
@@ -20,6 +20,7 @@ from miners.secure.id3.sources import require_records
 from miners.secure.id3.task import Task
 from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
+from miners.secure.session.connection import json_object
 from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Growth, TopDown
 from miners.secure.sums.joint import Joint
 from pinq.errors import QueryError, SessionError
@@ -47,6 +48,21 @@ class Member(_Declared):
     certificate: str | None = Field(
         default=None, description="its certificate, PEM, or a file with it beside the session"
     )
+
+    @field_validator("certificate")
+    @classmethod
+    def _read_in(cls, certificate: str | None, info: ValidationInfo) -> str | None:
+        """Reads the file that is named, so that the certificate itself is part of what is agreed.
+
+        Where a session comes from a file, the context is that file's folder.
+        """
+        if certificate is None or info.context is None:
+            return certificate
+        try:
+            text = certificate if "-----BEGIN" in certificate else (info.context / certificate).read_text("ascii")
+            return ssl.DER_cert_to_PEM_cert(first_certificate(text))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"the certificate {certificate[:80]!r} cannot be read: {error}") from None
 
     @derived
     def certificate_der(self) -> bytes | None:
@@ -280,17 +296,14 @@ class Session(_Declared):
 
     def difference(self, text: object) -> str:
         """Says where another party's session differs, for people."""
-        try:
-            theirs = json.loads(str(text))
-        except ValueError:
-            theirs = None
-        if not isinstance(theirs, dict):
+        theirs = json_object(str(text))
+        if theirs is None:
             return "it is none"
-        own = json.loads(self.text)
+        ours = json.loads(self.text)
         differences = [
-            f"`{name}` is {_short(theirs.get(name))} there and {_short(own.get(name))} here"
-            for name in sorted(own.keys() | theirs.keys())
-            if own.get(name) != theirs.get(name)
+            f"`{name}` is {_short(theirs.get(name))} there and {_short(ours.get(name))} here"
+            for name in sorted(ours.keys() | theirs.keys())
+            if ours.get(name) != theirs.get(name)
         ]
         return "; ".join(differences) or "it is written differently"
 
@@ -333,31 +346,11 @@ def load_session(path: str | Path) -> Session:
             f"the session file {file} must be a mapping with keys like `session`, `protocol`, `parties`, `columns`."
         )
     try:
-        return Session.model_validate(_with_certificates(dict(content), file.parent))
-    except (ValidationError, QueryError) as error:
+        return Session.model_validate(content, context=file.parent)
+    except QueryError as error:
+        raise SessionError(f"the session file {file} is not valid:\n  {error}") from None
+    except ValidationError as error:
         raise SessionError(f"the session file {file} is not valid:\n{_problems(error)}") from None
-
-
-def _with_certificates(content: dict[str, object], folder: Path) -> dict[str, object]:
-    members = content.get("parties")
-    if isinstance(members, list):
-        content["parties"] = [
-            _with_certificate(dict(member), folder) if isinstance(member, Mapping) else member for member in members
-        ]
-    return content
-
-
-def _with_certificate(member: dict[str, object], folder: Path) -> dict[str, object]:
-    named = member.get("certificate")
-    if isinstance(named, str):
-        try:
-            text = named if "-----BEGIN" in named else (folder / named).read_text(encoding="ascii")
-            member["certificate"] = ssl.DER_cert_to_PEM_cert(first_certificate(text))
-        except (OSError, ValueError) as error:
-            raise SessionError(
-                f"the certificate {named[:80]!r} of {member.get('name')!r} cannot be read: {error}."
-            ) from None
-    return member
 
 
 def first_certificate(text: str) -> bytes:
@@ -366,10 +359,8 @@ def first_certificate(text: str) -> bytes:
     return ssl.PEM_cert_to_DER_cert(text[start:end])
 
 
-def _problems(error: Exception) -> str:
+def _problems(error: ValidationError) -> str:
     """Names each wrong field and what is wrong, a line each."""
-    if not isinstance(error, ValidationError):
-        return f"  {error}"
     lines = []
     for problem in error.errors(include_url=False):
         field = ".".join(str(part) for part in problem["loc"])

@@ -37,7 +37,7 @@ from miners.federated.source import (
     tallies,
     unknown_holder,
 )
-from miners.secure.id3.task import Table
+from miners.secure.id3.task import Table, require_tables
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.sums.histogram import simulate_noisy_sums
 from miners.secure.sums.own_rows import OwnRows
@@ -47,7 +47,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import plugin
 from pinq.public.queries import Budget, Preview, candidate
 from pinq.public.schema import Schema
-from pinq.public.specs import Cross, Partition, Spec, bind
+from pinq.public.specs import Cross, Partition, Splitting, bind
 
 __all__ = ["SecureFederation"]
 
@@ -77,12 +77,12 @@ class _PartyBudget:
     def charge(self, parts: PartSet, epsilon: Fraction) -> None:
         """Charges a question, rounded up. ``BudgetExceeded`` where too little remains."""
         loss = Epsilon.of(epsilon)
-        price, left = self._odometer.price(parts, loss), self._limit - self._odometer.spent
-        if price > left:
+        price, remaining = self._odometer.price(parts, loss), self._limit - self._odometer.spent
+        if price > remaining:
             raise BudgetExceeded(
-                f"This would cost each party epsilon {price}; {left} remains. Nothing was shared.",
+                f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
                 asked=price.exact,
-                remaining=left.exact,
+                remaining=remaining.exact,
                 scope="analyst",
             )
         self._odometer.charge(parts, loss)
@@ -111,10 +111,10 @@ class _SummedParts:
 
     def partition(self, *specs: object) -> _SummedParts:
         if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
-            own = list(specs[0])
-            if len(own) != len(self):
-                raise QueryError(f"{len(own)} specs were given for {len(self)} parts.")
-            bound = [None if spec is None else self._bound(spec) for spec in own]
+            listed = list(specs[0])
+            if len(listed) != len(self):
+                raise QueryError(f"{len(listed)} specs were given for {len(self)} parts.")
+            bound = [None if spec is None else self._bound(spec) for spec in listed]
             blocks = [Block(part, partition) for part, partition in zip(self.part_set, bound, strict=True)]
             return _SummedParts(self._schema, PartSet(blocks))
         return _SummedParts(self._schema, self.part_set.split(self._bound(*specs)))
@@ -123,10 +123,10 @@ class _SummedParts:
         """Binds several specs as one; a tuple counts as its members."""
         members: list[object] = []
         for spec in specs:
-            whole = spec.specs if isinstance(spec, Cross) else spec
-            members += whole if isinstance(whole, tuple) else (whole,)
+            listed = spec.specs if isinstance(spec, Cross) else spec
+            members += listed if isinstance(listed, tuple) else (listed,)
         joined = candidate(tuple(members))
-        if not isinstance(joined, Spec):
+        if not isinstance(joined, Splitting):
             raise QueryError(f"{joined!r} is not a partition spec.")
         return bind(joined, self._schema)
 
@@ -229,11 +229,7 @@ class SecureFederation:
                 sharing withstands.
             say: Called with a line of text after each round.
         """
-        if isinstance(tables, (str, bytes, Mapping)) or not isinstance(tables, Sequence) or len(tables) < 3:
-            raise QueryError(
-                "at least three tables are needed, in a list, one for each party; "
-                "two parties of which one may be curious cannot share a secret."
-            )
+        require_tables(tables)
         longest = max(map(len, tables))
         if rows is not None and longest > rows:
             raise QueryError(f"`rows` is {rows}; a table has {longest:,}. Declare as many as any party may have.")
@@ -285,15 +281,15 @@ class SecureFederation:
         began = time.monotonic()
         for question in questions:
             _require_counts(question.verb)
-        asked = [(question.parts.of(ALL).part_set, question.epsilon[ALL]) for question in questions]
-        for parts, epsilon in asked:
+        counted = [(question.parts.of(ALL).part_set, question.epsilon[ALL]) for question in questions]
+        for parts, epsilon in counted:
             self._budget.charge(parts, epsilon)
-        tables = [self._rows.table(parts) for parts, _ in asked]
-        per_row = [epsilon / self.schema.distance for _, epsilon in asked]
-        sums = self._add_up(tables, per_row, _digest(asked))
+        tables = [self._rows.table(parts) for parts, _ in counted]
+        per_row = [epsilon / self.schema.distance for _, epsilon in counted]
+        sums = self._add_up(tables, per_row, _digest(counted))
         self.rounds += 1
         self.requests[ALL] += 1
-        opened, seconds = sum(len(parts) for parts, _ in asked), time.monotonic() - began
+        opened, seconds = sum(len(parts) for parts, _ in counted), time.monotonic() - began
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
         return [{ALL: counts} for counts in sums]
 
@@ -348,10 +344,10 @@ def _require_counts(verb: str) -> None:
         )
 
 
-def _digest(asked: Sequence[tuple[PartSet, Fraction]]) -> bytes:
+def _digest(counted: Sequence[tuple[PartSet, Fraction]]) -> bytes:
     """Digests questions, so that equal digests mean the same questions, wherever they are asked."""
     digest = hashlib.sha256()
-    for parts, epsilon in asked:
+    for parts, epsilon in counted:
         digest.update(f"{epsilon} {len(parts.blocks)};".encode())
         for block in parts.blocks:
             partition = b"" if block.partition is None else block.partition.key
