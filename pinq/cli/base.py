@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 import typer
 
 from pinq.errors import PinqError
-from pinq.provider.report.html import printable
+from pinq.provider.report.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -166,7 +166,7 @@ def signed(because: str) -> Signature:
 
 def until(one: GrantReport) -> str:
     """When a grant ends."""
-    from pinq.provider.report.audit import when
+    from pinq.provider.report.text import when
 
     return when(one.expires) if one.expires else "never"
 

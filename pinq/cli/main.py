@@ -39,7 +39,7 @@ from pinq.cli.secure import secure
 from pinq.cli.server import Columns, MaxEpsilon, PerMinute, Verbs, commands, terms_of
 from pinq.cli.text import Decimal, Delimiter, Encoding, Header, MaxUnreadable, Quote, Thousands, dialect_of
 from pinq.errors import QueryError
-from pinq.provider.report.html import printable
+from pinq.provider.report.text import printable
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -235,7 +235,7 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     from pinq.ledger.composition import CAP_RULES
     from pinq.ledger.terms import FREE
     from pinq.provider.grants import show as status_of
-    from pinq.provider.report.audit import print_table
+    from pinq.provider.report.terminal import print_table
 
     status = status_of(policy)
     if as_json:
@@ -473,7 +473,10 @@ def audit(
     Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where
     the log was edited, cut or rolled back.
     """
+    from pinq.provider.report.audit import Audit
     from pinq.provider.report.audit import audit as audit_log
+    from pinq.provider.report.html import page
+    from pinq.provider.report.terminal import print_audit
 
     if as_json + as_csv + as_html > 1:
         raise typer.BadParameter("choose one of --json, --csv and --html")
@@ -481,19 +484,19 @@ def audit(
     form = (
         forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
     )
-    found = audit_log(policy, analyst)
+    report = audit_log(policy, analyst)
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
-            found.render(console(file))
+            print_audit(report, console(file))
     else:
-        text = {"json": found.to_json, "csv": found.to_csv, "html": found.to_html}[form]().rstrip("\n") + "\n"
+        text = {"json": Audit.to_json, "csv": Audit.to_csv, "html": page}[form](report).rstrip("\n") + "\n"
         output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
     if output:
         typer.echo(printable(f"Wrote {output}."), err=True)
 
 
 def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
-    from pinq.provider.report.audit import print_table
+    from pinq.provider.report.terminal import print_table
     from pinq.public.schema import describe
 
     out = console()
@@ -530,7 +533,7 @@ def _print_answer(handle: PrivateQueryable, asked: Any, answer: Any, expected: s
     """Numbers to standard output; what they cost and how exact they are to standard error."""
     import numpy as np
 
-    from pinq.provider.report.audit import print_table
+    from pinq.provider.report.terminal import print_table
 
     budget = handle.budget
     if asked is handle:

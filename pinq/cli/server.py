@@ -13,7 +13,7 @@ import typer
 
 from pinq.cli.base import Analyst, AsJson, Because, PolicyFile, argument, guarded, option, print_account, signed
 from pinq.errors import LedgerError
-from pinq.provider.report.html import printable
+from pinq.provider.report.text import printable
 
 if TYPE_CHECKING:
     from pinq.ledger.terms import Terms

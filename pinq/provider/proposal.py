@@ -19,7 +19,7 @@ from pinq.engine.sources import source_dialect
 from pinq.errors import InternalError, PolicyError
 from pinq.provider.identifiers import FEW, Unit, is_identifier, is_quantity, may_be_unit
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.html import printable
+from pinq.provider.report.text import printable
 from pinq.public.dialect import Dialect
 from pinq.public.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.public.policy import Policy

@@ -14,6 +14,7 @@ import pinq
 from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.report.audit import audit
+from pinq.provider.report.html import page as html_page
 from pinq.server.page.login import write_password_file
 from tests.browser import CHROMIUM, Browser, browsing
 from tests.checkout import ROOT
@@ -277,7 +278,7 @@ def test_the_audit_shows_all_its_columns(
     """On a phone, a tablet, a desk and A4 paper (718 pixels between the margins): nothing is cut off, nothing must be scrolled to."""
     for analyst in ("", "ana"):
         (place / "audit.html").write_text(
-            audit(place / "policies" / "people.yaml", analyst or None).to_html(), encoding="utf-8"
+            html_page(audit(place / "policies" / "people.yaml", analyst or None)), encoding="utf-8"
         )
         browser.resize(width, 900, phone=width < 500)
         browser.open((place / "audit.html").as_uri())

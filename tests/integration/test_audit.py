@@ -25,8 +25,10 @@ from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.audit import Replay, audit, bar, replay, when
-from pinq.provider.report.html import printable
+from pinq.provider.report.audit import Replay, audit, replay
+from pinq.provider.report.html import page as html_page
+from pinq.provider.report.terminal import print_audit
+from pinq.provider.report.text import bar, printable, when
 from pinq.public.epsilon import Epsilon
 from pinq.public.specs import Values
 
@@ -158,8 +160,8 @@ def test_the_caps_rule_is_in_every_report(used: Path) -> None:
     ]
     assert found.to_dict()["cap_rule"] == provider.show(used).to_dict()["cap_rule"] == "union"
     out = io.StringIO()
-    found.render(Console(file=out, width=200))
-    for text in (out.getvalue(), found.to_html(), found.of("ana").to_html()):
+    print_audit(found, Console(file=out, width=200))
+    for text in (out.getvalue(), html_page(found), html_page(found.of("ana"))):
         assert "counts what several analysts ask alike once" in text
 
 
@@ -202,9 +204,9 @@ def test_every_act_of_a_provider_says_whose_it_was(policy: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert (rows[-1]["by"], rows[-1]["because"]) == (mallory.by, reason)
     assert json.loads(found.to_json())["changes"][-1]["because"] == reason
-    assert "&lt;b&gt;asked by mail&lt;/b&gt;" in found.to_html()
+    assert "&lt;b&gt;asked by mail&lt;/b&gt;" in html_page(found)
     out = io.StringIO()
-    found.render(Console(file=out, width=200))
+    print_audit(found, Console(file=out, width=200))
     assert mallory.by in out.getvalue()
     assert "@" in me
 
@@ -239,10 +241,10 @@ def test_it_says_which_ledger_was_read(used: Path) -> None:
     """In every form: a policy can lead to another ledger than one thinks."""
     found, file = audit(used), str(used.parent / "people.parquet.ledger")
     out = io.StringIO()
-    found.render(Console(file=out, width=400))
+    print_audit(found, Console(file=out, width=400))
     assert f"ledger: {file}\n" in out.getvalue()
     assert json.loads(found.to_json())["ledger"] == audit(used, "ana").ledger == file
-    assert f"Replayed from the log alone: {file}." in found.to_html()
+    assert f"Replayed from the log alone: {file}." in html_page(found)
 
 
 def test_a_report_that_follows_the_log_equals_one_from_its_start(used: Path) -> None:
@@ -284,7 +286,7 @@ def test_narrowed_to_one_analyst(used: Path) -> None:
     found = audit(used, "ana")
     assert list(found.accounts) == ["ana"]
     assert {line.analyst for line in found.lines} == {"ana"}
-    assert "alert(1)" not in found.to_html() + found.to_json() + found.to_csv()
+    assert "alert(1)" not in html_page(found) + found.to_json() + found.to_csv()
     with pytest.raises(
         QueryError, match=r"the log has no analyst 'anna' \(did you mean 'ana'\?\); it has ana, <script>"
     ):
@@ -333,7 +335,7 @@ def test_page_is_self_contained_and_escaped(used: Path) -> None:
     for name in HOSTILE[1:]:
         provider.grant(used, name, 0.01)
         pinq.open(used, analyst=name).noisy_count(epsilon=0.01)
-    page = audit(used).to_html()
+    page = html_page(audit(used))
     reader = _Reader()
     reader.feed(page)
     assert not reader.open
@@ -346,7 +348,7 @@ def test_page_is_self_contained_and_escaped(used: Path) -> None:
 
 
 def test_picture_is_accessible(used: Path) -> None:
-    page = audit(used).to_html()
+    page = html_page(audit(used))
     pictures = [
         ET.fromstring("<svg" + piece.split("</svg>")[0] + "</svg>") for piece in page.split("<svg class='desk'")[1:]
     ]
@@ -362,14 +364,14 @@ def test_picture_is_accessible(used: Path) -> None:
 
 
 def test_steps_end_at_what_was_spent(used: Path) -> None:
-    page = audit(used, "ana").to_html()
+    page = html_page(audit(used, "ana"))
     assert "1 of 1 spent in 3 answered queries, 2 refused." in page
     assert "spent 1</text>" in page
 
 
 def test_empty_log(policy: Path) -> None:
     provider.grant(policy, "ana", 1)
-    page = audit(policy).to_html()
+    page = html_page(audit(policy))
     assert "<figure" not in page
     assert "Nothing was asked yet." in page
 
@@ -379,7 +381,7 @@ def test_a_log_of_refusals_alone(policy: Path) -> None:
     provider.grant(policy, "ana", 1, terms=Terms(verbs=("noisy_sum",)))
     with pytest.raises(NotAllowed):
         pinq.open(policy, analyst="ana").noisy_count(epsilon=0.1)
-    page = audit(policy).to_html()
+    page = html_page(audit(policy))
     assert "<figure" not in page
     assert "refused (not-allowed)" in page
 
@@ -387,7 +389,7 @@ def test_a_log_of_refusals_alone(policy: Path) -> None:
 def test_terminal_shows_names_as_they_are(used: Path) -> None:
     provider.grant(used, HOSTILE[1], 0.01)
     out = io.StringIO()
-    audit(used).render(Console(file=out, width=200, force_terminal=False))
+    print_audit(audit(used), Console(file=out, width=200, force_terminal=False))
     for text in (
         "chain: verified",
         HOSTILE[0],

@@ -11,7 +11,7 @@ from pinq.errors import PinqError, QueryError
 from pinq.ledger.signature import Signature
 from pinq.ledger.terms import VERBS, Grant, Terms
 from pinq.provider import grants as provider
-from pinq.provider.report.audit import when
+from pinq.provider.report.text import when
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.server.datasets import Dataset
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from pinq import __version__
@@ -24,7 +23,10 @@ from pinq.ledger.state import Account
 from pinq.ledger.terms import FREE, VERBS, Terms, now
 from pinq.provider.grants import promised
 from pinq.provider.report import html as audit_html
-from pinq.provider.report.audit import Audit, Replay, when
+from pinq.provider.report.audit import Audit, Replay
+from pinq.provider.report.chart import chart_of_all, charts_of_each
+from pinq.provider.report.markup import Html, element, joined
+from pinq.provider.report.text import printable, when
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.page.actions import Act, Plan, Typed
@@ -72,9 +74,9 @@ class Views:
             "path": PATH,
             "version": __version__,
             "style": style,
-            "bar": _raw(audit_html.bar),
-            "cards": _raw(audit_html.cards),
-            "short": _raw(audit_html.short),
+            "bar": audit_html.bar,
+            "cards": audit_html.cards,
+            "short": audit_html.short,
         }
         self._env = env
 
@@ -127,7 +129,7 @@ class Views:
                 public=_public(self._datasets[name].policy),
                 audit=audit,
                 accounts=accounts,
-                chart=Markup(audit_html.chart_of_all(audit)),
+                chart=chart_of_all(audit),
                 tables=_tables(audit),
             )
 
@@ -144,7 +146,7 @@ class Views:
                 allowed=_allowed(account),
                 notice=notice,
                 call=call,
-                chart=Markup(audit_html.charts_of_each(own)),
+                chart=charts_of_each(own),
                 tables=_tables(own),
             )
 
@@ -214,9 +216,9 @@ class Views:
         return Response(text, status, SAFE, "text/html; charset=utf-8")
 
 
-def _tables(audit: Audit) -> list[Markup]:
+def _tables(audit: Audit) -> list[Html]:
     return [
-        Markup(part(audit, RECENT))
+        part(audit, RECENT)
         for part in (audit_html.exhaustion, audit_html.refusals, audit_html.requests, audit_html.changes)
     ]
 
@@ -249,18 +251,13 @@ def _public(policy: Policy) -> str:
     return f"Protects {unit} ({policy.adjacency}); {len(policy.columns)} columns, at most {policy.max_rows:,} rows. No raw data is shown here."
 
 
-def _prose(text: str) -> Markup:
-    """A message of the package, whose names stand in backticks."""
-    pieces = escape(audit_html.printable(text)).split("`")
-    return Markup("").join(
-        Markup(f"<code>{piece}</code>") if place % 2 and place < len(pieces) - 1 else Markup(piece)
-        for place, piece in enumerate(pieces)
-    )
+def _prose(text: str) -> Html:
+    """Shows a message of the package, whose names stand in backticks."""
+    pieces = text.split("`")
+    last = len(pieces) - 1  # a backtick without a second one opens nothing
+    return joined(element("code", piece) if i % 2 and i < last else piece for i, piece in enumerate(pieces))
 
 
-def _printable(value: Any) -> Any:
-    return audit_html.printable(value) if type(value) is str else value
-
-
-def _raw(make: Callable[..., str]) -> Callable[..., Markup]:
-    return lambda *values: Markup(make(*values))
+def _printable(value: object) -> object:
+    """Shows what does not print as an escape; numbers and HTML stay as they are."""
+    return printable(value) if type(value) is str else value
