@@ -21,7 +21,6 @@ import numpy as np
 
 from miners.federated.source import CountSource, FederatedParts, Question, Tally
 from miners.fitted.node import Split
-from miners.growth.candidates import parts_at_once
 from miners.growth.open_node import OpenNode
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
@@ -166,10 +165,9 @@ def ask_choices(
     task: Task, parts: FederatedParts, candidates: Sequence[Any], *, score: Score, epsilon: Mapping[str, Fraction]
 ) -> dict[str, list[Split | None]]:
     """What each of the holders that are asked chooses for each part, in one round; very many parts are asked in several requests."""
-    step = parts_at_once(task.schema, candidates, task.cells)
     questions = [
         piece.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=task.reuse)
-        for piece, _ in _pieces(parts, step)
+        for piece, _ in _pieces(parts, MOST_NAMED)
     ]
     answers = task.federation.ask(questions)
     return {name: [split for answer in answers for split in answer[name]] for name in answers[0]}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,21 +17,16 @@ from pinq.public.parts import Part
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Values
 
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import Parts
-
 __all__ = [
     "BINS",
     "MAX_LEVELS",
     "Ways",
     "attribute_names",
-    "choose_in_pieces",
     "default_levels",
     "equal_width",
     "families",
     "levels_carried",
     "multiway_splits",
-    "parts_at_once",
     "random_split",
 ]
 
@@ -39,8 +34,6 @@ BINS = 10
 MAX_BINS = 4096
 MAX_LEVELS = 12  # unless the caller asks for more
 FURTHEST = -2.5  # levels: from here on down the first split is noise
-MAX_CELLS = 2**25  # of the tables behind one request
-DENSE_CODES = 1024  # finer columns come as lists of what is there
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
 Ways = Literal["values", "groups"]
 
@@ -150,56 +143,6 @@ def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) ->
     loss = float(exact(to_nano(epsilon)) / Fraction(schema.distance))
     candidates = sum(_candidates(schema, name) for name in names)
     return math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4
-
-
-def parts_at_once(schema: Schema, candidates: Iterable[Family | Values | Cuts | Groups], measure: int) -> int:
-    """Returns how many parts may be asked to choose among these in one request.
-
-    They are as many as keep the tables behind it at a size that the layer bears.
-
-    Args:
-        schema: The public schema.
-        candidates: Splits and families of splits.
-        measure: Numbers in each cell of a table: classes, say.
-    """
-    listed = list(candidates)
-    columns = [schema.columns[name] for name in dict.fromkeys(str(candidate.column) for candidate in listed)]
-    dense = sum(
-        column.codes + 1 for column in columns if isinstance(column, Categorical) or column.codes <= DENSE_CODES
-    )
-    dense += sum(
-        len(split.points) + 3 if isinstance(split, Cuts) else len(split.groups) + 1
-        for split in listed
-        if isinstance(split, (Cuts, Groups))
-    )
-    grouped = [schema.columns[family.column] for family in listed if isinstance(family, AnyGrouping)]
-    groupings = max((min(2 ** (column.codes - 1), MAX_GROUPINGS) for column in grouped), default=0)
-    return max(1, MAX_CELLS // max(1, dense * (measure + 1), 2 * groupings * measure) - 1)
-
-
-def choose_in_pieces(parts: Parts, candidates: Sequence[Any], schema: Schema, *, measure: int, **how: Any) -> list[Any]:
-    """Returns what ``parts.exp_mech`` answers, nearly always in one request.
-
-    It takes as few requests as keep the tables behind each at a size that the layer bears.
-
-    The pieces are disjoint, so together they cost what one request costs.
-
-    Args:
-        parts: Who is asked.
-        candidates: For all parts, or a list of them for each.
-        schema: The public schema.
-        measure: Numbers in each cell of a table: classes, say.
-        how: What else ``exp_mech`` takes.
-    """
-    each = isinstance(candidates[0], Sequence)
-    step = parts_at_once(
-        schema, dict.fromkeys(split for own in candidates for split in own) if each else candidates, measure
-    )
-    splits: list[Any] = []
-    for start in range(0, len(parts), step):
-        piece = slice(start, start + step)
-        splits += parts[piece].exp_mech(candidates[piece] if each else candidates, **how)
-    return splits
 
 
 def _candidates(schema: Schema, name: str) -> int:

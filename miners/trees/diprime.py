@@ -12,7 +12,7 @@ from typing import ClassVar
 from miners.budget.recipe import Question, Step, StepName
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
 from miners.fitted.node import Node, Split
-from miners.growth.candidates import choose_in_pieces, default_levels, families, levels_carried
+from miners.growth.candidates import default_levels, families, levels_carried
 from miners.growth.criteria import REGRESSION_CRITERIA, require_criterion
 from miners.growth.frontier import Level
 from miners.growth.leaf_estimates import released_nodes
@@ -21,7 +21,7 @@ from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Ro
 from miners.trees.strategy import Candidate, Problem, many
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant, require_word
 from pinq.public.epsilon import Loss, exact, to_nano
-from pinq.public.scores import ABSOLUTE_ERROR_LEVELS, Balance
+from pinq.public.scores import Balance
 
 __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
 
@@ -63,11 +63,6 @@ class DiPriMeStrategy(ForestStrategy):
         """Returns the weight of all that a leaf is asked, beside all levels of splits."""
         rest = self.split_share.denominator - self.split_share.numerator
         return max(1, self.depth) * self.parts_of_share * rest
-
-    @property
-    def measure(self) -> int:
-        """Numbers in each cell of the tables that a choice needs."""
-        return ABSOLUTE_ERROR_LEVELS if self.criterion == "absolute_error" else self.cells
 
     def offered(self, level: Level) -> list[list[Candidate]]:
         """Draws the attributes that each node looks at; returns all their splits in two."""
@@ -129,15 +124,8 @@ class Paper(DiPriMeStrategy):
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds the medians of the attributes that a node looks at, then chooses among them."""
-        answers = choose_in_pieces(
-            level.parts,
-            self.offered(level),
-            self.schema,
-            measure=1,
-            score=Balance(),
-            epsilon=self.recipe.step(StepName.MEDIAN, level.number).epsilon,
-            each=True,
-        )
+        step = self.recipe.step(StepName.MEDIAN, level.number)
+        answers = level.parts.exp_mech(self.offered(level), score=Balance(), epsilon=step.epsilon, each=True)
         medians = [[median for median in own if median is not None] for own in answers]
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
 

@@ -20,7 +20,6 @@ import numpy as np
 from miners.budget.noise import count_scale
 from miners.budget.recipe import Question, Recipe, Step, StepName
 from miners.fitted.node import Node, Split
-from miners.growth.candidates import choose_in_pieces
 from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.describe import ask_classes, ask_ends
 from miners.growth.frontier import Level
@@ -179,11 +178,6 @@ class TreeStrategy(ABC):
 
     # Choices
 
-    @property
-    def measure(self) -> int:
-        """Numbers in each cell of the tables that a choice needs."""
-        return self.cells
-
     def ask_choices(self, parts: Parts, offered: Offer, step: Step) -> list[Split | None]:
         """Returns what the mechanism chooses for each part among the candidates that it is offered.
 
@@ -192,15 +186,9 @@ class TreeStrategy(ABC):
             offered: The candidates: one list for all parts, or a list for each.
             step: At which loss.
         """
-        return choose_in_pieces(
-            parts,
-            offered,
-            self.schema,
-            measure=self.measure,
-            score=score_of(self.criterion, self.target),
-            epsilon=step.epsilon,
-            textbook=self.textbook,
-        )
+        score = score_of(self.criterion, self.target)
+        splits: list[Split | None] = parts.exp_mech(offered, score=score, epsilon=step.epsilon, textbook=self.textbook)
+        return splits
 
     def ask_where_offered(self, level: Level, offered: Sequence[Sequence[Candidate]], step: Step) -> list[Split | None]:
         """Returns the same for nodes of which some are offered nothing; those get None, and are not asked."""

@@ -150,8 +150,7 @@ class Curator:
     def _answer(self, request: Request, work: _Work) -> Answer:
         query = work.query
         try:
-            tables = self._engine.tabulate(query.parts, query.tables, query.moments)
-            released = query.release(tables, work.epsilon.per_row(self.schema.distance))
+            released = query.release(query.count(self._engine), work.epsilon.per_row(self.schema.distance))
         except Exception:
             # One text whatever happened; the provider's own log has the cause.
             _log.exception("request %s (%s) failed after its charge", request.id, query.about)

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 
 from pinq.engine.sql import axis_expression, part_expression, unsigned
-from pinq.engine.tables import MAX_SUM, Listed, ListRequest, Moments, Sparse, TableRequest
+from pinq.engine.tables import MAX_SUM, Listed, ListRequest, Moments, Sparse, Table, TableRequest
 from pinq.errors import InternalError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
@@ -65,7 +65,7 @@ class DuckDBEngine:
         parts: PartSet,
         tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
         moments: Moments | None = None,
-    ) -> list[Any]:
+    ) -> list[Table]:
         """Counts rows, exactly, for each part and each cell of each table, in one pass, and in one more for each listing.
 
         Args:

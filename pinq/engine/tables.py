@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
-__all__ = ["MAX_SUM", "Engine", "ListRequest", "Listed", "Moments", "Sparse", "TableRequest"]
+__all__ = ["MAX_SUM", "Engine", "ListRequest", "Listed", "Moments", "Sparse", "Table", "TableRequest"]
 
 MAX_SUM = 2**62
 """Where sums stop that a wrong declaration lets grow: 64 bits hold them, and noise on top of them."""
@@ -36,7 +36,13 @@ class TableRequest:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Parts along each axis."""
         return tuple(axis.size for axis in self.axes)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every cell is kept, occupied or not."""
+        return not self.sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +58,11 @@ class ListRequest:
     """The occupied cells of a joint table over many columns, listed one by one: for tables too wide to be numbered."""
 
     axes: tuple[Axis, ...]
+
+    @property
+    def is_dense(self) -> bool:
+        """Only occupied cells are listed."""
+        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +80,16 @@ class Listed:
     counts: np.ndarray
 
 
+Table = np.ndarray | Sparse | Listed
+"""What is counted for one request of a table."""
+
+
 class Engine(Protocol):
     """Exact tables of one encoded table."""
 
     def tabulate(
         self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Moments | None
-    ) -> list[Any]:
+    ) -> Sequence[Table]:
         """Counts rows, exactly, for each part and each cell of each table, and on demand sums a column.
 
         Returns:

@@ -802,10 +802,16 @@ MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "too many parts": (lambda h: h.partition(Values("age"), Shards(60_000)), "at most 1,048,576 are possible"),
     "no shards": (lambda h: h.shards(0), "must be a whole number from 1 to 65535"),
     "a table too large": (
-        lambda h: h.shards(60_000).exp_mech(
-            [Values("age"), (Values("sex"), Values("job"), Values("age"))], score=Gini("income"), epsilon=0.1
+        lambda h: h.exp_mech(
+            [(Shards(60_000, key), Values("job")) for key in range(200)], score=Gini("income"), epsilon=0.1
         ),
-        "needs tables of .* cells",
+        "each part needs tables of .* cells",
+    ),
+    "too many tables": (
+        lambda h: h.shards(60_000).exp_mech(
+            [(Shards(60_000, key), Values("job")) for key in range(20)], score=Gini("income"), epsilon=0.1
+        ),
+        "the request needs tables of .* cells",
     ),
 }
 

@@ -509,15 +509,19 @@ def test_too_much_is_refused(server: Server, policy: Path) -> None:
         assert "parts; at most 1,048,576 are possible" in refused(
             json.dumps({"id": "w", "verb": "noisy_count", "epsilon": "0.1", "parts": wide})
         )
-        huge = {"specs": [{"kind": "shards", "count": 60_000}], "asked": [[0, 0]], "shape": [60_000]}
         lists = [
-            [{"kind": "cross", "specs": [{"kind": "values", "column": "age"}, {"kind": "values", "column": "job"}]}]
+            [
+                {
+                    "kind": "cross",
+                    "specs": [{"kind": "shards", "count": 60_000, "key": key}, {"kind": "values", "column": "job"}],
+                }
+                for key in range(200)
+            ]
         ]
         ask_all = {
             "id": "h",
             "verb": "exp_mech",
             "epsilon": "0.1",
-            "parts": huge,
             "score": {"kind": "gini", "target": "income"},
             "candidates": lists,
         }

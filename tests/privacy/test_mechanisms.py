@@ -24,6 +24,7 @@ import pytest
 
 import pinq.curator.mechanisms
 from pinq.curator.candidates.selection import Selection
+from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, scale_of
 from pinq.curator.verbs import prepare
 from pinq.provider.testing import epsilon_lower_bound
@@ -283,8 +284,11 @@ def choosing(
 ) -> Callable[[list[Any], Fraction], list[Any]]:
     """What chooses for each part from exact tables: a vote where there are no candidates."""
     if not candidates:
-        return lambda tables, epsilon: prepare(Vote(score), parts, schema).release(tables, epsilon).values
-    return Selection(schema, parts, score, [candidates], (0,)).choose
+        return lambda tables, epsilon: (
+            prepare(Vote(score), parts, schema).release([Counted(parts, tables)], epsilon).values
+        )
+    selection = Selection(schema, parts, score, [candidates], (0,))
+    return lambda tables, epsilon: selection.choose(Counted(parts, tables), epsilon)
 
 
 def selecting(
@@ -369,12 +373,13 @@ def test_groupings_are_of_the_values_that_a_part_has_left() -> None:
     below = PartSet([Block(Part())]).split(bind(Groups("b", (("v", "w"), ("u",))), schema)).take(np.array([0]))
     selection = Selection(schema, below, MaxClass("y"), [[AnyGrouping("b"), Values("a")]], (0,))
     tables = [np.array([[[0, 0], [4, 0], [0, 3]]]), np.array([[[2, 2], [2, 1]]])]
-    drawn = [selection.choose(tables, Fraction(1, 2))[0] for _ in range(6000)]
+    drawn = [selection.choose(Counted(below, tables), Fraction(1, 2))[0] for _ in range(6000)]
     weight = np.exp(0.5 * (np.array([7, 4]) - 7))  # joint lists: the exponential mechanism, monotone, no factor 2
     law_is(np.array([isinstance(one, Values) for one in drawn]).astype(int), weight / weight.sum())
     assert {one.groups for one in drawn if isinstance(one, Groups)} == {(("v",), ("w",))}
     alone = PartSet([Block(Part())]).split(bind(Groups("b", (("u",), ("v", "w"))), schema)).take(np.array([0]))
-    assert Selection(schema, alone, MaxClass("y"), [[AnyGrouping("b")]], (0,)).choose(tables[:1], Fraction(1)) == [None]
+    selection = Selection(schema, alone, MaxClass("y"), [[AnyGrouping("b")]], (0,))
+    assert selection.choose(Counted(alone, tables[:1]), Fraction(1)) == [None]
 
 
 def test_a_member_of_each_family_is_chosen_at_its_part_of_epsilon(weak: Callable[[], None]) -> None:
@@ -393,7 +398,7 @@ def test_a_member_of_each_family_is_chosen_at_its_part_of_epsilon(weak: Callable
     def drawn(runs: int) -> np.ndarray:
         chosen: list[Any] = []
         while len(chosen) < 2 * runs:
-            chosen += selection.choose([np.broadcast_to(table, (1000, 3, 2))], Fraction(3))
+            chosen += selection.choose(Counted(parts, [np.broadcast_to(table, (1000, 3, 2))]), Fraction(3))
         numbers = np.array([members.index(one) for one in chosen])
         return 3 * numbers[::2] + numbers[1::2]
 
@@ -441,7 +446,9 @@ def test_the_textbook_form_has_the_factor_two(score: Any, weak: Callable[[], Non
     weight = np.exp(float(epsilon) / (2 * score.sensitivity(schema)) * (scores - scores.max()))
 
     def drawn() -> np.ndarray:
-        return np.array([candidates.index(one) for _ in range(12) for one in selection.choose(full, epsilon)])
+        return np.array(
+            [candidates.index(one) for _ in range(12) for one in selection.choose(Counted(parts, full), epsilon)]
+        )
 
     law_is(drawn(), weight / weight.sum())
 

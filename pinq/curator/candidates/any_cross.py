@@ -9,11 +9,11 @@ a small table of its own that is counted and forgotten: memory follows the rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer
+from pinq.curator.counted import Counted
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
@@ -48,13 +48,14 @@ class AnyCrossScorer(Scorer):
         """Always."""
         return True
 
-    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Each member as a run."""
+        table = counted.listed(self.table)
         frame, classes = self.frame, self.frame.classes[0].size
         numbers, single = np.arange(len(self.candidate), dtype=np.int64), np.ones(len(self.candidate), dtype=np.int64)
         runs = []
-        for place in places:
-            mine = slice(None) if len(frame.parts) == 1 else table.parts == place
+        for row in rows:
+            mine = slice(None) if len(counted.parts) == 1 else table.parts == row
             codes, counts = table.codes[:, mine], table.counts[mine]
             scores = member_scores(
                 codes[:-1], codes[-1], counts, self._sizes, classes, self.candidate.size, frame.score, frame.schema

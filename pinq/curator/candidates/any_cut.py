@@ -8,12 +8,11 @@ so they score alike and are one run.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer, occupied
-from pinq.engine.tables import Sparse
+from pinq.curator.counted import Counted
+from pinq.public.parts import Part
 from pinq.public.specs import AnyCut, Cuts, Spec
 
 __all__ = ["AnyCutScorer"]
@@ -33,14 +32,14 @@ class AnyCutScorer(Scorer):
         """Where there are few cuts."""
         return size <= FLIP_CUTS
 
-    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """The cuts within the interval that a part's own splits leave to it."""
-        if isinstance(table, Sparse):
-            return self._sparse(table, places)
-        return self._dense(self.frame.measured(table[places]), places)
+        dense = self.frame.tables[self.table].is_dense
+        return self._every_cut(counted, rows) if dense else self._every_gap(counted, rows)
 
-    def _dense(self, table: np.ndarray, places: np.ndarray) -> list[Runs]:
-        """Every cut as a run; table (places, codes, measure)."""
+    def _every_cut(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """Every cut as a run, from a table (rows, codes, measure)."""
+        table = self.frame.measured(counted.array(self.table)[rows])
         below = np.cumsum(table[:, : self._column.cells], axis=1)
         left, total = below[:, :-1], below[:, -1:]
         sides = [left, total - left]
@@ -48,16 +47,17 @@ class AnyCutScorer(Scorer):
             sides.append(np.broadcast_to(table[:, self._column.cells :], left.shape))
         scores = self.frame.scores(np.stack(sides, axis=2))
         runs = []
-        for place, row in zip(places, scores, strict=True):
-            low, high = self._interval(place)
+        for row, own in zip(rows, scores, strict=True):
+            low, high = self._interval(counted.part_list[row])
             first = np.arange(low + 1, max(low + 1, high), dtype=np.int64)
-            runs.append(Runs(row[first - 1], np.ones(len(first), dtype=np.int64), first, self._name))
+            runs.append(Runs(own[first - 1], np.ones(len(first), dtype=np.int64), first, self._name))
         return runs
 
-    def _sparse(self, table: Sparse, places: np.ndarray) -> list[Runs]:
+    def _every_gap(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """A run for each gap between occupied codes, and one before the first and behind the last of them."""
         runs = []
-        for place, (codes, counts) in zip(places, occupied(self.frame, table, self._column.codes, places), strict=True):
+        occupation = occupied(self.frame, counted, self.table, self._column.codes, rows)
+        for row, (codes, counts) in zip(rows, occupation, strict=True):
             missing = codes >= self._column.cells
             edges = codes[~missing]
             nothing = np.zeros((1, counts.shape[1]), dtype=np.int64)
@@ -68,14 +68,14 @@ class AnyCutScorer(Scorer):
             scores = self.frame.scores(np.stack(sides, axis=1))
             # Codes 3 and 7 occupied, interval 0 to 9: the cuts before 1..3, before 4..7 and before
             # 8..9 make three runs.
-            low, high = self._interval(place)
+            low, high = self._interval(counted.part_list[row])
             first = np.maximum(np.concatenate([[low], edges]) + 1, low + 1)
             last = np.minimum(np.concatenate([edges, [high - 1]]), high - 1)
             runs.append(Runs(scores, np.maximum(0, last - first + 1), first, self._name))
         return runs
 
-    def _interval(self, place: int) -> tuple[int, int]:
-        return self.frame.part_list[place].interval(self.candidate.column, self._column)
+    def _interval(self, part: Part) -> tuple[int, int]:
+        return part.interval(self.candidate.column, self._column)
 
     def _name(self, threshold: int) -> Spec:
         return Cuts(self.candidate.column, (self._column.edge(threshold),))

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer, no_runs
+from pinq.curator.counted import Counted
+from pinq.public.schema import Value
 from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
 
 __all__ = ["AnyGroupingScorer"]
@@ -31,13 +32,13 @@ class AnyGroupingScorer(Scorer):
         """Always: there are at most ``MAX_GROUPINGS``."""
         return True
 
-    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Each bipartition as a run; parts that have the same values left are scored together."""
-        counts = self.frame.measured(table[places])
+        counts = self.frame.measured(counted.array(self.table)[rows])
         column = self._column
-        left = [self.frame.part_list[place].values_left(self.candidate.column, column.codes) for place in places]
-        lefts = np.array(left).reshape(len(places), column.codes)
-        runs = [no_runs()] * len(places)
+        left = [counted.part_list[row].values_left(self.candidate.column, column.codes) for row in rows]
+        lefts = np.array(left).reshape(len(rows), column.codes)
+        runs = [no_runs()] * len(rows)
         for kept in np.unique(lefts, axis=0):
             alike = np.flatnonzero((lefts == kept).all(axis=1))
             codes = np.flatnonzero(kept)
@@ -49,11 +50,11 @@ class AnyGroupingScorer(Scorer):
             scores = self.frame.scores(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2))
             numbers, single = np.arange(len(sides), dtype=np.int64), np.ones(len(sides), dtype=np.int64)
             name = self._namer([column.labels[code] for code in codes], sides)
-            for place, row in zip(alike, scores, strict=True):
-                runs[place] = Runs(row, single, numbers, name)
+            for number, own in zip(alike, scores, strict=True):
+                runs[number] = Runs(own, single, numbers, name)
         return runs
 
-    def _namer(self, labels: list[Any], sides: np.ndarray) -> Callable[[int], Spec]:
+    def _namer(self, labels: list[Value | None], sides: np.ndarray) -> Callable[[int], Spec]:
         return lambda number: self.candidate.member(labels, sides[number])
 
 

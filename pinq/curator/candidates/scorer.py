@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pinq.engine.tables import ListRequest, Moments, Sparse, TableRequest
+from pinq.curator.counted import Counted
+from pinq.engine.tables import ListRequest, Moments, TableRequest
 from pinq.errors import QueryError
-from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Categorical, Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Spec, Values, bind
@@ -62,11 +62,10 @@ def _nobody(number: int) -> Spec:
 
 
 class Frame:
-    """What all candidates of a request share: the schema, the parts, the score, and the tables, each asked for once.
+    """What all candidates of a request share: the schema, the score, and the tables, each asked for once.
 
     Args:
         schema: The public columns.
-        parts: Whom the candidates are for.
         score: By what they are judged.
         splits: All plain candidates.
 
@@ -74,8 +73,8 @@ class Frame:
         tables: What the engine is to count, in the order in which it was asked for.
     """
 
-    def __init__(self, schema: Schema, parts: PartSet, score: Score, splits: Iterable[Spec] = ()) -> None:
-        self.schema, self.parts, self.score = schema, parts, score
+    def __init__(self, schema: Schema, score: Score, splits: Iterable[Spec] = ()) -> None:
+        self.schema, self.score = schema, score
         self.tables: list[TableRequest | ListRequest] = []
         self._by_codes: dict[str, int] = {}
         # Where a column is split in many ways, one table of its codes serves them all: a level of a
@@ -96,11 +95,6 @@ class Frame:
             return None
         (target,) = self.score.columns()
         return Moments(target, self.score.shift(self.schema), squares=True)
-
-    @cached_property
-    def part_list(self) -> list[Part]:
-        """The parts, in order."""
-        return list(self.parts)
 
     def is_crowded(self, column: str | None) -> bool:
         """Whether the splits of this column share a table."""
@@ -174,33 +168,35 @@ class Scorer(ABC):
         """Whether a member, of so many that a part has, is chosen by permute-and-flip where nothing else is offered."""
 
     @abstractmethod
-    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
-        """The members and their exact scores.
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
+        """Scores the members exactly.
 
         Args:
-            table: What the engine counted for ``table``.
-            places: For which parts, positions in the parts' flat order.
+            counted: Parts and what the engine counted of them.
+            rows: For which of these parts.
 
         Returns:
-            One for each of ``places``.
+            One for each of ``rows``.
         """
 
 
-def occupied(frame: Frame, table: Sparse, codes: int, places: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each of these parts the occupied codes of a column, in order, and what is there, shape (codes, measure)."""
-    classes = frame.classes[0].size if frame.classes else 1
+def occupied(
+    frame: Frame, counted: Counted, position: int, codes: int, rows: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Lists the occupied codes of a column, in order, and what is there, shape (codes, measure), for each of these parts."""
+    table, classes = counted.sparse(position), frame.classes[0].size if frame.classes else 1
     part_of, rest = np.divmod(table.places, codes * classes)
     code, label = np.divmod(rest, classes)
-    starts = np.searchsorted(part_of, np.arange(len(frame.parts) + 1))
-    for place in places:
-        mine = slice(starts[place], starts[place + 1])
-        found, inverse = np.unique(code[mine], return_inverse=True)
+    starts = np.searchsorted(part_of, np.arange(len(counted.parts) + 1))
+    for row in rows:
+        mine = slice(starts[row], starts[row + 1])
+        present, inverse = np.unique(code[mine], return_inverse=True)
         if frame.moments is not None:
             counts = table.values[mine]
         else:
-            counts = np.zeros((len(found), classes), dtype=np.int64)
+            counts = np.zeros((len(present), classes), dtype=np.int64)
             np.add.at(counts, (inverse, label[mine]), table.values[mine])
-        yield found, counts
+        yield present, counts
 
 
 def cells_by_codes(axis: Axis, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:

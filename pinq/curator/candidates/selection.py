@@ -22,6 +22,7 @@ from pinq.curator.candidates.any_cut import AnyCutScorer
 from pinq.curator.candidates.any_grouping import AnyGroupingScorer
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer
 from pinq.curator.candidates.split import SplitScorer
+from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import Weighted, choose, choose_weighted
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
@@ -62,7 +63,7 @@ class Selection:
         textbook: bool = False,
         each: bool = False,
     ) -> None:
-        self.schema, self.parts, self.score, self.textbook, self.each = schema, parts, score, textbook, each
+        self.schema, self.score, self.textbook, self.each = schema, score, textbook, each
         self.lists = [tuple(candidates) for candidates in lists]
         self.which = list(which) * len(parts) if len(which) == 1 else list(which)
         if not self.lists or not all(self.lists):
@@ -76,7 +77,7 @@ class Selection:
             raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible.")
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         splits: list[Any] = [candidate for candidate in distinct.values() if type(candidate) not in SCORERS]
-        self.frame = Frame(schema, parts, score, splits)
+        self.frame = Frame(schema, score, splits)
         scorers = {
             identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
             for identity, candidate in distinct.items()
@@ -84,10 +85,10 @@ class Selection:
         self._listed = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
 
     @property
-    def cells(self) -> int:
-        """Cells of the largest array that choosing makes beside the tables: the members of a family, two sides each."""
+    def scratch_cells(self) -> int:
+        """Cells that choosing makes for each part beside its tables: the members of a family, two sides each."""
         widest = max(scorer.widest for listed in self._listed for scorer in listed)
-        return len(self.parts) * widest * 2 * math.prod(axis.size for axis in self.frame.classes)
+        return widest * 2 * math.prod(axis.size for axis in self.frame.classes)
 
     @cached_property
     def span(self) -> int:
@@ -107,8 +108,10 @@ class Selection:
         """How many choices each part's epsilon is spread over: as many as the longest list has candidates."""
         return max(map(len, self.lists)) if self.each else 1
 
-    def choose(self, tables: list[Any], epsilon: Fraction) -> list[Spec | None]:
-        """The choice for each part, None where it has nothing to choose from; with ``each`` its ``choices`` choices.
+    def choose(self, counted: Counted, epsilon: Fraction) -> list[Spec | None]:
+        """Chooses for each part that was counted: a spec, or None where it has nothing to choose from.
+
+        With ``each`` a part has ``choices`` choices, one after the other.
 
         Privacy:
             Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
@@ -116,11 +119,12 @@ class Selection:
             scores follow pinq/public/scores.py. With ``each`` a part gets at most k = ``choices``
             choices of epsilon / k (sequential composition); k follows from the request.
         """
-        runs = self._runs(tables)
+        which = self.which[counted.start : counted.start + len(counted.parts)]
+        runs = self._runs(counted, which)
         chosen: list[Spec | None] = []
-        for place, number in enumerate(self.which):
+        for row, number in enumerate(which):
             listed = self._listed[number]
-            own = [runs[scorer][place] for scorer in listed]
+            own = [runs[scorer][row] for scorer in listed]
             if not self.each:
                 chosen.append(self._choose_one(listed, own, epsilon))
                 continue
@@ -131,15 +135,14 @@ class Selection:
             chosen += [None] * (self.choices - len(listed))
         return chosen
 
-    def _runs(self, tables: list[Any]) -> dict[Scorer, dict[int, Runs]]:
-        """The runs of each candidate for each part that may choose it, by the part's place."""
+    def _runs(self, counted: Counted, which: Sequence[int]) -> dict[Scorer, dict[int, Runs]]:
+        """The runs of each candidate for each counted part that may choose it, by the part's row."""
         users: dict[Scorer, list[int]] = {}
-        for place, number in enumerate(self.which):
+        for row, number in enumerate(which):
             for scorer in self._listed[number]:
-                users.setdefault(scorer, []).append(place)
+                users.setdefault(scorer, []).append(row)
         return {
-            scorer: dict(zip(places, scorer.runs(tables[scorer.table], np.array(places)), strict=True))
-            for scorer, places in users.items()
+            scorer: dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True)) for scorer, rows in users.items()
         }
 
     def _choose_one(self, listed: Sequence[Scorer], runs: Sequence[Runs], epsilon: Fraction) -> Spec | None:

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer, cells_by_codes, occupied
-from pinq.engine.tables import Sparse
+from pinq.curator.counted import Counted
 from pinq.public.specs import Spec, bind
 
 __all__ = ["SplitScorer"]
@@ -31,21 +29,20 @@ class SplitScorer(Scorer):
         """A list of plain candidates is always chosen from by permute-and-flip."""
         return True
 
-    def runs(self, table: Any, places: np.ndarray) -> list[Runs]:
+    def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
-        scores = self.frame.scores(self._cells(table, places))
+        scores = self.frame.scores(self._cells(counted, rows))
         return [Runs(score.reshape(1), single, single, lambda _: self.partition.spec) for score in scores]
 
-    def _cells(self, table: Any, places: np.ndarray) -> np.ndarray:
-        """What is in each part of the split, shape (places, cells, measure)."""
+    def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
+        """What is in each part of the split, shape (rows, cells, measure)."""
         axis = self.partition.axes[0]
-        if isinstance(table, Sparse):
+        if not self.frame.tables[self.table].is_dense:
             codes = self.frame.schema.column(self._column).codes
-            return np.stack(
-                [cells_by_codes(axis, found, counts) for found, counts in occupied(self.frame, table, codes, places)]
-            )
-        rows = self.frame.measured(table[places])
+            occupation = occupied(self.frame, counted, self.table, codes, rows)
+            return np.stack([cells_by_codes(axis, present, counts) for present, counts in occupation])
+        tables = self.frame.measured(counted.array(self.table)[rows])
         if self._shares:
-            return np.stack([cells_by_codes(axis, np.arange(len(counts)), counts) for counts in rows])
-        return rows.reshape(rows.shape[0], self.partition.size, rows.shape[-1])
+            return np.stack([cells_by_codes(axis, np.arange(len(counts)), counts) for counts in tables])
+        return tables.reshape(tables.shape[0], self.partition.size, tables.shape[-1])

@@ -8,11 +8,12 @@ says how far between the first cell and the last one the average lies.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
+from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import Moments
@@ -44,10 +45,12 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
         error = f"{_average_error(spread, schema.max_rows)}, {grid_error(column)}"
         return Noise(error, spread, float(column.width), uniform=False)
 
-    def release(tables: list[Any], epsilon: Fraction) -> Released:
-        rows, upper = tables[0][..., 0], tables[0][..., 1]
-        bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
-        pairs = list(zip(*bins, strict=True))
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        pairs: list[tuple[int, int]] = []
+        for some in slices:
+            rows, upper = some.array()[..., 0], some.array()[..., 1]
+            bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
+            pairs += zip(*bins, strict=True)
         averages = [column.number(last * _share(up, low)) for up, low in pairs]
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 

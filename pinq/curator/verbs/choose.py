@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
 
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, require_room
+from pinq.curator.counted import Counted
+from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.queries import MAX_CANDIDATES
@@ -28,21 +29,23 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
     selection = Selection(
         schema, parts, score, question.candidates, question.which, textbook=question.textbook, each=bool(question.each)
     )
-    require_room(selection.cells)
 
     def noise(epsilon: Fraction) -> Noise:
         shortfall = within(selection.span * selection.choices, epsilon, selection.options) / score.unit
         return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
-    def release(tables: list[Any], epsilon: Fraction) -> Released:
-        chosen = selection.choose(tables, epsilon)
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        chosen = [spec for some in slices for spec in selection.choose(some, epsilon)]
         distinct = {spec.identity: spec for spec in chosen if spec is not None}
-        place = {identity: number for number, identity in enumerate(distinct)}
-        return Released([-1 if spec is None else place[spec.identity] for spec in chosen], tuple(distinct.values()))
+        number = {identity: position for position, identity in enumerate(distinct)}
+        return Released([-1 if spec is None else number[spec.identity] for spec in chosen], tuple(distinct.values()))
 
     target = f" of {score.target}" if hasattr(score, "target") else ""
     what = about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts)
-    return PreparedQuery(parts, what, noise, release, tuple(selection.frame.tables), selection.frame.moments)
+    frame = selection.frame
+    return PreparedQuery(
+        parts, what, noise, release, tuple(frame.tables), frame.moments, scratch=selection.scratch_cells
+    )
 
 
 def within(span: int, epsilon: Fraction, options: int) -> float:

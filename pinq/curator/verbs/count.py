@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
 
+from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.public.accuracy import laplace_interval
@@ -29,7 +30,7 @@ def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
         within = laplace_interval(scale, 0.95)
         return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
 
-    def release(tables: list[Any], epsilon: Fraction) -> Released:
-        return Released(laplace(tables[0], 1, epsilon).tolist())
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        return Released([count for some in slices for count in laplace(some.array(), 1, epsilon).tolist()])
 
     return PreparedQuery(parts, about("noisy_count", parts), noise, release)

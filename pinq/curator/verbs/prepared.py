@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pinq.engine.tables import ListRequest, Moments, TableRequest
+from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
+from pinq.engine.tables import Engine, ListRequest, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.ledger.composition import Demand
 from pinq.public.parts import PartSet
 from pinq.public.schema import Numeric
 from pinq.public.specs import Spec
 
-__all__ = ["Noise", "PreparedQuery", "Released", "about", "grid_error", "require_room"]
+__all__ = ["Noise", "PreparedQuery", "Released", "about", "grid_error"]
 
-MAX_TABLE_CELLS = 2**26
+MAX_TABLE_CELLS = 2**26  # of one part: these are in memory together
+MAX_REQUEST_CELLS = 2**32  # of all parts: these are counted one slice after the other
 
 
 class Released(NamedTuple):
@@ -30,7 +32,7 @@ class Released(NamedTuple):
         rows: For averages, the noisy number of rows of each part.
     """
 
-    values: list[Any]
+    values: list[int] | list[float]
     chosen: tuple[Spec, ...] = ()
     rows: tuple[float, ...] | None = None
 
@@ -61,39 +63,50 @@ class PreparedQuery:
         parts: Whom it asks.
         about: One line for the log: the question, by public facts.
         noise: How exact the answer will be, at a loss for one row.
-        release: The answer, from exact tables and the loss for one row. Only here do they meet
-            noise.
+        release: The answer, from the exact tables of slice after slice of the parts and the loss for
+            one row. Only here do they meet noise.
         tables: What the engine is to count.
         moments: What the engine is to sum up.
         charged: Where the loss falls, unless it is on the parts themselves.
+        scratch: Cells of the largest array that the release makes beside the tables, for each part.
     """
 
     parts: PartSet
     about: str
     noise: Callable[[Fraction], Noise]
-    release: Callable[[list[Any], Fraction], Released]
+    release: Callable[[Iterable[Counted], Fraction], Released]
     tables: tuple[TableRequest | ListRequest, ...] = (TableRequest(),)
     moments: Moments | None = None
     charged: PartSet | None = None
+    scratch: int = 0
 
     def __post_init__(self) -> None:
-        # The engine keeps one more place along each axis, for rows in no part of it.
-        dense = [table for table in self.tables if isinstance(table, TableRequest) and not table.sparse]
-        require_room(sum((len(self.parts) + 1) * math.prod(axis.size + 1 for axis in table.axes) for table in dense))
+        most = max(2 * self._table_cells, self.scratch)
+        if most > MAX_TABLE_CELLS:
+            raise QueryError(
+                f"each part needs tables of {most:,} cells; at most {MAX_TABLE_CELLS:,} are possible. "
+                "Ask for coarser ones."
+            )
+        if len(self.parts) * most > MAX_REQUEST_CELLS:
+            raise QueryError(
+                f"the request needs tables of {len(self.parts) * most:,} cells; at most {MAX_REQUEST_CELLS:,} are "
+                "possible. Ask fewer parts or coarser ones."
+            )
+
+    @property
+    def _table_cells(self) -> int:
+        """The cells of one part's tables. The engine keeps one more along each axis, for rows in no part of it."""
+        return sum(math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.is_dense)
+
+    def count(self, engine: Engine) -> Iterator[Counted]:
+        """Has the parts counted, slice by slice."""
+        step = parts_at_once(max(self._table_cells, self.scratch))
+        return counted_in_slices(engine, self.parts, self.tables, self.moments, step)
 
     @property
     def demand(self) -> Demand:
         """Where the question is charged."""
         return Demand.of(self.parts if self.charged is None else self.charged)
-
-
-def require_room(cells: int) -> None:
-    """``QueryError`` where tables of so many cells are too large."""
-    if cells > MAX_TABLE_CELLS:
-        raise QueryError(
-            f"the request needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. "
-            "Ask fewer parts or coarser ones."
-        )
 
 
 def about(what: str, parts: PartSet) -> str:

@@ -9,12 +9,12 @@ less ``least``, less a penalty for each split above it, and noise are together a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
+from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import choose
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.errors import QueryError
@@ -51,8 +51,9 @@ def prepare(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
             f"and {penalty(epsilon):,} more for each split of its tree above it"
         )
 
-    def release(tables: list[Any], epsilon: Fraction) -> Released:
-        return Released(splits_kept(parts, tables[0].tolist(), score, epsilon))
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        counts = [count for some in slices for count in some.array().tolist()]
+        return Released(splits_kept(parts, counts, score, epsilon))
 
     what = about(f"exp_mech by {score.kind}", parts)
     return PreparedQuery(parts, what, noise, release, charged=beginnings(parts, score.above))

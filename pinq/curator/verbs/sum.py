@@ -9,12 +9,13 @@ all cells are whole multiples. A column from 10 to 100 in steps of 10 has cells 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
+from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments
@@ -74,9 +75,12 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         error = f"each sum is within ±{within:,.6g} of the truth in 95 % of cases, {grid_error(column)}"
         return Noise(error, scale * float(units.unit), float(units.unit))
 
-    def release(tables: list[Any], epsilon: Fraction) -> Released:
-        total = units.total(tables[0][..., 0], tables[0][..., 1], schema.max_rows)
-        return Released([float(value * units.unit) for value in laplace(total, units.largest, epsilon).tolist()])
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        sums: list[float] = []
+        for some in slices:
+            exact = units.total(some.array()[..., 0], some.array()[..., 1], schema.max_rows)
+            sums += [float(value * units.unit) for value in laplace(exact, units.largest, epsilon).tolist()]
+        return Released(sums)
 
     what = about(f"noisy_sum of {question.column}", parts)
     return PreparedQuery(parts, what, noise, release, moments=Moments(question.column))

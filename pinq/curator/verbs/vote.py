@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
 
 from pinq.curator.candidates.selection import choose_evenly
+from pinq.curator.counted import Counted
 from pinq.curator.verbs.choose import within
 from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
 from pinq.engine.tables import TableRequest
@@ -35,8 +36,9 @@ def prepare(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         shortfall = within(span, epsilon, column.codes)
         return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
-    def release(tables: list[Any], epsilon: Fraction) -> Released:
-        return Released([choose_evenly(counts, span, epsilon, textbook=question.textbook) for counts in tables[0]])
+    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
+        tables = (counts for some in slices for counts in some.array())
+        return Released([choose_evenly(counts, span, epsilon, textbook=question.textbook) for counts in tables])
 
-    tables = (TableRequest(bind(Values(score.target), schema).axes),)
-    return PreparedQuery(parts, about(f"exp_mech by {score.kind} of {score.target}", parts), noise, release, tables)
+    classes = (TableRequest(bind(Values(score.target), schema).axes),)
+    return PreparedQuery(parts, about(f"exp_mech by {score.kind} of {score.target}", parts), noise, release, classes)

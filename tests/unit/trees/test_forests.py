@@ -277,15 +277,15 @@ def test_a_level_of_a_forest_is_one_request_or_two(variant: Any, requests: Any) 
     assert len(h.history()) == 3 * requests + len(early) + 1
 
 
-def test_a_level_too_large_for_one_request_is_asked_in_pieces(monkeypatch: Any) -> None:
-    monkeypatch.setattr("miners.growth.candidates.MAX_CELLS", 1500)
+def test_a_level_too_large_for_memory_is_still_one_request(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pinq.curator.counted.SLICE_CELLS", 1500)
     for variant in ("best", "paper"):
         h = handle(rows=5000, epsilon=100)
         one = DiPriMeForestClassifier(epsilon=100, n_estimators=4, max_depth=2, variant=variant, random_state=0).fit(
             h, "income"
         )
         assert one.cost_ == 100
-        assert len(h.history()) > 6
+        assert len(h.history()) == 3 if variant == "best" else 5
 
 
 @pytest.mark.parametrize(

@@ -54,15 +54,15 @@ def test_fit_spends_what_was_planned(miner: Any, variant: Any, max_depth: Any) -
 
 
 @pytest.mark.parametrize(("miner", "variant"), [form for form in FORMS if form[0] is not SuLQID3])
-def test_a_level_too_large_for_one_request_is_asked_in_pieces(miner: Any, variant: Any, monkeypatch: Any) -> None:
-    """Many classes below many nodes would need a table larger than the layer bears; the pieces are disjoint and cost what one request costs."""
+def test_a_level_too_large_for_memory_is_still_one_request(miner: Any, variant: Any, monkeypatch: Any) -> None:
+    """Many classes below many nodes need more cells than are counted at a time: the layer cuts them, the miner need not."""
     whole = handle(epsilon=100)
     miner(epsilon=100, max_depth=3, variant=variant).fit(whole, "income")
-    monkeypatch.setattr("miners.growth.candidates.MAX_CELLS", 300)
-    pieces = handle(epsilon=100)
-    fitted = miner(epsilon=100, max_depth=3, variant=variant).fit(pieces, "income")
-    assert fitted.cost_ == pieces.budget.spent == whole.budget.spent
-    assert len(pieces.history()) > len(whole.history())
+    monkeypatch.setattr("pinq.curator.counted.SLICE_CELLS", 300)
+    sliced = handle(epsilon=100)
+    fitted = miner(epsilon=100, max_depth=3, variant=variant).fit(sliced, "income")
+    assert fitted.cost_ == sliced.budget.spent == whole.budget.spent
+    assert len(sliced.history()) == len(whole.history())
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
