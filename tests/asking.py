@@ -47,6 +47,7 @@ FAMILIES = [
 SCORES = [
     AbsoluteError("age"),
     Balance(),
+    Balance(0.25),
     Gini("income"),
     InfoGain("income"),
     MaxClass("income"),

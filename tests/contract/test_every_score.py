@@ -44,6 +44,8 @@ def schema_of(classes: int = 3) -> Schema:
 def scores_of(kind: type[Any], schema: Schema) -> list[Any]:
     """A score on each column that it is defined for; one alone where it has no target."""
     needed = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    if "share" in [field.name for field in dataclasses.fields(kind)]:
+        return [kind(), kind("1/4"), kind(0.9), kind("2/3")]
     if "target" not in needed:
         return [kind(**dict.fromkeys(needed, 3))]
     accepted = []

@@ -352,6 +352,11 @@ def test_a_balanced_choice_loses_its_epsilon() -> None:
     loses_exactly(Balance(), schema_of(), [Values("a"), Cuts("x", (4,))], [[3, 4], [4, 3]], [[4, 4], [5, 3]])
 
 
+def test_a_choice_of_a_quantile_loses_its_epsilon() -> None:
+    """Balance(share=1/4): three rows above weigh as one below; the row below brings a candidate closer by 3 and takes the other 3 further."""
+    loses_exactly(Balance(0.25), schema_of(), [Values("a"), Cuts("x", (4,))], [[1, 6], [4, 3]], [[2, 6], [5, 3]])
+
+
 def test_a_choice_by_squared_error_loses_its_epsilon() -> None:
     """Many rows at one end in one cell; a row of the other end comes into that cell of a, into an empty cell of b."""
     none = [0, 0, 0]
@@ -423,7 +428,7 @@ def test_a_choice_by_absolute_error_loses_its_epsilon(weak: Callable[[], None]) 
     )
 
 
-@pytest.mark.parametrize("score", [MaxClass("y"), InfoGain("y"), Gini("y"), Balance()], ids=lambda score: score.kind)
+@pytest.mark.parametrize("score", [MaxClass("y"), InfoGain("y"), Gini("y"), Balance(), Balance("1/4")], ids=repr)
 def test_the_textbook_form_has_the_factor_two(score: Any, weak: Callable[[], None]) -> None:
     """P(r) is proportional to exp(epsilon q(r) / 2 sensitivity), for columns and for cuts, as the papers have it."""
     schema, epsilon = schema_of(40), Fraction(3)

@@ -250,7 +250,7 @@ CROSSES = st.lists(
 ).flatmap(lambda specs: st.builds(AnyCross, st.just(tuple(specs)), st.integers(1, len(specs))))
 CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)), CROSSES)
 SCORES = st.one_of(
-    st.just(Balance()),
+    st.builds(Balance, st.sampled_from([None, 0.25, "1/3"])),
     st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))),
     *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, SquaredError, AbsoluteError)),
 )

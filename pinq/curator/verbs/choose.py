@@ -31,7 +31,7 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
     )
 
     def noise(epsilon: Fraction) -> Noise:
-        shortfall = within(selection.span * selection.choices, epsilon, selection.options) / score.unit
+        shortfall = within(selection.span * selection.choices, epsilon, selection.options) / float(score.unit)
         return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
