@@ -14,12 +14,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from miners.budget.plan import loss_text
 from miners.fitted.forest import Forest
 from miners.fitted.json_form import read_json
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
 from pinq.errors import BudgetExceeded, PinqError, QueryError, Refusal
-from pinq.public.epsilon import NANO, exact, show, to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         for before.
         """
         check_is_fitted(self, "cost_")
-        return exact(to_nano(self._asked)) - self.cost_
+        return Epsilon.of(self._asked).exact - self.cost_
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class or the mean for each row of a pandas or Arrow table, shape (rows,)."""
@@ -93,7 +94,7 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
                 "format": f"pinq-{type(self).__name__}",
                 "version": VERSION,
                 "params": params,
-                "cost": show(int(self.cost_ * NANO)),
+                "cost": loss_text(self.cost_),
                 self._state.kept_as: model,
             },
             allow_nan=False,
@@ -272,18 +273,19 @@ class Bill:
         return Fraction(self._handle.budget.spent - self._before)
 
 
-def require_budget(handle: Priced, needed: Fraction, *, name: str) -> None:
+def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
     """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
     # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
     # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
     # them costs, so the fit is affordable where that one count is.
-    remaining = handle.preview("noisy_count", epsilon=needed).remaining + needed if needed else Fraction(0)
-    if needed > remaining:
+    asked = needed.exact
+    remaining = handle.preview("noisy_count", epsilon=needed).remaining + asked
+    if asked > remaining:
         raise BudgetExceeded(
-            f"{name} needs an epsilon of {show(int(needed * NANO))}; {show(int(remaining * NANO))} remains. "
-            "Ask for less.",
-            asked=needed,
-            remaining=Fraction(remaining),
+            f"{type(miner).__name__}(epsilon={needed}).fit needs an epsilon of {needed}; "
+            f"{loss_text(remaining)} remains. Ask for less.",
+            asked=asked,
+            remaining=remaining,
             scope="analyst",
         )
 
@@ -304,7 +306,7 @@ def read_stored(kind: Any, text: str | bytes, version: int) -> tuple[dict[str, A
         raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
     cost: Any = found.get("cost")
     # A fit whose questions were all paid for before costs nothing.
-    return found, params, Fraction(0) if cost == "0" else exact(to_nano(cost, name="cost"))
+    return found, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:
@@ -324,8 +326,8 @@ def _sorted(classes: Sequence[Value]) -> np.ndarray:
 
 def plain(value: Any) -> Any:
     """A parameter as JSON has it; an exact loss becomes decimal text, which means the same."""
-    if isinstance(value, (Fraction, Decimal)):
-        return show(to_nano(value))
+    if isinstance(value, (Fraction, Decimal, Epsilon)):
+        return str(Epsilon.of(value))
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from pinq.public.accuracy import standard_deviation
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
 __all__ = ["count_scale", "count_variance"]
 
 
-def count_scale(schema: Schema, epsilon: Fraction | float) -> float:
+def count_scale(schema: Schema, epsilon: Epsilon) -> float:
     """Returns the scale of the noise in one count, in rows.
 
     ``epsilon`` is in the policy's terms, hence the distance.
     """
-    return float(schema.distance / Fraction(epsilon))
+    return float(1 / epsilon.per_row(schema.distance))
 
 
 def count_variance(scale: float) -> float:

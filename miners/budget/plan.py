@@ -14,12 +14,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import Any, Protocol
+from typing import Protocol
 
-from pinq.public.epsilon import NANO, Loss, show
+from pinq.public.epsilon import NANO, Epsilon, Loss
 from pinq.public.queries import Preview
 
-__all__ = ["FitWarning", "Plan", "PlanLine", "Priced", "lost_votes", "remember_fit", "rows_text", "warn_before_fit"]
+__all__ = [
+    "FitWarning",
+    "Plan",
+    "PlanLine",
+    "Priced",
+    "loss_text",
+    "lost_votes",
+    "remember_fit",
+    "rows_text",
+    "warn_before_fit",
+]
 
 # A vote between two classes stands out where all rows of a leaf would be two standard deviations of
 # the difference of its two counts; below that not even a leaf of a single class is told from noise.
@@ -65,7 +75,7 @@ class PlanLine:
             str(self.level),
             self.asked,
             parts,
-            show(int(self.epsilon * NANO)),
+            loss_text(self.epsilon),
             "" if self.noise is None else f"±{rows_text(self.noise)} {self.unit}",
         )
 
@@ -89,7 +99,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        table = [HEADINGS, *(line.cells() for line in self.lines), ("", "in all", "", show(int(self.total * NANO)), "")]
+        table = [HEADINGS, *(line.cells() for line in self.lines), ("", "in all", "", loss_text(self.total), "")]
         wide = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
         right = {0, 2, 4}
         rows = [
@@ -108,7 +118,7 @@ class Plan:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
         body = "".join(_row(line.cells()) for line in self.lines)
-        foot = _row(("", "in all", "", show(int(self.total * NANO)), ""), "th")
+        foot = _row(("", "in all", "", loss_text(self.total), ""), "th")
         after = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         after += "".join(f"<p><b>Warning:</b> {escape(warning)}</p>" for warning in self.warnings)
         table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot>"
@@ -121,10 +131,10 @@ class FitWarning(UserWarning):
 
 # Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither
 # pickled nor copied.
-_fitted_on: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+_fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.WeakKeyDictionary()
 
 
-def warn_before_fit(miner: Any, handle: Any, cost: Fraction, hopes: Sequence[str]) -> None:
+def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequence[str]) -> None:
     """Warns at the line that called ``fit``, once for all there is to say.
 
     Args:
@@ -137,12 +147,12 @@ def warn_before_fit(miner: Any, handle: Any, cost: Fraction, hopes: Sequence[str
     before = _fitted_on.get(miner)
     if before is not None and before() is handle:
         already = f"this {type(miner).__name__} is fitted on this handle already"
-        sentences.insert(0, f"{already}, and fitting it again costs an epsilon of {show(int(cost * NANO))} again.")
+        sentences.insert(0, f"{already}, and fitting it again costs an epsilon of {cost} again.")
     if sentences:
         warnings.warn(" ".join(sentences), FitWarning, stacklevel=3)
 
 
-def remember_fit(miner: Any, handle: Any) -> None:
+def remember_fit(miner: object, handle: object) -> None:
     """That a fit has ended well, for the next one on the same handle."""
     _fitted_on[miner] = weakref.ref(handle)
 
@@ -164,6 +174,11 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
     room = f"with {'about' if known else 'at most'} {rows:,} rows an even leaf has {rows_text(leaf)} of them"
     against = f"against noise of about {rows_text(noise)} rows in each count"
     return (f"{room}, {against}; take fewer or shallower trees, or a larger `epsilon`.",)
+
+
+def loss_text(loss: Fraction) -> str:
+    """A loss, a whole number of nano-epsilons, as the shortest decimal: ``0.25``."""
+    return str(Epsilon(int(loss * NANO)))
 
 
 def rows_text(rows: float) -> str:

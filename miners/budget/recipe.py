@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from fractions import Fraction
 from typing import Literal
 
 from miners.budget.plan import PlanLine
 from miners.budget.schedule import spread
 from pinq.errors import QueryError
-from pinq.public.epsilon import NANO, Loss, exact, show, to_nano
+from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["DESCRIBING", "Question", "Recipe", "Step", "StepName", "Verb"]
 
@@ -68,7 +67,7 @@ class Question:
     name: StepName
     verb: Verb
     asked: str
-    noise: Callable[[Fraction], tuple[float, str]]
+    noise: Callable[[Epsilon], tuple[float, str]]
     weight: int = 1
     times: int = 1
     numbers: int = 1
@@ -86,7 +85,7 @@ class Step:
 
     question: Question
     level: int
-    epsilon: Fraction
+    epsilon: Epsilon
 
     @property
     def name(self) -> StepName:
@@ -94,7 +93,7 @@ class Step:
         return self.question.name
 
     @property
-    def cost(self) -> Fraction:
+    def cost(self) -> Epsilon:
         """What all askings cost together; losses add up."""
         return self.epsilon * self.question.times
 
@@ -103,7 +102,7 @@ class Step:
         """The noise in each number, and its unit."""
         return self.question.noise(self.epsilon)
 
-    def line(self, nodes: int, cost: Fraction) -> PlanLine:
+    def line(self, nodes: int, cost: Epsilon) -> PlanLine:
         """Returns how the step reads in a plan.
 
         Args:
@@ -112,7 +111,7 @@ class Step:
         """
         noise, unit = self.noise
         question = self.question
-        return PlanLine(self.level, question.asked, question.verb, nodes * question.numbers, cost, noise, unit)
+        return PlanLine(self.level, question.asked, question.verb, nodes * question.numbers, cost.exact, noise, unit)
 
 
 @dataclass(frozen=True)
@@ -127,22 +126,22 @@ class Recipe:
             not with the leaf's share.
     """
 
-    total: Fraction
+    total: Epsilon
     levels: tuple[tuple[Step, ...], ...]
     leaf: tuple[Step, ...]
     spends_rest: bool = True
 
     def __post_init__(self) -> None:
         steps = [step for steps in (*self.levels, self.leaf) for step in steps]
-        if any(step.epsilon <= 0 or step.question.times < 1 for step in steps):
+        if any(step.epsilon <= ZERO or step.question.times < 1 for step in steps):
             raise QueryError("every share of a recipe must be greater than 0.")
         if _cost(steps) != self.total:
-            raise QueryError(f"the shares of a recipe must add up to its total, {show(int(self.total * NANO))}.")
+            raise QueryError(f"the shares of a recipe must add up to its total, {self.total}.")
 
     @classmethod
     def by_weights(
         cls,
-        epsilon: Loss,
+        epsilon: Epsilon,
         levels: Sequence[Sequence[Question]],
         leaf: Sequence[Question],
         *,
@@ -157,21 +156,20 @@ class Recipe:
             spends_rest: See ``Recipe``.
 
         Raises:
-            QueryError: ``epsilon`` is not a loss, or some share would be below one nano-epsilon.
+            QueryError: Some share would be below one nano-epsilon.
         """
-        nano = to_nano(epsilon)
         rows = [*levels, leaf]
-        shares = list(spread(nano, [q.weight for row in rows for q in row for _ in range(q.times)]))
+        shares = list(spread(epsilon, [q.weight for row in rows for q in row for _ in range(q.times)]))
         # Equal weights get equal shares, but for the last of all, which is asked once: three
         # askings of weight 1 and a leaf of weight 2 share 11 nano as 2, 2, 2 and 5.
         priced: list[tuple[Step, ...]] = []
         for level, row in enumerate(rows):
             steps = []
             for question in row:
-                steps.append(Step(question, level, exact(shares[0])))
+                steps.append(Step(question, level, shares[0]))
                 del shares[: question.times]
             priced.append(tuple(steps))
-        return cls(exact(nano), tuple(priced[:-1]), priced[-1], spends_rest)
+        return cls(epsilon, tuple(priced[:-1]), priced[-1], spends_rest)
 
     @property
     def depth(self) -> int:
@@ -191,7 +189,7 @@ class Recipe:
         """Returns the step of the leaves that has this name."""
         return next(step for step in self.leaf if step.name is name)
 
-    def left(self, level: int, asked: Iterable[Step]) -> Fraction:
+    def left(self, level: int, asked: Iterable[Step]) -> Epsilon:
         """Returns what a path has left at a node, all levels above it being paid in full.
 
         Args:
@@ -216,5 +214,5 @@ class Recipe:
         return replace(self, leaf=leaf)
 
 
-def _cost(steps: Iterable[Step]) -> Fraction:
-    return sum((step.cost for step in steps), Fraction(0))
+def _cost(steps: Iterable[Step]) -> Epsilon:
+    return sum((step.cost for step in steps), ZERO)

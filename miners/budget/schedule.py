@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinq.errors import QueryError
-from pinq.public.epsilon import show
+from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["spread"]
 
+SMALLEST = Epsilon(1)
 
-def spread(nano: int, weights: Sequence[int]) -> tuple[int, ...]:
-    """Spreads nano-epsilons in proportion to whole weights.
 
-    Each share is rounded down; the *last* one gets the rest as well.
+def spread(epsilon: Epsilon, weights: Sequence[int]) -> tuple[Epsilon, ...]:
+    """Spreads a loss in proportion to whole weights.
+
+    Each share is rounded down to whole nano-epsilons; the *last* one gets the rest as well.
 
     Raises:
         QueryError: A share would be zero.
@@ -22,11 +24,11 @@ def spread(nano: int, weights: Sequence[int]) -> tuple[int, ...]:
     if not weights or min(weights) < 1:
         raise QueryError(f"the weights {list(weights)} must be whole numbers of at least 1.")
     whole = sum(weights)
-    shares = [nano * weight // whole for weight in weights[:-1]]
-    shares.append(nano - sum(shares))
-    if min(shares) < 1:
+    shares = [epsilon * weight // whole for weight in weights[:-1]]
+    shares.append(epsilon - sum(shares, ZERO))
+    if min(shares) < SMALLEST:
         raise QueryError(
-            f"an epsilon of {show(nano)} is too small to be spread over {whole:,} shares of at least {show(1)} each; "
+            f"an epsilon of {epsilon} is too small to be spread over {whole:,} shares of at least {SMALLEST} each; "
             "use a larger `epsilon` or ask for less."
         )
     return tuple(shares)

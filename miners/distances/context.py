@@ -4,7 +4,7 @@
 ``select`` asks a private handle, and returns a context for each target of a ``ContextTask``.
 
 Privacy:
-    Adjacency: the policy's. Claim: ``select`` costs ``task.selection_nano`` exactly.
+    Adjacency: the policy's. Claim: ``select`` costs ``task.selection_epsilon`` exactly.
     Why: each choice and each table is one request of the handle at one share; shares are whole
     nano-epsilons that add up to the claim, and what is asked next follows noisy answers alone. One
     table of two attributes serves both as targets, by post-processing.
@@ -25,7 +25,7 @@ from miners.budget.noise import count_scale
 from miners.budget.schedule import spread
 from miners.distances.arithmetic import symmetric_uncertainty
 from miners.distances.task import ContextTask, Pair
-from pinq.public.epsilon import exact
+from pinq.public.epsilon import Epsilon
 from pinq.public.scores import MutualInformation
 from pinq.public.specs import AnyCross, Cuts, Values
 
@@ -68,25 +68,27 @@ class NoisyTable:
 def select(handle: PrivateQueryable, task: ContextTask) -> tuple[dict[str, tuple[str, ...]], dict[Pair, NoisyTable]]:
     """Returns a context for each target, and the tables that were released on the way.
 
-    It costs ``task.selection_nano`` in all.
+    It costs ``task.selection_epsilon`` in all.
     """
-    if not task.selection_nano:
+    if not task.selection_epsilon:
         return {target: task.others(target) for target in task.targets}, {}
     if task.choices:
         return _chosen_contexts(handle, task), {}
-    tables = ask_tables(handle, task, task.selection_pairs, task.selection_nano)
+    tables = ask_tables(handle, task, task.selection_pairs, task.selection_epsilon)
     uncertainty = {pair: symmetric_uncertainty(table.counts, table.scale) for pair, table in tables.items()}
     uncertainty |= {(second, first): value for (first, second), value in uncertainty.items()}
     choose = predominant_context if task.method == "baseline" else mean_context
     return {target: choose(uncertainty, target, task.others(target)) for target in task.targets}, tables
 
 
-def ask_tables(handle: PrivateQueryable, task: ContextTask, pairs: Sequence[Pair], nano: int) -> dict[Pair, NoisyTable]:
-    """Returns a noisy table of each pair of attributes, for ``nano`` nano-epsilons together."""
+def ask_tables(
+    handle: PrivateQueryable, task: ContextTask, pairs: Sequence[Pair], epsilon: Epsilon
+) -> dict[Pair, NoisyTable]:
+    """Returns a noisy table of each pair of attributes, for ``epsilon`` together."""
     tables = {}
-    for pair, share in zip(pairs, spread(nano, [1] * len(pairs)), strict=True):
-        counts = handle.partition(task.splits[pair[0]], task.splits[pair[1]]).noisy_count(epsilon=exact(share))
-        tables[pair] = NoisyTable(np.asarray(counts, dtype=np.float64), count_scale(task.schema, exact(share)))
+    for pair, share in zip(pairs, spread(epsilon, [1] * len(pairs)), strict=True):
+        counts = handle.partition(task.splits[pair[0]], task.splits[pair[1]]).noisy_count(epsilon=share)
+        tables[pair] = NoisyTable(np.asarray(counts, dtype=np.float64), count_scale(task.schema, share))
     return tables
 
 
@@ -123,7 +125,7 @@ def predominant_context(uncertainty: Mapping[Pair, float], target: str, others: 
 
 def _chosen_contexts(handle: PrivateQueryable, task: ContextTask) -> dict[str, tuple[str, ...]]:
     """Returns the contexts of the max methods, each choice at an equal share."""
-    shares = spread(task.selection_nano, [1] * task.choices)
+    shares = spread(task.selection_epsilon, [1] * task.choices)
     if task.method == "max_dependency":
         return {
             target: _most_dependent(handle, task, target, share)
@@ -141,22 +143,22 @@ def _score(task: ContextTask, target: str) -> MutualInformation:
     return MutualInformation(split if isinstance(split, Cuts) else split.column)
 
 
-def _most_relevant(handle: PrivateQueryable, task: ContextTask, target: str, shares: Sequence[int]) -> tuple[str, ...]:
+def _most_relevant(
+    handle: PrivateQueryable, task: ContextTask, target: str, shares: Sequence[Epsilon]
+) -> tuple[str, ...]:
     """Returns a context by one noisy choice after the other, without replacement."""
     remaining = {name: task.splits[name] for name in task.others(target)}
     for share in shares:
-        chosen: Values | Cuts = handle.exp_mech(
-            list(remaining.values()), score=_score(task, target), epsilon=exact(share)
-        )
+        chosen: Values | Cuts = handle.exp_mech(list(remaining.values()), score=_score(task, target), epsilon=share)
         del remaining[chosen.column]
     return tuple(name for name in task.others(target) if name not in remaining)
 
 
-def _most_dependent(handle: PrivateQueryable, task: ContextTask, target: str, share: int) -> tuple[str, ...]:
+def _most_dependent(handle: PrivateQueryable, task: ContextTask, target: str, share: Epsilon) -> tuple[str, ...]:
     """Returns a context by one noisy choice among all sets of ``task.size`` attributes.
 
     Each set is scored by its joint values.
     """
     family = AnyCross(tuple(task.splits[name] for name in task.others(target)), task.size)
-    chosen: Any = handle.exp_mech([family], score=_score(task, target), epsilon=exact(share))
+    chosen: Any = handle.exp_mech([family], score=_score(task, target), epsilon=share)
     return tuple(spec.column for spec in getattr(chosen, "specs", (chosen,)))

@@ -17,7 +17,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from miners.budget.plan import Plan, remember_fit, warn_before_fit
+from miners.budget.plan import Plan, loss_text, remember_fit, warn_before_fit
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
 from miners.distances.context import NoisyTable, ask_tables, select, tables_of
 from miners.distances.forecast import forecast
@@ -25,7 +25,7 @@ from miners.distances.task import ContextTask, make_task
 from miners.estimator import Bill, plain, public_schema, read_stored, require_budget, whole_number
 from miners.fitted.route import encode
 from pinq.errors import QueryError, unspent
-from pinq.public.epsilon import NANO, Loss, show
+from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema, closest, text_of
 from pinq.public.specs import Cuts, Values, bind
 
@@ -142,12 +142,12 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """
         with unspent():
             task = self._task(public_schema(handle), target)
-            require_budget(handle, task.total, name=f"DPDilca(epsilon={show(int(task.total * NANO))}).fit")
+            require_budget(handle, task.total, miner=self)
             warn_before_fit(self, handle, task.total, self.plan(task.schema, target).warnings)
         with Bill(handle) as bill:
             contexts, tables = select(handle, task)
-            if task.table_nano:
-                asked = ask_tables(handle, task, task.pairs(contexts), task.table_nano)
+            if task.table_epsilon:
+                asked = ask_tables(handle, task, task.pairs(contexts), task.table_epsilon)
                 tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
         distances = {name: _distances(tables_of(name, context, tables)) for name, context in contexts.items()}
         remember_fit(self, handle)
@@ -257,7 +257,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                 "format": "pinq-DPDilca",
                 "version": VERSION,
                 "params": {name: plain(value) for name, value in self.get_params(deep=False).items()},
-                "cost": show(int(self.cost_ * NANO)),
+                "cost": loss_text(self.cost_),
                 "schema": self.schema_.model_dump(mode="json"),
                 "targets": {
                     name: {"context": list(self.context_[name]), "distances": frame.to_numpy().tolist()}
@@ -290,7 +290,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """Returns the parameters, and once fitted the contexts and the first distances."""
         if not hasattr(self, "distances_"):
             return f"<p>{escape(repr(self))}, not fitted</p>"
-        head = f"<p>{escape(repr(self))}, cost {show(int(self.cost_ * NANO))}</p>"
+        head = f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>"
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td style='text-align:left'>{escape(', '.join(context))}</td></tr>"
             for name, context in self.context_.items()

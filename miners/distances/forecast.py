@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 from miners.budget.noise import count_scale
 from miners.budget.plan import Plan, PlanLine, rows_text
 from miners.distances.task import ContextTask
 from pinq.public.accuracy import standard_deviation
-from pinq.public.epsilon import exact
+from pinq.public.epsilon import Epsilon
 from pinq.public.scores import ENTROPY_BITS, MutualInformation
 
 __all__ = ["forecast"]
@@ -35,34 +34,34 @@ def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
         f"DPDilca: distances between the values of {targets}, "
         f"contexts by {task.method} among {len(task.splits):,} attributes"
     )
-    notes = [ONE_TABLE] if task.table_nano else []
+    notes = [ONE_TABLE] if task.table_epsilon else []
     if left_out:
         notes.append(f"left out, for they have a single declared value: {', '.join(left_out)}.")
-    return Plan(title, tuple(lines), task.total, tuple(notes), _warnings(task, lines[-1].noise or 0.0, rows))
+    return Plan(title, tuple(lines), task.total.exact, tuple(notes), _warnings(task, lines[-1].noise or 0.0, rows))
 
 
 def _selection_lines(task: ContextTask) -> list[PlanLine]:
     """Returns the line of the questions that find contexts, if any."""
-    cost = exact(task.selection_nano)
+    cost = task.selection_epsilon
     if task.choices:
         attribute = "attribute" if task.method == "max_relevance" else f"set of {task.size} attributes"
         span = MutualInformation(task.targets[0]).span(task.schema) * task.schema.distance
-        slack = float(span / (cost / task.choices)) / 2**ENTROPY_BITS
-        return [PlanLine(0, f"best {attribute} for a context", "exp_mech", task.choices, cost, slack, "bits")]
-    if not task.selection_nano:
+        slack = float(span * task.choices / cost.exact) / 2**ENTROPY_BITS
+        return [PlanLine(0, f"best {attribute} for a context", "exp_mech", task.choices, cost.exact, slack, "bits")]
+    if not cost:
         return []
     pairs = len(task.selection_pairs)
-    noise = _deviation(task, cost / pairs)
-    return [PlanLine(0, "tables of pairs, to find contexts by", "noisy_count", pairs, cost, noise)]
+    noise = _deviation(task, cost // pairs)
+    return [PlanLine(0, "tables of pairs, to find contexts by", "noisy_count", pairs, cost.exact, noise)]
 
 
 def _table_lines(task: ContextTask) -> list[PlanLine]:
     """Returns the line of the tables that distances are computed from, if any."""
-    if not task.table_nano:
+    if not task.table_epsilon:
         return []
-    cost = exact(task.table_nano)
-    noise = _deviation(task, cost / task.max_pairs)
-    return [PlanLine(1, "tables of each target and its context", "noisy_count", task.max_pairs, cost, noise)]
+    cost = task.table_epsilon
+    noise = _deviation(task, cost // task.max_pairs)
+    return [PlanLine(1, "tables of each target and its context", "noisy_count", task.max_pairs, cost.exact, noise)]
 
 
 def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:
@@ -83,6 +82,6 @@ def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:
     )
 
 
-def _deviation(task: ContextTask, epsilon: Fraction) -> float:
+def _deviation(task: ContextTask, epsilon: Epsilon) -> float:
     """Returns the standard deviation of the noise in a cell of a table that costs ``epsilon``."""
     return standard_deviation(count_scale(task.schema, epsilon))

@@ -13,9 +13,9 @@ from fractions import Fraction
 
 from miners.budget.schedule import spread
 from miners.estimator import whole_number
-from miners.growth.candidates import multiway_splits
+from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
-from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Numeric, Schema, closest
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
 
@@ -27,7 +27,6 @@ BINS = 5
 MAX_ATTRIBUTES = 60
 
 Pair = tuple[str, str]
-CutsByColumn = Mapping[str, Sequence[float] | int]
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,10 @@ class ContextTask:
         targets: The attributes whose values are to be compared.
         method: How contexts are found, one of ``METHODS``.
         size: Attributes in a context, for the max methods.
-        selection_nano: Nano-epsilons that find contexts. It is 0 where there is nothing to choose.
+        selection_epsilon: What finding contexts costs. It is 0 where there is nothing to choose.
             The baseline finds contexts by the same tables as distances, so there it is the whole
             budget.
-        table_nano: Nano-epsilons of the tables that distances are computed from; 0 for the
+        table_epsilon: What the tables that distances are computed from cost; 0 for the
             baseline, which uses the tables of the selection again.
     """
 
@@ -52,13 +51,13 @@ class ContextTask:
     targets: tuple[str, ...]
     method: str
     size: int
-    selection_nano: int
-    table_nano: int
+    selection_epsilon: Epsilon
+    table_epsilon: Epsilon
 
     @property
-    def total(self) -> Fraction:
+    def total(self) -> Epsilon:
         """Returns what all of it costs."""
-        return exact(self.selection_nano + self.table_nano)
+        return self.selection_epsilon + self.table_epsilon
 
     def others(self, target: str) -> tuple[str, ...]:
         """Returns the attributes from which a target's context can be chosen."""
@@ -71,7 +70,7 @@ class ContextTask:
     @property
     def choices(self) -> int:
         """Returns how many noisy choices are made."""
-        if not self.selection_nano or self.method not in MAX_METHODS:
+        if not self.selection_epsilon or self.method not in MAX_METHODS:
             return 0
         return len(self.targets) * (self.size if self.method == "max_relevance" else 1)
 
@@ -124,12 +123,12 @@ def make_task(
     Raises:
         QueryError: A parameter or the target is wrong, or the budget too small for its shares.
     """
-    total = to_nano(epsilon)
+    total = Epsilon.of(epsilon)
     whole_number("k", k, 1, MAX_ATTRIBUTES)
     if not isinstance(method, str) or method not in METHODS:
         methods = ", ".join(repr(name) for name in METHODS)
         raise QueryError(f"`method` is {method!r}{closest(str(method), METHODS)}; it must be one of {methods}.")
-    share = exact(to_nano(h, name="h"))
+    share = Epsilon.of(h, name="h").exact
     if share >= 1:
         raise QueryError(f"`h` is {h!r}; it must be a share of the budget, greater than 0 and less than 1.")
     columns = multiway_splits(schema, None, attributes=attributes, cuts=_with_bins(schema, attributes, cuts))
@@ -142,27 +141,27 @@ def make_task(
     targets = _targets(schema, target, splits)
     _check_tables(schema, splits)
     size = min(k, len(splits) - 1)
-    selection_nano = _selection_nano(method, total, share, size, len(splits) - 1)
-    task = ContextTask(schema, splits, targets, method, size, selection_nano, total - selection_nano)
+    selection = _selection_epsilon(method, total, share, size, len(splits) - 1)
+    task = ContextTask(schema, splits, targets, method, size, selection, total - selection)
     # `spread` refuses shares below a nano-epsilon.
-    if task.selection_nano:
-        spread(task.selection_nano, [1] * (task.choices or len(task.selection_pairs)))
-    if task.table_nano:
-        spread(task.table_nano, [1] * task.max_pairs)
+    if task.selection_epsilon:
+        spread(task.selection_epsilon, [1] * (task.choices or len(task.selection_pairs)))
+    if task.table_epsilon:
+        spread(task.table_epsilon, [1] * task.max_pairs)
     return task
 
 
-def _selection_nano(method: str, total: int, share: Fraction, size: int, others: int) -> int:
-    """Returns the nano-epsilons that find contexts, of ``total``.
+def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, others: int) -> Epsilon:
+    """Returns what of ``total`` finds contexts.
 
-    They are 0 where every target has only one possible context: the max methods take ``size`` of
+    It is 0 where every target has only one possible context: the max methods take ``size`` of
     ``others`` attributes, and mean SU takes at least one. With 3 other attributes and ``k=3``, for
     example, all budget goes to the tables.
     """
     if method == "baseline":
         return total
     only_context = others == 1 if method == "mean_su" else size == others
-    return 0 if only_context else int(total * share)
+    return ZERO if only_context else total * share.numerator // share.denominator
 
 
 def _with_bins(schema: Schema, attributes: Sequence[str] | None, cuts: CutsByColumn | None) -> CutsByColumn | None:

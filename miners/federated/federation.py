@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several private handles behind one face: one question goes to all holders at once, and each answers for itself.
+"""Several private handles behind one face: a question goes to all holders at once.
 
-The holders hold disjoint people, each behind a layer and a ledger of its own. Whoever asks them
-(the coordinator) is an analyst of each, no more: nothing here is trusted with anything.
+Each answers for itself. The holders hold disjoint people, each behind a layer and a ledger of its
+own. Whoever asks them (the coordinator) is an analyst of each, no more: nothing here is trusted
+with anything.
 
 Privacy:
     Claim: at each holder, what that holder's own policy says and its own ledger enforces.
@@ -24,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from miners.budget.noise import count_scale, count_variance
+from miners.budget.plan import loss_text
 from miners.federated.columns import agreed_schema
 from miners.federated.source import (
     Ability,
@@ -36,12 +38,14 @@ from miners.federated.source import (
     unknown_holder,
 )
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
-from pinq.public.epsilon import NANO, show
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema, closest
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
     from pinq.public.queries import Budget
+
+    Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
 __all__ = ["Federation", "HolderFailed", "Rule", "spent_text"]
 
@@ -107,7 +111,7 @@ class Federation:
 
     def __init__(
         self,
-        handles: Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable],
+        handles: Handles,
         *,
         on_failure: Rule = "fail",
         patience: float = 300.0,
@@ -116,7 +120,7 @@ class Federation:
         if on_failure not in get_args(Rule):
             raise QueryError(
                 f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be "
-                f"'fail', 'wait' or 'drop'."
+                "'fail', 'wait' or 'drop'."
             )
         if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
             raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0.")
@@ -132,11 +136,11 @@ class Federation:
     @property
     def holders(self) -> list[str]:
         """The names of the holders that were not dropped, in order."""
-        gone = {one.holder for one in self.dropped}
+        gone = {dropped.holder for dropped in self.dropped}
         return [name for name in self._handles if name not in gone]
 
     def handle(self, holder: str) -> PrivateQueryable:
-        """One holder's handle, also of one that was dropped. ``QueryError`` where there is none of this name."""
+        """Returns a holder's handle, also a dropped one's. ``QueryError`` where there is none."""
         self.require_holder(holder)
         return self._handles[holder]
 
@@ -150,7 +154,10 @@ class Federation:
         return self._handles[holder].schema.distance
 
     def parts(self) -> FederatedParts:
-        """The whole of each table, as a collection of one part. ``QueryError`` where all holders were dropped."""
+        """Returns the whole of each table, as a collection of one part.
+
+        ``QueryError`` where all holders were dropped.
+        """
         if not self.holders:
             raise QueryError("all holders of this federation were dropped; make a new one with handles that answer.")
         return FederatedParts(self, {name: self._handles[name].parts() for name in self.holders})
@@ -164,27 +171,30 @@ class Federation:
             except PinqError:
                 return None
 
-        return dict(
-            zip(
-                self._handles,
-                _at_once([(name, partial(look, handle)) for name, handle in self._handles.items()]),
-                strict=True,
-            )
-        )
+        budgets = _at_once([(name, partial(look, handle)) for name, handle in self._handles.items()])
+        return dict(zip(self._handles, budgets, strict=True))
 
     def spent(self) -> dict[str, Fraction | None]:
-        """What each holder's ledger has charged since the federation was made; None where the holder does not say."""
-        found: dict[str, Fraction | None] = {}
+        """Returns what each holder's ledger has charged since the federation was made.
+
+        None where the holder does not say.
+        """
+        spent: dict[str, Fraction | None] = {}
         for name, budget in self.budgets().items():
             before = self._before[name]
-            found[name] = None if budget is None or before is None else Fraction(budget.spent - before)
-        return found
+            spent[name] = None if budget is None or before is None else budget.spent - before
+        return spent
 
     def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
         """Does the same with each handle, all at once; failures by the rule."""
         asked = self.holders
         answers = self._together([(name, partial(_ignoring, act, self._handles[name])) for name in asked])
-        return {name: answer for name, answer in zip(asked, answers, strict=True) if name in self.holders}
+        living = self.holders
+        return {
+            name: answer
+            for name, answer in zip(asked, answers, strict=True)
+            if name in living and not isinstance(answer, PinqError)
+        }
 
     def ask(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
         """Asks several questions of several holders, all at once: one round.
@@ -195,24 +205,24 @@ class Federation:
         """
         began = time.monotonic()
         jobs = [
-            (place, name)
-            for place, question in enumerate(questions)
+            (number, name)
+            for number, question in enumerate(questions)
             for name in self.holders
             if name in question.epsilon
         ]
         for _, name in jobs:
             self.requests[name] += 1
-        answers = self._together([(name, partial(questions[place].ask, name)) for place, name in jobs])
+        answers = self._together([(name, partial(questions[number].ask, name)) for number, name in jobs])
         self.rounds += 1
         self._say(
             f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in "
             f"{time.monotonic() - began:.1f} s"
         )
-        found: list[dict[str, Any]] = [{} for _ in questions]
-        for (place, name), answer in zip(jobs, answers, strict=True):
+        by_question: list[dict[str, Any]] = [{} for _ in questions]
+        for (number, name), answer in zip(jobs, answers, strict=True):
             if name in self.holders:
-                found[place][name] = answer
-        return found
+                by_question[number][name] = answer
+        return by_question
 
     def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
         """Asks questions for counts; returns the answers with the variance of their noise.
@@ -223,12 +233,12 @@ class Federation:
 
     def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
         """Those of whoever was not dropped."""
-        gone = {one.holder for one in self.dropped}
+        gone = {dropped.holder for dropped in self.dropped}
         return [tally for name, tally in tallies.items() if name not in gone]
 
-    def variance(self, holder: str, epsilon: Fraction) -> float:
+    def variance(self, holder: str, epsilon: Loss) -> float:
         """Variance of the noise in one count of a holder."""
-        return count_variance(count_scale(self._handles[holder].schema, epsilon))
+        return count_variance(count_scale(self._handles[holder].schema, Epsilon.of(epsilon)))
 
     def close(self) -> None:
         """Closes all handles; also at the end of a ``with`` block."""
@@ -249,12 +259,16 @@ class Federation:
             lines.append(
                 f"  {name}: {'does not answer' if budget is None else repr(budget)}, {self.requests[name]} requests"
             )
-        return "\n".join([*lines, *(f"  {one}" for one in self.dropped)])
+        return "\n".join([*lines, *(f"  {dropped}" for dropped in self.dropped)])
 
     # Failure
 
-    def _together(self, calls: Sequence[tuple[str, Callable[[bool], Any]]]) -> list[Any]:
-        """Makes all calls at once; the answers in order, errors among them where their holders are dropped."""
+    def _together(self, calls: Sequence[tuple[str, Callable[[bool], T]]]) -> list[T | PinqError]:
+        """Makes all calls at once.
+
+        Returns:
+            The answers in order, errors among them where their holders are dropped.
+        """
         stop = threading.Event()
         answers = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
         causes = {
@@ -266,8 +280,8 @@ class Federation:
             self._give_up(causes)
         return answers
 
-    def _persist(self, name: str, call: Callable[[bool], Any], stop: threading.Event) -> Any:
-        """One holder's answer or its error, after waiting where the rule says so."""
+    def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> T | PinqError:
+        """Returns one holder's answer or its error, after waiting where the rule says so."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
             try:
@@ -293,8 +307,8 @@ class Federation:
         if self.on_failure == "drop":
             gone = [Dropped(name, self.rounds, str(cause)) for name, cause in causes.items()]
             self.dropped += gone
-            for one in gone:
-                self._say(str(one))
+            for dropped in gone:
+                self._say(str(dropped))
             if self.holders:
                 return
         spent = self.spent()
@@ -302,7 +316,7 @@ class Federation:
         raise HolderFailed(f"{why} Spent since the federation was made: {spent_text(spent)}.", causes, spent)
 
 
-def _named(handles: Any) -> dict[str, PrivateQueryable]:
+def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     """The handles by the names of their holders."""
     if isinstance(handles, Mapping):
         named = dict(handles)
@@ -334,11 +348,14 @@ def _ignoring(act: Callable[[PrivateQueryable], T], handle: PrivateQueryable, _:
 
 
 def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event | None = None) -> list[T]:
-    """The results of all calls, made in threads at the same time, so that a slow holder keeps no other one waiting.
+    """Makes all calls at the same time, so that a slow holder keeps no other one waiting.
 
     Args:
         calls: Each with the holder that it goes to.
         stop: Set where all is broken off, for those that are waiting.
+
+    Returns:
+        The results, in order.
     """
     if len(calls) < 2:
         return [call() for _, call in calls]
@@ -360,6 +377,6 @@ def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event
 def spent_text(spent: Mapping[str, Fraction | None]) -> str:
     """``north: 0.25; south: 0``."""
     return "; ".join(
-        f"{name}: {'unknown, it does not answer' if amount is None else show(int(amount * NANO))}"
+        f"{name}: {'unknown, it does not answer' if amount is None else loss_text(amount)}"
         for name, amount in spent.items()
     )

@@ -12,9 +12,10 @@ import numpy as np
 
 from miners.budget.plan import Priced
 from pinq.errors import QueryError
-from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema, closest
+from pinq.public.scores import Score
 
 __all__ = [
     "Ability",
@@ -32,6 +33,7 @@ __all__ = [
 Ability = Literal["choices", "sums"]
 """What a source does beside counting: holders choose by their own rows, or counts come as sums with one noise."""
 
+Selection = slice | Sequence[int] | np.ndarray
 T = TypeVar("T")
 
 
@@ -67,10 +69,10 @@ class PartCollection(Protocol):
     def part_set(self) -> PartSet:
         """Where the parts are in the tree of partitions."""
 
-    def partition(self, *specs: Any) -> PartCollection:
+    def partition(self, *specs: object) -> PartCollection:
         """Cuts each part: all by the same specs, or, given one list, each by its own."""
 
-    def __getitem__(self, chosen: Any) -> Any:
+    def __getitem__(self, chosen: Selection, /) -> PartCollection:
         """Selects some of the parts, by a mask, list or slice."""
 
     def __len__(self) -> int: ...
@@ -124,7 +126,7 @@ class CountSource(Protocol):
     def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
         """Selects the tallies of whoever was not dropped."""
 
-    def variance(self, holder: str, epsilon: Fraction) -> float:
+    def variance(self, holder: str, epsilon: Loss) -> float:
         """Returns the variance of the noise in one count of a holder."""
 
     def spent(self) -> dict[str, Fraction | None]:
@@ -147,13 +149,12 @@ class Question:
 
     parts: FederatedParts
     verb: str
-    epsilon: Mapping[str, Fraction]
-    named: Mapping[str, Any]
+    epsilon: Mapping[str, Epsilon]
+    named: Mapping[str, object]
 
     def ask(self, holder: str, again: bool) -> Any:
         """Asks one holder's handle; ``again`` takes an answer that has been paid for."""
-        named = dict(self.named)
-        named["reuse"] = named.get("reuse", False) or again
+        named = {**self.named, "reuse": again or self.named.get("reuse", False)}
         return getattr(self.parts.of(holder), self.verb)(epsilon=self.epsilon[holder], **named)
 
 
@@ -167,11 +168,11 @@ class FederatedParts:
         """Returns one holder's parts."""
         return self._parts[holder]
 
-    def partition(self, *specs: Any) -> FederatedParts:
+    def partition(self, *specs: object) -> FederatedParts:
         """Cuts each part at every holder; see ``Parts.partition``."""
         return self._each(lambda parts: parts.partition(*specs))
 
-    def noisy_count(self, *, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, Any]:
+    def noisy_count(self, *, epsilon: Loss | Mapping[str, Loss], reuse: bool = False) -> dict[str, np.ndarray]:
         """Asks for noisy numbers of rows, by holder.
 
         Args:
@@ -181,7 +182,7 @@ class FederatedParts:
         return self._source.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
 
     def exp_mech(
-        self, candidates: Any, *, score: Any, epsilon: Loss | Mapping[str, Loss], reuse: bool = False
+        self, candidates: object, *, score: Score, epsilon: Loss | Mapping[str, Loss], reuse: bool = False
     ) -> dict[str, list[Any]]:
         """Lets each holder choose for each part, by its own rows.
 
@@ -190,12 +191,12 @@ class FederatedParts:
         question = self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)
         return self._source.ask([question])[0]
 
-    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: Any) -> Question:
+    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: object) -> Question:
         """Makes a question for ``ask``."""
         losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.holders, epsilon)
         for name in losses:
             self._source.require_holder(name)
-        return Question(self, verb, {name: exact(to_nano(loss)) for name, loss in losses.items()}, named)
+        return Question(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
 
     @staticmethod
     def union(collections: Sequence[FederatedParts]) -> FederatedParts:
@@ -209,7 +210,7 @@ class FederatedParts:
         }
         return FederatedParts(first._source, joined)
 
-    def __getitem__(self, chosen: Any) -> FederatedParts:
+    def __getitem__(self, chosen: Selection) -> FederatedParts:
         """Selects some of the parts, by a mask, list or slice."""
         return self._each(lambda parts: parts[chosen])
 

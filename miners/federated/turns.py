@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levels in turns: each level's splits are chosen by one holder alone, with a loss that it need not spread over the other levels.
+"""Levels in turns: each level's splits are chosen by one holder alone.
 
-A noisy choice sees a gain of g per row among n rows at loss e as n g e, against noise of a fixed
-size. The holders' people are disjoint, so each has the whole epsilon: a quarter of the rows at four
-times the loss is as clear as all rows at once, and nothing has to be added up in the clear. What is
-given up is that a quarter of the rows is a sample. Only the classes of the leaves are asked of
-everybody.
+Its loss for that need not be spread over the other levels. A noisy choice sees a gain of g per row
+among n rows at loss e as n g e, against noise of a fixed size. The holders' people are disjoint, so
+each has the whole epsilon: a quarter of the rows at four times the loss is as clear as all rows at
+once, and nothing has to be added up in the clear. What is given up is that a quarter of the rows is
+a sample. Only the classes of the leaves are asked of everybody.
 
 Privacy:
-    Claim: at each holder, every way from the root to a leaf costs ``Task.epsilon`` in all, in the
-    terms of its policy.
+    Claim: at each holder, every path from the root to a leaf costs ``Problem.epsilon`` in all, in
+    the terms of its policy.
     Why: a holder is asked for its size, for the splits of its own levels, and for each leaf's
     histogram with what is left. Nodes of a level are disjoint. Whose turn it is follows from noisy
     sizes. Held by: tests/unit/federated/test_topdown.py.
@@ -19,115 +19,150 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
 
+from miners.budget.recipe import Question, Step, StepName
 from miners.budget.schedule import spread
-from miners.federated.buds import Bud, Task, ask_choices, ask_leaves, branch, gather
-from pinq.public.epsilon import NANO, exact
-from pinq.public.scores import Score
+from miners.federated.asking import Task, ask_choices, ask_leaves
+from miners.federated.held_node import HeldNode, branch, gather
+from miners.federated.source import FederatedParts
+from miners.federated.strategy import FederatedStrategy
+from miners.fitted.node import Split
+from miners.growth.criteria import score_of
+from miners.trees.strategy import Candidate, many
+from pinq.public.epsilon import ZERO, Epsilon
 
-__all__ = ["Turns", "deal", "dealt_losses", "grow_in_turns"]
+__all__ = ["InTurns", "Turn", "deal"]
 
 
 @dataclass(frozen=True)
-class Turns:
-    """How a tree grows in turns.
+class Turn:
+    """A level that one holder chooses.
 
     Attributes:
-        attributes: The columns that are split.
-        candidates: What each node may be split by.
-        score: By what holders choose.
-        depth: Levels of splits.
-        max_nodes: How many nodes may be split. A level that would pass it is not begun; what it
-            would have cost goes to the leaves.
-        size: The loss of each holder's size; 0 where there is one holder, who has all turns.
-        leaves: What the leaves' histograms get at least.
-        decay: Whether each of a holder's levels gets half of the one before, instead of as much.
+        holder: Who chooses.
+        step: What it is asked, and at which loss.
     """
 
-    attributes: Sequence[str]
-    candidates: Sequence[Any]
-    score: Score
-    depth: int
-    max_nodes: int
-    size: Fraction
-    leaves: Fraction
-    decay: bool = False
+    holder: str
+    step: Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTurns(FederatedStrategy):
+    """How a tree grows in turns.
+
+    A level that would pass ``max_nodes`` is not begun; what it would have cost goes to the leaves.
+    With ``decay`` each of a holder's levels gets half of the one before.
+
+    Attributes:
+        candidates: What each node may be split by.
+        size: The loss of each holder's size; 0 where there is one holder, who has all turns.
+    """
+
+    candidates: Sequence[Candidate]
+    size: Epsilon
+
+    def steps(self, holders: int) -> list[Step]:
+        """Returns what so many holders of one size are asked."""
+        rest = self.problem.epsilon - self._size_loss
+        # Of equal holders no more than there are levels get a turn.
+        names = [f"holder {number}" for number in range(1, min(holders, max(1, self.depth)) + 1)]
+        turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
+        asked = Question(StepName.SIZE, "noisy_count", "size of each holder", self.count_noise)
+        size = [Step(asked, 0, self.size)] if self._size_loss else []
+        leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
+        return [*size, *(turn.step for turn in turns), leaves]
+
+    def turns(self, left: Mapping[str, Epsilon], rows: Mapping[str, float], level: int) -> list[Turn]:
+        """Returns who chooses at each level from ``level`` down.
+
+        It is nobody where nobody has anything left for it.
+
+        Args:
+            left: What each holder has for choices.
+            rows: How much a holder's choice sees for each nano-epsilon.
+            level: The first level.
+        """
+        levels = self.depth - level
+        able = {name: rows[name] * loss.nano for name, loss in left.items() if loss.nano >= 2**levels}
+        order = deal(able, levels) if able else []
+        losses = {name: iter(self._spread(left[name], order.count(name))) for name in dict.fromkeys(order)}
+        best = f"best split by {many(len(self.attributes), 'attribute')}"
+        return [
+            Turn(name, self.choice_step(number, f"{best}, of {name}", next(losses[name])))
+            for number, name in enumerate(order, start=level)
+        ]
+
+    def grow(self, task: Task) -> list[HeldNode]:
+        """Grows a tree level by level; the root first, each node before its children."""
+        root = HeldNode(parts=task.source.parts())
+        rows = self._ask_sizes(task, root)
+        nodes, frontier, splits, level = [root], [root], 0, 0
+        turns = self.turns(self._left(task, root), rows, level)
+        while turns and frontier and splits + len(frontier) <= self.max_nodes:
+            parts, frontier = gather(frontier)
+            chosen = self._ask_splits(task, frontier, parts, turns[0])
+            if chosen is None:  # the holder was dropped: whoever is left takes its turns
+                turns = self.turns(self._left(task, frontier[0]), rows, level)
+                continue
+            split_of = {node: split for node, split in zip(frontier, chosen, strict=True) if split is not None}
+            frontier = self._split(nodes, split_of)
+            splits, level, turns = splits + len(split_of), level + 1, turns[1:]
+        ask_leaves(task, [node for node in nodes if node.split is None])
+        return nodes
+
+    def _split(self, nodes: list[HeldNode], split_of: Mapping[HeldNode, Split]) -> list[HeldNode]:
+        if not split_of:
+            return []
+        return branch(self.problem.schema, nodes, list(split_of), list(split_of.values()))
+
+    @property
+    def _size_loss(self) -> Epsilon:
+        """What each holder's size costs; nothing where there is nothing to choose."""
+        return self.size if self.depth else ZERO
+
+    def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
+        """Spreads a holder's loss over its own levels."""
+        return spread(epsilon, [2 ** (levels - 1 - own) if self.decay else 1 for own in range(levels)])
+
+    def _left(self, task: Task, node: HeldNode) -> dict[str, Epsilon]:
+        """Returns what each holder that is still there has left for choices, below a node."""
+        most = self.problem.epsilon - self.leaves
+        return {name: most - node.paid_at(name) for name in task.source.holders}
+
+    def _ask_sizes(self, task: Task, root: HeldNode) -> dict[str, float]:
+        """Asks each holder for its noisy number of rows, where it matters.
+
+        It is divided by the distance of the holder's neighbours, which blurs its choices.
+        """
+        if not self._size_loss:
+            return dict.fromkeys(task.source.holders, 1.0)
+        sizes = root.parts.noisy_count(epsilon=self.size, reuse=task.reuse)
+        for name in sizes:
+            root.pay(name, self.size)
+        return {name: float(count[0]) / task.source.distance(name) for name, count in sizes.items()}
+
+    def _ask_splits(
+        self, task: Task, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
+    ) -> list[Split | None] | None:
+        """Lets one holder choose a split for each node; None where it was dropped meanwhile."""
+        score = score_of(self.criterion, task.target)
+        losses = {turn.holder: turn.step.epsilon}
+        chosen = ask_choices(task, parts, self.candidates, score=score, epsilon=losses)
+        if turn.holder not in chosen:
+            return None
+        for node in nodes:
+            node.pay(turn.holder, turn.step.epsilon)
+        return chosen[turn.holder]
 
 
 def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
-    """Whose turn each level is: in proportion to the sizes, by D'Hondt's rule, the largest first; holders of few rows may get none.
+    """Deals out levels in proportion to the sizes, by D'Hondt's rule, the largest first.
 
     So each choice is about as clear as any other: twice the rows, twice as many turns, half the
-    loss for each.
+    loss for each. Holders of few rows may get none.
     """
     turns: list[str] = []
     for _ in range(levels):
         turns.append(max(sizes, key=lambda name: max(sizes[name], 1.0) / (turns.count(name) + 1)))
     return turns
-
-
-def dealt_losses(
-    left: Mapping[str, int], rows: Mapping[str, float], levels: int, *, decay: bool
-) -> list[tuple[str, Fraction]]:
-    """Who chooses at each level, and at which loss; nobody where nobody has anything left for it.
-
-    Args:
-        left: Nano-epsilons that each holder has for choices.
-        rows: How much a holder's choice sees for each of them.
-        levels: How many there are.
-        decay: Whether each of a holder's levels gets half of the one before.
-    """
-    able = {name: rows[name] * nano for name, nano in left.items() if nano >= 2**levels}
-    turns = deal(able, levels) if able else []
-    weights = {
-        name: [2 ** (mine - 1 - turn) if decay else 1 for turn in range(mine)]
-        for name in able
-        if (mine := turns.count(name))
-    }
-    losses = {name: iter(spread(left[name], some)) for name, some in weights.items()}
-    return [(name, exact(next(losses[name]))) for name in turns]
-
-
-def grow_in_turns(task: Task, how: Turns) -> list[Bud]:
-    """Grows a tree level by level; the root first, each node before its children."""
-    root = Bud(task.federation.parts(), 0)
-    sizes = _sizes(task, how, root)
-    buds, frontier = [root], [root]
-    turns = _turns(task, how, sizes, how.depth, root)
-    splits = 0
-    while turns and frontier and splits + len(frontier) <= how.max_nodes:
-        chooser, epsilon = turns[0]
-        parts, frontier = gather(frontier)
-        chosen = ask_choices(task, parts, how.candidates, score=how.score, epsilon={chooser: epsilon})
-        if chooser not in chosen:  # it was dropped: whoever is left takes its turns
-            turns = _turns(task, how, sizes, len(turns), frontier[0])
-            continue
-        for bud in frontier:
-            bud.pay(chooser, epsilon)
-        grows = [(bud, split) for bud, split in zip(frontier, chosen[chooser], strict=True) if split is not None]
-        frontier = branch(task, buds, [bud for bud, _ in grows], [split for _, split in grows]) if grows else []
-        splits += len(grows)
-        turns = turns[1:]
-    ask_leaves(task, [bud for bud in buds if bud.split is None])
-    return buds
-
-
-def _sizes(task: Task, how: Turns, root: Bud) -> dict[str, float]:
-    """Each holder's noisy number of rows, where it matters; over the distance of its neighbours, by which its choices are blurred."""
-    if not how.size or not how.depth:
-        return dict.fromkeys(task.federation.holders, 1.0)
-    found = root.parts.noisy_count(epsilon=how.size, reuse=task.reuse)
-    for name in found:
-        root.pay(name, how.size)
-    return {name: float(count[0]) / task.federation.distance(name) for name, count in found.items()}
-
-
-def _turns(task: Task, how: Turns, sizes: Mapping[str, float], levels: int, bud: Bud) -> list[tuple[str, Fraction]]:
-    """Who chooses at each of the levels that are left, and at which loss."""
-    left = {
-        name: int((task.epsilon - how.leaves - bud.paid.get(name, Fraction(0))) * NANO)
-        for name in task.federation.holders
-    }
-    return dealt_losses(left, sizes, levels, decay=how.decay)

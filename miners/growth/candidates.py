@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from miners.fitted.node import Split
 from pinq.errors import QueryError
-from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Values
@@ -20,14 +20,17 @@ from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, 
 __all__ = [
     "BINS",
     "MAX_LEVELS",
+    "CutsByColumn",
     "Ways",
     "attribute_names",
+    "by_column",
     "default_levels",
     "equal_width",
     "families",
     "levels_carried",
     "multiway_splits",
     "random_split",
+    "require_attributes",
 ]
 
 BINS = 10
@@ -36,6 +39,9 @@ MAX_LEVELS = 12  # unless the caller asks for more
 FURTHEST = -2.5  # levels: from here on down the first split is noise
 GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
 Ways = Literal["values", "groups"]
+CutsByColumn = Mapping[str, Sequence[float] | int]
+"""Of numeric columns: cut points, or a number of intervals of equal width."""
+T = TypeVar("T")
 
 
 def equal_width(schema: Schema, name: str, bins: int) -> tuple[float, ...]:
@@ -61,7 +67,7 @@ def multiway_splits(
     target: str | None,
     *,
     attributes: Sequence[str] | None,
-    cuts: Mapping[str, Any] | None,
+    cuts: CutsByColumn | None,
 ) -> tuple[Values | Cuts, ...]:
     """The candidate splits, one for each attribute.
 
@@ -75,17 +81,40 @@ def multiway_splits(
     Raises:
         QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
     """
-    if cuts is not None and not isinstance(cuts, Mapping):
-        raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points.")
-    own_cuts = dict(cuts or {})
-    for name in own_cuts:
-        schema.numeric(name)
+    own_cuts = by_column("cuts", cuts, "names of numeric columns to cut points", schema.numeric)
     names = attribute_names(schema, target, attributes)
-    if unused := [name for name in own_cuts if name not in names]:
-        raise QueryError(
-            f"`cuts` names {unused[0]!r}, which is not an attribute; the attributes are {', '.join(names)}."
-        )
-    return tuple(_split(schema, name, own_cuts) for name in names)
+    require_attributes("cuts", own_cuts, names)
+    return tuple(_split(schema, name, own_cuts.get(name)) for name in names)
+
+
+def by_column(
+    parameter: str, given: Mapping[str, T] | None, meaning: str, column: Callable[[str], object]
+) -> dict[str, T]:
+    """Returns a parameter that maps columns to something; empty where it is None.
+
+    Args:
+        parameter: Its name.
+        given: What the caller passed.
+        meaning: What it must map to what.
+        column: Looks up a column by its name, or raises.
+
+    Raises:
+        QueryError: It is no mapping, or has the name of a column that there is not.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise QueryError(f"`{parameter}` is {given!r}; it must map {meaning}.")
+    for name in given or {}:
+        column(name)
+    return dict(given or {})
+
+
+def require_attributes(parameter: str, named: Iterable[str], attributes: Sequence[str]) -> None:
+    """Raises ``QueryError`` where a parameter speaks of a column that is not an attribute."""
+    for name in named:
+        if name not in attributes:
+            raise QueryError(
+                f"`{parameter}` names {name!r}, which is not an attribute; the attributes are {', '.join(attributes)}."
+            )
 
 
 def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> list[str]:
@@ -120,7 +149,7 @@ def families(schema: Schema, names: Sequence[str]) -> tuple[Family, ...]:
     return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else AnyGrouping(name) for name in names)
 
 
-def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss, *, fewer: float = 0.0) -> int:
+def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon, *, fewer: float = 0.0) -> int:
     """How many levels of two-way splits a budget carries, each node's split being one choice from all ``families``.
 
     A rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4
@@ -130,7 +159,7 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: L
     return min(max(0, round(_levels(schema, names, rows, epsilon) - fewer)), MAX_LEVELS)
 
 
-def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) -> int:
+def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> int:
     """How many levels a tree of classes has where nobody says: what is carried, or one if nearly.
 
     A very clear split is found with less than the rule demands. Where the rule is further off, the
@@ -139,8 +168,8 @@ def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: L
     return levels_carried(schema, names, rows, epsilon) or int(_levels(schema, names, rows, epsilon) >= FURTHEST)
 
 
-def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Loss) -> float:
-    loss = float(exact(to_nano(epsilon)) / Fraction(schema.distance))
+def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> float:
+    loss = float(epsilon.per_row(schema.distance))
     candidates = sum(_candidates(schema, name) for name in names)
     return math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4
 
@@ -178,11 +207,10 @@ def random_split(
     return None
 
 
-def _split(schema: Schema, name: str, cuts: Mapping[str, Any]) -> Values | Cuts:
+def _split(schema: Schema, name: str, cutting: Sequence[float] | int | None) -> Values | Cuts:
     column = schema.columns[name]
     if not isinstance(column, Numeric):
         return Values(name)
-    cutting: Any = cuts.get(name)
     if cutting is None:
         cutting = tuple(float(cut) for cut in column.cuts) or BINS
     if isinstance(cutting, (int, np.integer)) and not isinstance(cutting, bool):

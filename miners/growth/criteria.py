@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, closest
 from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
 
@@ -44,7 +44,7 @@ def score_of(criterion: str, target: str) -> Score:
 
 
 def choice_noise_scale(
-    schema: Schema, criterion: str, epsilon: Fraction, *, textbook: bool, target: str = ""
+    schema: Schema, criterion: str, epsilon: Epsilon, *, textbook: bool, target: str = ""
 ) -> tuple[float, str]:
     """Returns the scale of the noise in a choice, and its unit.
 
@@ -65,7 +65,7 @@ def choice_noise_scale(
         else CRITERIA[criterion][1:]
     )
     width = 2 * score.sensitivity(schema) if textbook else score.span(schema)
-    return float(width * schema.distance / (unit * epsilon)), called
+    return float(width / (unit * epsilon.per_row(schema.distance))), called
 
 
 def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> str:

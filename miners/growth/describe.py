@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import Values
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["ask_classes", "ask_ends"]
 
 
-def ask_classes(parts: Parts, target: str, epsilon: Fraction) -> np.ndarray:
+def ask_classes(parts: Parts, target: str, epsilon: Epsilon) -> np.ndarray:
     """Returns the noisy histogram of a categorical target in each part, shape (parts, classes)."""
     counts = parts.partition(Values(target)).noisy_count(epsilon=epsilon)
     return np.asarray(counts).reshape(len(parts), -1)
 
 
-def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Fraction) -> np.ndarray:
+def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon) -> np.ndarray:
     """Returns the noisy weights of the two ends of a numeric target in each part, shape (parts, 2).
 
     A row at a share s of the way from the target's lower bound to its upper one counts 1 - s and s:

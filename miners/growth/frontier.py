@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -26,7 +25,7 @@ from miners.budget.noise import count_scale, count_variance
 from miners.budget.recipe import DESCRIBING, Recipe, Step, StepName
 from miners.fitted.node import Split
 from miners.growth.open_node import OpenNode
-from pinq.public.parts import Part
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.scores import EnoughRows
 from pinq.public.specs import MAX_PARTS, bind
@@ -87,7 +86,7 @@ class Strategy(Protocol):
     def stop_rows(self) -> int:
         """The rows from which a tree's first node is worth splitting, where the recipe stops."""
 
-    def describe(self, parts: Parts, epsilon: Fraction) -> np.ndarray:
+    def describe(self, parts: Parts, epsilon: Epsilon) -> np.ndarray:
         """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
 
     def choose(self, level: Level) -> Sequence[Split | None]:
@@ -205,7 +204,7 @@ def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strat
     kept = parts.exp_mech(score=EnoughRows(strategy.stop_rows, above=depth), epsilon=stop.epsilon)
     for node, splits in zip([node for level in bare for node in level.nodes], kept, strict=True):
         node.path_end = splits
-    leaves: dict[Fraction, list[Level]] = {}
+    leaves: dict[Epsilon, list[Level]] = {}
     for level in reversed(levels):
         for node in level.nodes:
             _end_path(level.number, node, [nodes[child] for child in node.children])
@@ -251,14 +250,14 @@ def _describe(level: Level, step: Step, strategy: Strategy) -> None:
         _ask_classes(level, step.epsilon, strategy)
 
 
-def _ask_sizes(level: Level, epsilon: Fraction, strategy: Strategy) -> None:
+def _ask_sizes(level: Level, epsilon: Epsilon, strategy: Strategy) -> None:
     scale = count_scale(strategy.schema, epsilon)
     sizes = np.asarray(level.parts.noisy_count(epsilon=epsilon)).ravel()
     for node, size in zip(level.nodes, sizes, strict=True):
         node.size, node.size_scale = float(size), scale
 
 
-def _ask_classes(level: Level, epsilon: Fraction, strategy: Strategy) -> None:
+def _ask_classes(level: Level, epsilon: Epsilon, strategy: Strategy) -> None:
     """Asks one request for the cells of all these nodes."""
     scale = count_scale(strategy.schema, epsilon)
     for node, cells in zip(level.nodes, strategy.describe(level.parts, epsilon), strict=True):
@@ -285,10 +284,8 @@ def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strate
     """Adds the children of each node, in the order of the parts of its split."""
     children: list[OpenNode] = []
     for parent, split in zip(level.nodes, splits, strict=True):
-        first, partition = len(nodes) + len(children), bind(split, strategy.schema)
         used = parent.used | {split.column} if strategy.uses_up(split) else parent.used
-        parent.split, parent.children = split, tuple(range(first, first + partition.size))
-        children += [OpenNode(Part(parent.part, partition, index), used) for index in range(partition.size)]
+        children += parent.branch(split, bind(split, strategy.schema), len(nodes) + len(children), used)
     if level.below is not None and level.below_scale is not None:
         rows = [cells for table in level.below for cells in table]
         for child, cells in zip(children, rows, strict=True):

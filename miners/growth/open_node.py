@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
+from typing import Self
 
 import numpy as np
 
 from miners.fitted.node import Split
+from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
+from pinq.public.specs import Partition
 
 __all__ = ["OpenNode"]
 
 
-@dataclass
+@dataclass(eq=False)
 class OpenNode:
     """A node while its tree grows.
 
@@ -39,7 +41,7 @@ class OpenNode:
     cells: np.ndarray | None = None
     variance: float = float("inf")
     cells_scale: float | None = None
-    left: Fraction | None = None
+    left: Epsilon | None = None
     path_end: int = 0
 
     @property
@@ -57,3 +59,22 @@ class OpenNode:
         weight = self.variance / (self.variance + variance)
         self.cells = self.cells + weight * (cells - self.cells)
         self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
+
+    def branch(self, split: Split, partition: Partition, first: int, used: frozenset[str]) -> list[Self]:
+        """Splits the node.
+
+        Args:
+            split: By what.
+            partition: The same, bound to the schema.
+            first: The number of the first child among the nodes of the tree.
+            used: Columns that the paths below do not split again.
+
+        Returns:
+            The children, in the order of the parts.
+        """
+        self.split, self.children = split, tuple(range(first, first + partition.size))
+        return [self.child(Part(self.part, partition, index), used) for index in range(partition.size)]
+
+    def child(self, part: Part, used: frozenset[str]) -> Self:
+        """Returns an open node below, of which nothing is known yet."""
+        return type(self)(part, used)

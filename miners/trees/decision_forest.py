@@ -11,13 +11,13 @@ from functools import cached_property
 from miners.budget.recipe import Question, StepName
 from miners.estimator import Classifier, ForestFaces, whole_number
 from miners.fitted.node import Split
-from miners.growth.candidates import MAX_BINS, multiway_splits
+from miners.growth.candidates import MAX_BINS, CutsByColumn, multiway_splits
 from miners.growth.frontier import Level
 from miners.growth.open_node import OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
 from miners.trees.strategy import Problem, many
 from miners.trees.tree_miner import MAX_DEPTH
-from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.epsilon import Loss
 from pinq.public.schema import Numeric
 from pinq.public.specs import Cuts, Values, bind
 
@@ -113,7 +113,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     n_estimators: int = 10
     max_depth: int = 5
     max_features: int | None = None
-    bins: int | Mapping[str, Sequence[float] | int] = BINS
+    bins: int | CutsByColumn = BINS
     rows: Rows = "shards"
     attributes: Sequence[str] | None = None
     random_state: int | None = None
@@ -129,7 +129,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
             features = whole_number("max_features", self.max_features, 1, len(names))
         return RandomFew(
             problem=problem,
-            epsilon=exact(to_nano(self.epsilon)),
+            epsilon=problem.epsilon,
             splits=multiway_splits(problem.schema, problem.target, attributes=names, cuts=cuts),
             trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
             depth=min(whole_number("max_depth", self.max_depth, 0, MAX_DEPTH), len(names)),

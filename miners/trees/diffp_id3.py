@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from miners.budget.recipe import Question, StepName
 from miners.fitted.node import Split
-from miners.growth.candidates import multiway_splits
+from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
 from miners.trees.strategy import Candidate, many
@@ -116,7 +116,7 @@ class DiffPID3(GreedyTree):
     criterion: str = "gini"
     variant: Variant = "best"
     attributes: Sequence[str] | None = None
-    cuts: Mapping[str, Sequence[float] | int] | None = None
+    cuts: CutsByColumn | None = None
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)

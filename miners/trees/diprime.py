@@ -20,7 +20,7 @@ from miners.growth.open_node import OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.strategy import Candidate, Problem, many
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant, require_word
-from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.scores import Balance
 
 __all__ = ["DiPriMeForestClassifier", "DiPriMeForestRegressor", "DiPriMeTreeClassifier", "DiPriMeTreeRegressor"]
@@ -117,10 +117,10 @@ class Paper(DiPriMeStrategy):
             self.choice_question(StepName.SPLIT, f"best of {many(self.features, 'median')}", self.split_weight),
         ]
 
-    def _imbalance(self, epsilon: Fraction) -> tuple[float, str]:
+    def _imbalance(self, epsilon: Epsilon) -> tuple[float, str]:
         # One row moves the balance of two sides by 2; each of the medians has its part of the
         # epsilon.
-        return float(2 * self.features * self.schema.distance / epsilon), "rows of imbalance"
+        return float(2 * self.features / epsilon.per_row(self.schema.distance)), "rows of imbalance"
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds the medians of the attributes that a node looks at, then chooses among them."""
@@ -163,7 +163,7 @@ class DiPriMe(ForestMiner):
             features = whole_number("max_features", self.max_features, 1, len(names))
         return kind(
             problem=problem,
-            epsilon=exact(to_nano(self.epsilon)),
+            epsilon=problem.epsilon,
             trees=trees,
             depth=self._depth(kind, problem, names[:features], trees),
             criterion=criterion,
@@ -186,7 +186,7 @@ class DiPriMe(ForestMiner):
         if not kind.depth_follows_epsilon:
             return PAPER_DEPTH
         rows = problem.schema.max_rows / (trees if self.rows == "shards" else 1)
-        epsilon = exact(to_nano(self.epsilon) // (trees if self.rows == "all" else 1))
+        epsilon = problem.epsilon // (trees if self.rows == "all" else 1)
         if problem.numeric:  # docs/defaults.md
             return levels_carried(problem.schema, names, rows, epsilon, fewer=REGRESSION_FEWER)
         return default_levels(problem.schema, names, rows, epsilon)

@@ -14,7 +14,7 @@ from miners.growth.frontier import Level
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows
 from miners.trees.strategy import Problem
 from miners.trees.tree_miner import MAX_DEPTH
-from pinq.public.epsilon import Loss, exact, to_nano
+from pinq.public.epsilon import Loss
 
 __all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]
 
@@ -50,7 +50,7 @@ class RandomForest(ForestMiner):
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomSplits:
         return RandomSplits(
             problem=problem,
-            epsilon=exact(to_nano(self.epsilon)),
+            epsilon=problem.epsilon,
             trees=whole_number("n_estimators", self.n_estimators, 1, MAX_TREES),
             depth=whole_number("max_depth", self.max_depth, 0, MAX_DEPTH),
             criterion="",

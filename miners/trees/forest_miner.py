@@ -26,7 +26,7 @@ from miners.growth.open_node import OpenNode
 from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import TreeMiner, require_word
 from pinq.errors import QueryError
-from pinq.public.epsilon import exact, show, to_nano
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric
 from pinq.public.scores import WAY
 
@@ -85,8 +85,8 @@ class ForestStrategy(TreeStrategy):
         rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
         return recipe.worded(StepName.STOP, f"which splits have rows enough, about {rows:,} and more")
 
-    def _stop_noise(self, epsilon: Fraction) -> tuple[float, str]:
-        return math.sqrt(2) * count_scale(self.schema, epsilon / WAY), "rows"
+    def _stop_noise(self, epsilon: Epsilon) -> tuple[float, str]:
+        return math.sqrt(2) * WAY * count_scale(self.schema, epsilon), "rows"
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that a split makes.
@@ -128,8 +128,8 @@ class ForestMiner(TreeMiner[ForestStrategy]):
         strategy = self._strategy(problem, names)
         if strategy.trees == 1 or self.rows == "shards":
             return [strategy]
-        budgets = spread(to_nano(self.epsilon), [1] * strategy.trees)
-        return [replace(strategy, epsilon=exact(budget), trees=1) for budget in budgets]
+        shares = spread(problem.epsilon, [1] * strategy.trees)
+        return [replace(strategy, epsilon=share, trees=1) for share in shares]
 
     def _stop_share(self) -> Fraction | None:
         return None if self.stopping is None else share("stopping", self.stopping)
@@ -169,7 +169,7 @@ class ForestMiner(TreeMiner[ForestStrategy]):
             return ()
         if strategy.recipe.depth == 0 and self.max_depth is None:
             return (
-                f"at epsilon {show(to_nano(self.epsilon))} and at most {strategy.schema.max_rows:,} rows the budget "
+                f"at epsilon {strategy.problem.epsilon} and at most {strategy.schema.max_rows:,} rows the budget "
                 "carries no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
             )
         leaves = 2**strategy.recipe.depth * strategy.trees

@@ -21,7 +21,6 @@ from miners.growth.leaf_estimates import calibrated_nodes, estimated_nodes, rele
 from miners.growth.open_node import OpenNode
 from miners.trees.strategy import Candidate, Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant, require_word
-from pinq.public.epsilon import exact, show, to_nano
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Values, bind
 
@@ -199,7 +198,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         attributes = len(splits) - (problem.target is None and self.attributes is None)
         strategy = self.variants[self.variant](
             problem=problem,
-            epsilon=exact(to_nano(self.epsilon)),
+            epsilon=problem.epsilon,
             depth=0,
             criterion=self.criterion,
             splits=splits,
@@ -235,7 +234,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         carried = strategy.levels_carried(expected)
         if depth == 0 and self.max_depth is None:
             return (
-                f"at epsilon {show(to_nano(self.epsilon))} and at most {schema.max_rows:,} rows the budget carries no "
+                f"at epsilon {strategy.epsilon} and at most {schema.max_rows:,} rows the budget carries no "
                 "split, so every row is predicted the most frequent class; a larger `epsilon` is needed for any split.",
             )
         if carried >= depth:
@@ -248,7 +247,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         if carried:
             advice = f"depth {carried} is what the budget carries"
         return (
-            f"at epsilon {show(to_nano(self.epsilon))} and {bound} {expected:,} rows a depth-{depth} tree over "
+            f"at epsilon {strategy.epsilon} and {bound} {expected:,} rows a depth-{depth} tree over "
             f"{many(strategy.attributes, 'attribute')} expects {average} rows in a node that is split last, where "
             f"noise of about {rows_text(noise)} {unit} decides; {advice}.",
         )

@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,6 +25,7 @@ from miners.growth.frontier import Level
 from miners.growth.leaf_estimates import estimated_nodes
 from miners.growth.open_node import OpenNode
 from pinq.public.accuracy import standard_deviation
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Values
 
@@ -48,6 +48,7 @@ class Problem:
         cells: Numbers that a node is described by: parts of the histogram of classes, one for a
             missing class included, or the two ends of a numeric target.
         classes: How many of them are predicted, the first ones: all but a missing class.
+        epsilon: What learning it may cost in all.
         numeric: Whether the target is numeric.
     """
 
@@ -55,6 +56,7 @@ class Problem:
     target: str | None
     cells: int
     classes: int
+    epsilon: Epsilon
     numeric: bool = False
 
 
@@ -74,7 +76,7 @@ class TreeStrategy(ABC):
     """
 
     problem: Problem
-    epsilon: Fraction
+    epsilon: Epsilon
     depth: int
     criterion: str
     trees: int = 1
@@ -124,11 +126,11 @@ class TreeStrategy(ABC):
         """The rows from which a tree's first node is worth splitting, where the recipe stops."""
         return self.stop_rows_at(self.recipe.leaf_step(StepName.CLASSES).epsilon)
 
-    def stop_rows_at(self, epsilon: Fraction) -> int:
+    def stop_rows_at(self, epsilon: Epsilon) -> int:
         """Returns as many rows as there is noise in all that describes two leaves at this loss."""
         return math.ceil(2 * self.cells * noise_of(self.schema, epsilon))
 
-    def describe(self, parts: Parts, epsilon: Fraction) -> np.ndarray:
+    def describe(self, parts: Parts, epsilon: Epsilon) -> np.ndarray:
         """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
         if self.problem.numeric:
             return ask_ends(parts, self.schema, self.target, epsilon)
@@ -168,11 +170,11 @@ class TreeStrategy(ABC):
         """Returns the question for splits that the criterion judges."""
         return Question(name, "exp_mech", asked, self.choice_noise, weight, times)
 
-    def count_noise(self, epsilon: Fraction) -> tuple[float, str]:
+    def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         """Returns the standard deviation of a count's noise."""
         return noise_of(self.schema, epsilon), "rows"
 
-    def choice_noise(self, epsilon: Fraction) -> tuple[float, str]:
+    def choice_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         """Returns the scale of the noise in a choice."""
         return choice_noise_scale(self.schema, self.criterion, epsilon, textbook=self.textbook, target=self.target)
 
@@ -206,6 +208,6 @@ def many(count: int, name: str) -> str:
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
-def noise_of(schema: Schema, epsilon: Fraction) -> float:
+def noise_of(schema: Schema, epsilon: Epsilon) -> float:
     """Returns the standard deviation of a count's noise, in rows."""
     return standard_deviation(count_scale(schema, epsilon))

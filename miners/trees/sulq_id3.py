@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -15,13 +14,13 @@ import numpy as np
 from miners.budget.noise import count_scale, count_variance
 from miners.budget.recipe import Question, StepName
 from miners.fitted.node import Split
-from miners.growth.candidates import multiway_splits
+from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.growth.criteria import CRITERIA, gain
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
 from miners.trees.strategy import Candidate, many
 from miners.trees.tree_miner import Variant
-from pinq.public.epsilon import Loss
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import Values
 
@@ -60,7 +59,7 @@ class NoisyTables(MultiwayStrategy):
         )
 
     @abstractmethod
-    def ask_sizes(self, parts: Parts, epsilon: Fraction) -> np.ndarray | None:
+    def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
         """Returns the noisy rows of each of these parts, shape (nodes, parts), where they are asked."""
 
     def choose(self, level: Level) -> Sequence[Split | None]:
@@ -97,7 +96,7 @@ class Best(NoisyTables):
         levels = [[self.tables_question(level)] for level in range(self.levels)]
         return levels, [self.classes_question("each leaf", self.level_weight)]
 
-    def ask_sizes(self, parts: Parts, epsilon: Fraction) -> np.ndarray | None:
+    def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
         """Returns None: rows of parts are not asked for themselves."""
         return None
 
@@ -125,7 +124,7 @@ class Paper(Published, NoisyTables):
         levels = [[self.size_question("each node", weight), self.tables_question(n)] for n in range(self.levels)]
         return levels, [self.size_question("each leaf", weight), self.classes_question("each leaf", weight)]
 
-    def ask_sizes(self, parts: Parts, epsilon: Fraction) -> np.ndarray | None:
+    def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
         """Returns the noisy rows of each part."""
         return np.asarray(parts.noisy_count(epsilon=epsilon))
 
@@ -191,7 +190,7 @@ class SuLQID3(GreedyTree):
     criterion: str = "info_gain"
     variant: Variant = "best"
     attributes: Sequence[str] | None = None
-    cuts: Mapping[str, Sequence[float] | int] | None = None
+    cuts: CutsByColumn | None = None
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)

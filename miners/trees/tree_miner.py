@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 
 from miners.budget.plan import Plan, PlanLine, remember_fit, warn_before_fit
@@ -28,7 +27,7 @@ from miners.fitted.tree import ENDS, Tree
 from miners.growth.frontier import grow
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError, unspent
-from pinq.public.epsilon import NANO, Loss, show, to_nano
+from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Categorical, Numeric, Schema, closest
 from pinq.public.specs import MAX_PARTS
 
@@ -68,7 +67,7 @@ class TreeMiner(Fitted, ABC, Generic[S]):
         with unspent():
             strategies = self._checked(public_schema(handle), target, need_target=True)
             total = _total(strategies)
-            require_budget(handle, total, name=f"{type(self).__name__}(epsilon={show(int(total * NANO))}).fit")
+            require_budget(handle, total, miner=self)
             warn_before_fit(self, handle, total, self._warnings(strategies, None))
         trees: list[Tree] = []
         with Bill(handle) as bill:
@@ -94,7 +93,7 @@ class TreeMiner(Fitted, ABC, Generic[S]):
         return Plan(
             self._title(strategies),
             tuple(_lines(strategies)),
-            _total(strategies),
+            _total(strategies).exact,
             self._notes(strategies),
             self._warnings(strategies, rows),
         )
@@ -121,13 +120,13 @@ class TreeMiner(Fitted, ABC, Generic[S]):
 
     def _checked(self, schema: Schema, target: str | None, *, need_target: bool) -> Sequence[S]:
         """Returns the strategies, everything checked before anything is spent."""
-        to_nano(self.epsilon)
+        epsilon = Epsilon.of(self.epsilon)
         if target is not None or need_target:
-            return self._strategies(self._problem(schema, target))
+            return self._strategies(self._problem(schema, target, epsilon))
         codes = [column.codes for column in schema.columns.values() if isinstance(column, Categorical)]
-        return self._strategies(Problem(schema, None, max(codes, default=2), 2))
+        return self._strategies(Problem(schema, None, max(codes, default=2), 2, epsilon))
 
-    def _problem(self, schema: Schema, target: str | None) -> Problem:
+    def _problem(self, schema: Schema, target: str | None, epsilon: Epsilon) -> Problem:
         column, name = schema.column(target), type(self).__name__
         if isinstance(column, Numeric) and not self._numeric_target:
             raise QueryError(f"the target `{target}` is numeric; {name} predicts the values of a categorical column.")
@@ -136,13 +135,13 @@ class TreeMiner(Fitted, ABC, Generic[S]):
         if column.cells < 2:
             raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
         if isinstance(column, Numeric):
-            return Problem(schema, target, ENDS, ENDS, numeric=True)
-        return Problem(schema, target, column.codes, column.cells)
+            return Problem(schema, target, ENDS, ENDS, epsilon, numeric=True)
+        return Problem(schema, target, column.codes, column.cells, epsilon)
 
 
-def _total(strategies: Sequence[TreeStrategy]) -> Fraction:
+def _total(strategies: Sequence[TreeStrategy]) -> Epsilon:
     """What a fit costs."""
-    return sum((strategy.recipe.total for strategy in strategies), Fraction(0))
+    return sum((strategy.recipe.total for strategy in strategies), ZERO)
 
 
 def _lines(strategies: Sequence[TreeStrategy]) -> list[PlanLine]:
@@ -163,12 +162,13 @@ def _lines(strategies: Sequence[TreeStrategy]) -> list[PlanLine]:
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
     """The line for one step of several recipes that are alike."""
-    return steps[0].line(nodes, sum((step.cost for step in steps), Fraction(0)))
+    return steps[0].line(nodes, sum((step.cost for step in steps), ZERO))
 
 
-def require_word(name: str, value: object, words: Sequence[str]) -> None:
-    """Raises ``QueryError`` unless a parameter is one of some words."""
-    if value not in words:
-        raise QueryError(
-            f"`{name}` is {value!r}{closest(str(value), words)}; it must be {' or '.join(map(repr, words))}."
-        )
+def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
+    """Raises ``QueryError`` unless a parameter is one of some words, or None where that is among them."""
+    if value in words:
+        return
+    near = closest(str(value), [word for word in words if word is not None])
+    listed = " or ".join(map(repr, words)) if len(words) == 2 else f"one of {', '.join(map(repr, words))}"
+    raise QueryError(f"`{name}` is {value!r}{near}; it must be {listed}.")

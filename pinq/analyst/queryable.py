@@ -15,7 +15,7 @@ import numpy as np
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.errors import InternalError, QueryError, unspent
-from pinq.public.epsilon import Loss, show, to_nano
+from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.public.questions import ChoiceQuestion
@@ -190,7 +190,7 @@ class _Verbs(Generic[Count, Number]):
         each: bool = False,
         reuse: bool = False,
     ) -> Request:
-        nano = to_nano(epsilon)
+        loss = Epsilon.of(epsilon)
         if column is not None or verb in ("noisy_sum", "noisy_avg"):
             self.schema.numeric(column)
         lists, which = candidate_lists(candidates, len(self._parts))
@@ -199,7 +199,7 @@ class _Verbs(Generic[Count, Number]):
         request = Request.model_construct(
             id=new_id(),
             verb=verb,
-            epsilon=show(nano),
+            epsilon=str(loss),
             parts=WireParts.of(self._parts),
             column=column,
             score=score,

@@ -41,7 +41,7 @@ class Epsilon:
     nano: int
 
     @classmethod
-    def of(cls, loss: Loss | Epsilon, *, name: str = "epsilon") -> Epsilon:
+    def of(cls, loss: Loss, *, name: str = "epsilon") -> Epsilon:
         """Reads a loss as a caller wrote it, rounded up.
 
         Args:
@@ -52,6 +52,8 @@ class Epsilon:
         Raises:
             QueryError: Not a number, NaN, infinite, not positive, or too large.
         """
+        if isinstance(loss, cls) and 0 < loss.nano <= MAX_EPSILON * NANO:
+            return loss
         try:
             value = _fraction(loss)
         except (ValueError, TypeError, ArithmeticError, InvalidOperation):
@@ -132,7 +134,7 @@ class Epsilon:
 
 ZERO = Epsilon(0)
 
-Loss = int | float | str | Decimal | Fraction
+Loss = int | float | str | Decimal | Fraction | Epsilon
 """What a caller may write for a loss. ``0.1`` and ``"0.1"`` both mean one tenth exactly."""
 
 

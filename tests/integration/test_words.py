@@ -29,7 +29,6 @@ RETIRED_PARTS = {"sprout", "sprouts", "bud", "buds", "harvest", "telling", "eps"
 EXCUSED_NAMES: set[str] = {
     "examples",
     "miners",
-    "miners/federated",
     "pinq",
     "pinq/analyst",
     "pinq/cli",
@@ -62,7 +61,6 @@ EXCUSED_NAMES: set[str] = {
 EXCUSED_DOCSTRINGS: set[str] = {
     "miners",
     "miners/budget",
-    "miners/federated",
     "miners/growth",
     "miners/secure",
     "miners/trees",
@@ -81,7 +79,6 @@ EXCUSED_DOCSTRINGS: set[str] = {
     "pinq/server/page",
 }
 EXCUSED_FILES: set[str] = {
-    "miners/federated/topdown.py",
     "pinq/analyst/queryable.py",
     "pinq/cli/main.py",
     "pinq/engine/encoding.py",

@@ -36,7 +36,7 @@ def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> floa
     )
     handle = simulate(schema, data=pd.DataFrame({"x": [3], "y": [4]}), epsilon=1000)
     task = DPDilca(method="baseline", epsilon=epsilon)._task(schema, None)
-    (table,) = ask_tables(handle, task, task.selection_pairs, task.selection_nano).values()
+    (table,) = ask_tables(handle, task, task.selection_pairs, task.selection_epsilon).values()
     assert handle.budget.spent == epsilon
     assert table.scale == pytest.approx(wanted_scale)
     noise = table.counts.copy()

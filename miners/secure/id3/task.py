@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from miners.federated.splitting import splitting_functions
+from miners.federated.splitting import SplitsByColumn, splitting_functions
 from miners.fitted.node import Node
 from miners.fitted.route import encode
 from miners.fitted.tree import Tree
-from miners.growth.candidates import multiway_splits
+from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import Holding
@@ -68,7 +68,7 @@ class Task:
         target: str,
         rows: Sequence[int],
         attributes: Sequence[str] | None = None,
-        cuts: Mapping[str, object] | None = None,
+        cuts: CutsByColumn | None = None,
     ) -> Task:
         """Makes the task to predict ``target`` from ``attributes``, by default all others.
 
@@ -84,7 +84,7 @@ class Task:
         target: str,
         rows: Sequence[int],
         attributes: Sequence[str] | None = None,
-        splits: Mapping[str, object] | None = None,
+        splits: SplitsByColumn | None = None,
     ) -> Task:
         """Makes the same for splits in two, by all that the splitting functions tell apart.
 

@@ -74,10 +74,9 @@ class _PartyBudget:
         self._limit = limit
         self._odometer: Odometer = plugin("pinq.provider", "odometer", NO_ODOMETER)()
 
-    def charge(self, parts: PartSet, epsilon: Fraction) -> None:
-        """Charges a question, rounded up. ``BudgetExceeded`` where too little remains."""
-        loss = Epsilon.of(epsilon)
-        price, remaining = self._odometer.price(parts, loss), self._limit - self._odometer.spent
+    def charge(self, parts: PartSet, epsilon: Epsilon) -> None:
+        """Charges a question. ``BudgetExceeded`` where too little remains."""
+        price, remaining = self._odometer.price(parts, epsilon), self._limit - self._odometer.spent
         if price > remaining:
             raise BudgetExceeded(
                 f"This would cost each party epsilon {price}; {remaining} remains. Nothing was shared.",
@@ -85,7 +84,7 @@ class _PartyBudget:
                 remaining=remaining.exact,
                 scope="analyst",
             )
-        self._odometer.charge(parts, loss)
+        self._odometer.charge(parts, epsilon)
 
     def preview(self, verb: str, *, epsilon: Loss) -> Preview:
         """Prices a question for counts of the whole table."""
@@ -285,7 +284,7 @@ class SecureFederation:
         for parts, epsilon in counted:
             self._budget.charge(parts, epsilon)
         tables = [self._rows.table(parts) for parts, _ in counted]
-        per_row = [epsilon / self.schema.distance for _, epsilon in counted]
+        per_row = [epsilon.per_row(self.schema.distance) for _, epsilon in counted]
         sums = self._add_up(tables, per_row, _digest(counted))
         self.rounds += 1
         self.requests[ALL] += 1
@@ -301,12 +300,12 @@ class SecureFederation:
         """Returns all tallies: no party is left behind."""
         return list(tallies.values())
 
-    def variance(self, holder: str, epsilon: Fraction) -> float:
+    def variance(self, holder: str, epsilon: Loss) -> float:
         """Returns the variance of the noise in one sum.
 
         It is wider than one holder's where parties may pool what they drew.
         """
-        return self._variance_factor * count_variance(count_scale(self.schema, epsilon))
+        return self._variance_factor * count_variance(count_scale(self.schema, Epsilon.of(epsilon)))
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns what the questions so far cost each party."""
@@ -344,7 +343,7 @@ def _require_counts(verb: str) -> None:
         )
 
 
-def _digest(counted: Sequence[tuple[PartSet, Fraction]]) -> bytes:
+def _digest(counted: Sequence[tuple[PartSet, Epsilon]]) -> bytes:
     """Digests questions, so that equal digests mean the same questions, wherever they are asked."""
     digest = hashlib.sha256()
     for parts, epsilon in counted:

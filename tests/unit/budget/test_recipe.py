@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from miners.budget.recipe import Question, Recipe, Step, StepName
 from miners.budget.schedule import spread
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval, standard_deviation
-from pinq.public.epsilon import NANO, exact
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Numeric, Schema
 
 SIZE, CLASSES, SPLIT, CUT, TABLES = StepName.SIZE, StepName.CLASSES, StepName.SPLIT, StepName.CUT, StepName.TABLES
@@ -20,7 +19,7 @@ SIZE, CLASSES, SPLIT, CUT, TABLES = StepName.SIZE, StepName.CLASSES, StepName.SP
 
 def question(name: Any, weight: Any = 1, times: Any = 1) -> Any:
     return Question(
-        name, "noisy_count", f"its {name.value}", lambda epsilon: (float(1 / epsilon), "rows"), weight, times
+        name, "noisy_count", f"its {name.value}", lambda epsilon: (float(1 / epsilon.exact), "rows"), weight, times
     )
 
 
@@ -33,7 +32,7 @@ def questions(names: Any, times: Any = TIMES) -> Any:
 
 
 def even(epsilon: Any, depth: Any, node: Any, leaf: Any, **how: Any) -> Any:
-    return Recipe.by_weights(epsilon, [node] * depth, leaf, **how)
+    return Recipe.by_weights(Epsilon.of(epsilon), [node] * depth, leaf, **how)
 
 
 NODE = questions([SIZE, CUT, SPLIT, TABLES])
@@ -42,21 +41,20 @@ LEAF = questions([SIZE, CLASSES], times=st.just(1))
 
 @given(nano=st.integers(10**7, 10**15), levels=st.lists(NODE, max_size=12), leaf=LEAF)
 def test_a_full_path_costs_the_total_to_the_nano(nano: Any, levels: Any, leaf: Any) -> None:
-    recipe = Recipe.by_weights(exact(nano), levels, leaf)
+    recipe = Recipe.by_weights(Epsilon(nano), levels, leaf)
     steps = [step for row in (*recipe.levels, recipe.leaf) for step in row]
     asked = [step.epsilon for step in steps for _ in range(step.question.times)]
-    assert sum(asked) == recipe.total == Fraction(nano, NANO)
-    assert sum(step.cost for step in steps) == recipe.total
-    assert all((epsilon * NANO).denominator == 1 for epsilon in asked)
+    assert sum(asked, ZERO) == recipe.total == Epsilon(nano)
+    assert sum((step.cost for step in steps), ZERO) == recipe.total
     assert [[step.question for step in row] for row in recipe.levels] == levels
     assert [step.level for step in recipe.leaf] == [len(levels)] * len(leaf)
 
 
 @given(nano=st.integers(10**6, 10**15), depth=st.integers(1, 30), data=st.data())
 def test_a_path_that_stops_early_costs_the_total_too(nano: Any, depth: Any, data: Any) -> None:
-    recipe = even(exact(nano), depth, [question(SIZE), question(SPLIT)], [question(CLASSES, 2)])
+    recipe = even(Epsilon(nano), depth, [question(SIZE), question(SPLIT)], [question(CLASSES, 2)])
     level = data.draw(st.integers(0, depth - 1))
-    above = sum((step.cost for row in recipe.levels[:level] for step in row), Fraction(0))
+    above = sum((step.cost for row in recipe.levels[:level] for step in row), ZERO)
     size = recipe.step(SIZE, level)
     assert above + size.cost + recipe.left(level, [size]) == recipe.total
     assert recipe.early_leaf(level, [size]).cost == recipe.left(level, [size])
@@ -67,41 +65,41 @@ def test_a_path_that_stops_early_costs_the_total_too(nano: Any, depth: Any, data
 def test_an_early_leaf_may_leave_the_rest_unspent() -> None:
     node, leaf = [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)]
     recipe = even("0.6", 2, node, leaf, spends_rest=False)
-    assert recipe.early_leaf(0, [recipe.step(SIZE, 0)]).cost == Fraction("0.1")
-    assert even("0.6", 2, node, leaf).early_leaf(0, [recipe.step(SIZE, 0)]).cost == Fraction("0.5")
+    assert recipe.early_leaf(0, [recipe.step(SIZE, 0)]).cost == Epsilon.of("0.1")
+    assert even("0.6", 2, node, leaf).early_leaf(0, [recipe.step(SIZE, 0)]).cost == Epsilon.of("0.5")
 
 
 def test_the_papers_share_is_a_2d_plus_2th_and_the_leaf_gets_two() -> None:
     recipe = even("0.6", 2, [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)])
-    assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Fraction("0.1")}
+    assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Epsilon.of("0.1")}
 
 
 def test_numeric_attributes_make_it_a_2_plus_n_d_plus_2th() -> None:
     node = [question(SIZE), question(CUT, times=6), question(SPLIT)]
     recipe = even("2.6", 3, node, [question(SIZE), question(CLASSES)])
-    assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Fraction("0.1")}
-    assert recipe.step(CUT, 0).cost == Fraction("0.6")
+    assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Epsilon.of("0.1")}
+    assert recipe.step(CUT, 0).cost == Epsilon.of("0.6")
 
 
 def test_what_does_not_divide_goes_to_the_leaf() -> None:
     recipe = even(1, 2, [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)])
-    assert recipe.step(SIZE, 0) == Step(recipe.step(SIZE, 0).question, 0, Fraction(166_666_666, NANO))
-    assert recipe.leaf_step(SIZE).epsilon == Fraction(166_666_666, NANO)
-    assert recipe.leaf_step(CLASSES).epsilon == Fraction(166_666_670, NANO)
+    assert recipe.step(SIZE, 0) == Step(recipe.step(SIZE, 0).question, 0, Epsilon(166_666_666))
+    assert recipe.leaf_step(SIZE).epsilon == Epsilon(166_666_666)
+    assert recipe.leaf_step(CLASSES).epsilon == Epsilon(166_666_670)
 
 
 def test_a_step_reads_as_a_line_of_a_plan() -> None:
     step = Step(
-        Question(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Fraction(1)
+        Question(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Epsilon.of(1)
     )
-    line = step.line(5, Fraction(2))
+    line = step.line(5, Epsilon.of(2))
     assert (line.level, line.asked, line.verb, line.parts) == (1, "its classes", "noisy_count", 15)
     assert (line.epsilon, line.noise, line.unit) == (2, 2.0, "rows")
 
 
 def test_a_share_below_a_nano_epsilon_is_refused() -> None:
     with pytest.raises(QueryError, match="too small"):
-        spread(3, [1, 1, 1, 1])
+        spread(Epsilon(3), [1, 1, 1, 1])
     with pytest.raises(QueryError, match="too small"):
         even("0.000000003", 5, [question(SIZE), question(SPLIT)], [question(CLASSES, 2)])
 
@@ -113,10 +111,10 @@ def test_what_is_no_loss_is_refused(epsilon: Any) -> None:
 
 
 def test_shares_that_do_not_add_up_are_refused() -> None:
-    quarter = Fraction(1, 4)
+    quarter = Epsilon.of("0.25")
     level = (Step(question(SIZE, times=2), 0, quarter),)
     with pytest.raises(QueryError, match="add up"):
-        Recipe(Fraction(1), (level,), (Step(question(CLASSES), 1, quarter),))
+        Recipe(Epsilon.of(1), (level,), (Step(question(CLASSES), 1, quarter),))
 
 
 @given(scale=st.floats(0.05, 200), level=st.floats(0.5, 0.999))
@@ -135,5 +133,5 @@ def test_the_standard_deviation_is_that_of_the_law(scale: Any) -> None:
 
 def test_the_noise_grows_with_the_distance_of_neighbours() -> None:
     columns = {"a": Numeric(lower=0, upper=9, integer=True)}
-    assert count_scale(Schema(columns=columns, max_rows=9), Fraction(1, 2)) == 2
-    assert count_scale(Schema(columns=columns, max_rows=9, adjacency="substitute"), Fraction(1, 2)) == 4
+    assert count_scale(Schema(columns=columns, max_rows=9), Epsilon.of("0.5")) == 2
+    assert count_scale(Schema(columns=columns, max_rows=9, adjacency="substitute"), Epsilon.of("0.5")) == 4

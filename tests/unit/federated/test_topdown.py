@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -17,7 +18,6 @@ from sklearn.base import clone
 
 import miners.federated.topdown
 from miners import DPTopDown, Federation
-from miners.federated.best_first import BestFirst
 from miners.federated.federation import HolderFailed
 from miners.federated.source import Tally
 from miners.federated.splitting import splitting_functions
@@ -75,7 +75,7 @@ class Noted(Federation):
 
     def ask(self, questions: Any) -> Any:
         self.chosen += [
-            (name, loss)
+            (name, loss.exact)
             for question in questions
             if question.verb == "exp_mech"
             for name, loss in question.epsilon.items()
@@ -346,7 +346,7 @@ def test_what_is_too_much_for_one_request_is_asked_in_pieces(strategy: Any, monk
     """Of the same round, and at no further cost: no limit of the layer on one request ends a fit after it has been paid for in part."""
     found = []
     for most in (2**14, 2):
-        monkeypatch.setattr("miners.federated.buds.MOST_NAMED", most)
+        monkeypatch.setattr("miners.federated.asking.MAX_NAMED", most)
         with federation(800, 700, epsilon=10**5) as holders:
             fitted = DPTopDown(epsilon=10**5, strategy=strategy, max_depth=3).fit(holders, "y")
             assert set(fitted.card_.spent.values()) == {10**5}
@@ -480,9 +480,13 @@ def test_a_split_promises_what_it_takes_away(criterion: str) -> None:
 
 @pytest.mark.parametrize("decay", [True, False])
 def test_shares_add_up(decay: bool) -> None:
-    how = BestFirst.spread(Fraction(1), Fraction(1, 3), 6, decay=decay, max_nodes=9, at_once=1)
-    assert sum(how.shares) == Fraction(666666666, 10**9)  # in whole nano-epsilons
-    ratios = [float(one / two) for one, two in zip(how.shares, how.shares[1:], strict=False)]
+    miner = DPTopDown(
+        strategy="local_rnm", leaf_fraction=Fraction(1, 3), max_depth=6, budget="decay" if decay else "uniform"
+    )
+    levels = [line for line in miner.plan(SCHEMA, "y").lines if line.level < 6]
+    assert sum(line.epsilon for line in levels) == Fraction(666666667, 10**9)  # in whole nano-epsilons
+    shares = [sum(line.epsilon for line in levels if line.level == level) for level in range(6)]
+    ratios = [float(above / below) for above, below in itertools.pairwise(shares)]
     assert ratios == pytest.approx([2.0 if decay else 1.0] * 5, rel=1e-6)
 
 

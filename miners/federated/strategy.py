@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all strategies of growth on several holders share: steps, and how they read in a plan."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from miners.budget.plan import PlanLine
+from miners.budget.recipe import Question, Step, StepName
+from miners.federated.asking import Task
+from miners.federated.held_node import HeldNode
+from miners.federated.source import Ability, CountSource
+from miners.growth.criteria import choice_noise_scale
+from miners.trees.strategy import Problem, noise_of
+from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon
+from pinq.public.schema import Numeric
+
+__all__ = ["NEEDS", "STRATEGIES", "FederatedStrategy", "StrategyName", "require_abilities"]
+
+StrategyName = Literal["turns", "single", "noisy_counts", "local_rnm", "secure"]
+STRATEGIES = get_args(StrategyName)
+# What a strategy needs of a source beside counts.
+NEEDS: dict[StrategyName, Ability | None] = {
+    "turns": "choices",
+    "single": "choices",
+    "noisy_counts": None,
+    "local_rnm": "choices",
+    "secure": "sums",
+}
+UNABLE: dict[Ability, str] = {
+    "choices": (
+        "strategy {strategy!r} asks holders to choose, and parties that add up their counts do nothing else; "
+        "use 'secure'."
+    ),
+    "sums": (
+        "strategy {strategy!r} needs parties that add up their counts under secret sharing, and handles "
+        "answer each for itself, "
+        "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, to try it "
+        "miners.secure.SecureFederation.simulated; 'turns' is for handles."
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedStrategy(ABC):
+    """How one strategy divides the budget of each holder, and grows a tree.
+
+    Attributes:
+        problem: What is to be learned.
+        attributes: The columns that are split.
+        criterion: By what a split is judged, one of ``CRITERIA``.
+        depth: Levels of splits.
+        max_nodes: How many nodes may be split.
+        leaves: What the leaves' histograms get at least.
+        decay: Whether each level gets half of the one above, instead of as much.
+    """
+
+    problem: Problem
+    attributes: Sequence[str]
+    criterion: str
+    depth: int
+    max_nodes: int
+    leaves: Epsilon
+    decay: bool
+
+    @abstractmethod
+    def steps(self, holders: int) -> list[Step]:
+        """Returns what so many holders are asked, from the root down to the leaves."""
+
+    @abstractmethod
+    def grow(self, task: Task) -> list[HeldNode]:
+        """Grows a tree; the root first, each node before its children."""
+
+    @property
+    def parts(self) -> int:
+        """The most parts that a split in two makes: missing numbers are a part of their own."""
+        columns = [self.problem.schema.columns[name] for name in self.attributes]
+        return 2 + any(isinstance(column, Numeric) and column.nullable for column in columns)
+
+    def lines(self, holders: int) -> tuple[PlanLine, ...]:
+        """Returns how the steps read in a plan."""
+        *asked, leaves = self.steps(holders)
+        nodes = [min(self.parts**step.level, self.max_nodes) for step in asked]
+        ends = min(self.parts**leaves.level, self.max_nodes * (self.parts - 1) + 1)
+        return tuple(step.line(count, step.cost) for step, count in zip([*asked, leaves], [*nodes, ends], strict=True))
+
+    def leaf_step(self, level: int, epsilon: Epsilon) -> Step:
+        """Returns the question to each leaf below so many levels of splits."""
+        asked = "classes of each leaf, at least"
+        question = Question(StepName.CLASSES, "noisy_count", asked, self.count_noise, numbers=self.problem.cells)
+        return Step(question, level, epsilon)
+
+    def choice_step(self, level: int, asked: str, epsilon: Epsilon) -> Step:
+        """Returns a question for splits that the criterion judges."""
+        return Step(Question(StepName.SPLIT, "exp_mech", asked, self.choice_noise), level, epsilon)
+
+    def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
+        """Returns the standard deviation of the noise in one holder's count."""
+        return noise_of(self.problem.schema, epsilon), "rows"
+
+    def choice_noise(self, epsilon: Epsilon) -> tuple[float, str]:
+        """Returns the scale of the noise in one holder's choice."""
+        return choice_noise_scale(self.problem.schema, self.criterion, epsilon, textbook=False)
+
+
+def require_abilities(strategy: StrategyName, source: CountSource) -> None:
+    """Raises ``QueryError`` where a source does not answer what a strategy asks of it."""
+    needed = NEEDS[strategy]
+    if needed is not None and needed not in source.abilities:
+        raise QueryError(UNABLE[needed].format(strategy=strategy))
