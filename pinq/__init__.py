@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from pinq.provider.local import open as open
     from pinq.provider.policy_file import load_policy as load_policy
     from pinq.provider.simulation import simulate as simulate
+    from pinq.public.derivatives import Logistic as Logistic
+    from pinq.public.derivatives import Residuals as Residuals
+    from pinq.public.derivatives import Softmax as Softmax
+    from pinq.public.points import Points as Points
     from pinq.public.policy import Policy as Policy
     from pinq.public.queries import Budget as Budget
     from pinq.public.queries import Preview as Preview
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from pinq.public.scores import ClassCount as ClassCount
     from pinq.public.scores import EnoughRows as EnoughRows
     from pinq.public.scores import Gini as Gini
+    from pinq.public.scores import Gradient as Gradient
     from pinq.public.scores import InfoGain as InfoGain
     from pinq.public.scores import MaxClass as MaxClass
     from pinq.public.scores import MutualInformation as MutualInformation
@@ -79,6 +84,8 @@ _HOMES = {
     "provider.local": ("open",),
     "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "provider.policy_file": ("load_policy",),
+    "public.derivatives": ("Logistic", "Residuals", "Softmax"),
+    "public.points": ("Points",),
     "public.policy": ("Policy",),
     "public.queries": ("Budget", "Preview"),
     "analyst.queryable": ("Parts", "PrivateQueryable"),
@@ -89,6 +96,7 @@ _HOMES = {
         "ClassCount",
         "EnoughRows",
         "Gini",
+        "Gradient",
         "InfoGain",
         "MaxClass",
         "MutualInformation",

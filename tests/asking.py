@@ -21,11 +21,16 @@ from pinq import (
     Cuts,
     EnoughRows,
     Gini,
+    Gradient,
     Groups,
     InfoGain,
+    Logistic,
     MaxClass,
     MutualInformation,
+    Points,
+    Residuals,
     Shards,
+    Softmax,
     SquaredError,
     Values,
 )
@@ -44,6 +49,13 @@ FAMILIES = [
     AnyCross((Values("job"), Cuts("age", (50,)), Values("sex")), 1),
     AnyCross((Values("job"), Cuts("age", (50,))), 2),
 ]
+POINTS = Points((Values("job"), Cuts("age", (50,))), ((1, 2, 3, 4), (-5, 5)))
+DERIVATIVES = [
+    Logistic("income", (">50K",), POINTS),
+    Softmax("income", (Points(), POINTS), hessian=True),
+    Residuals("age", Points((Values("sex"),), ((-9, 9),)), limit=20),
+    Residuals("age", POINTS, limit=20, rows=False),
+]
 SCORES = [
     AbsoluteError("age"),
     Balance(),
@@ -54,6 +66,7 @@ SCORES = [
     MutualInformation("income"),
     MutualInformation(Cuts("age", (50,))),
     SquaredError("age"),
+    *map(Gradient, DERIVATIVES),
 ]
 ALONE = [ClassCount("income"), EnoughRows(1)]
 """Scores that take no candidates."""
@@ -102,6 +115,9 @@ def requests() -> Iterator[Request]:
         yield made("noisy_count", parts=below)
         yield made("noisy_sum", parts=below, column="age")
         yield made("noisy_avg", parts=below, column="age")
+        for derivatives in DERIVATIVES:
+            yield made("noisy_sum", parts=below, column=derivatives)
+            yield made("noisy_sum", column=derivatives, by=(spec, Values("sex")))
     for score in ALONE:
         yield made("exp_mech", score=score)
     for candidate, score in itertools.product([*SPECS, *FAMILIES], SCORES):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every miner in each of its forms, every score and every mechanism: found by introspection, for tests/contract.
+"""Every miner in each of its forms, every score, loss and mechanism: found by introspection, for tests/contract.
 
-A new class is found by its name in ``miners.__all__`` or ``pinq.public.scores.__all__``, and a new parameter by its name
+A new class is found by its name in ``miners.__all__``, or in ``__all__`` of ``pinq.public.scores`` or ``.derivatives``, and a new parameter by its name
 in ``get_params``. What such a list cannot find out by itself stands in a table here, and a test fails where a row is missing.
 """
 
@@ -15,7 +15,10 @@ from typing import Any, Literal, get_args, get_origin
 from sklearn.base import is_regressor
 
 import miners
-from pinq.public import scores
+from pinq.errors import QueryError
+from pinq.public import derivatives, scores
+from pinq.public.points import Points
+from pinq.public.schema import Schema
 
 # Parameters that switch a part of an algorithm on, and by which value. Those that are a `Literal` are found by themselves.
 SWITCHES: dict[str, Any] = {"stopping": 0.4, "budget": "decay"}
@@ -102,3 +105,34 @@ SCORES: dict[str, type[Any]] = {
     for name, kind in ((name, getattr(scores, name)) for name in scores.__all__)
     if inspect.isclass(kind) and hasattr(kind, "kind")
 }
+
+DERIVATIVES: dict[str, type[Any]] = {
+    name: kind
+    for name, kind in ((name, getattr(derivatives, name)) for name in derivatives.__all__)
+    if inspect.isclass(kind) and hasattr(kind, "kind")
+}
+
+
+def losses_on(kind: type[Any], schema: Schema, *points: Points) -> list[Any]:
+    """A loss of this kind on each column that it is defined for, in each of its forms; its points are these, in turns."""
+    accepted = []
+    for target in schema.columns:
+        try:
+            losses = _losses(kind, target, schema, points or (Points(base=128),))
+            for loss in losses:
+                loss.check(schema)
+        except QueryError:
+            continue
+        accepted += losses
+    assert accepted, f"no column is a target of {kind.__name__}"
+    return accepted
+
+
+def _losses(kind: type[Any], target: str, schema: Schema, points: tuple[Points, ...]) -> list[Any]:
+    if kind is derivatives.Residuals:
+        return [kind(target, points[0], 1.5, rows) for rows in (False, True)]
+    labels = schema.categorical(target).labels
+    if kind is derivatives.Logistic:
+        return [kind(target, (labels[0],), points[0], limit) for limit in (1.0, 0.5)]
+    several = tuple(points[number % len(points)] for number in range(len(labels)))
+    return [kind(target, several, hessian, 2.0) for hessian in (False, True)]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pinq.engine.tables import Moments, RowSums
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
@@ -72,9 +73,15 @@ def members(part: Part, codes: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def tabulate(
-    parts: PartSet, axes: Sequence[Axis], codes: dict[str, np.ndarray], moments: Any = None, null: int | None = None
+    parts: PartSet,
+    axes: Sequence[Axis],
+    codes: dict[str, np.ndarray],
+    moments: Moments | RowSums | None = None,
+    null: int | None = None,
 ) -> np.ndarray:
     """The engine's table, row by row: counts, or counts, sums and squares of a column's codes, in Python's own integers."""
+    if moments is not None and not isinstance(moments, Moments):
+        return _row_sums(parts, axes, codes, moments)
     width = 0 if moments is None else 3 if moments.squares else 2
     shape = (len(parts), *(axis.size for axis in axes), *([width] if width else []))
     table = np.zeros(shape, dtype=object)
@@ -89,4 +96,19 @@ def tabulate(
             elif codes[moments.column][row] != null:
                 value = int(codes[moments.column][row]) >> moments.shift
                 table[where] += np.array([1, value, value * value][:width], dtype=object)
+    return table
+
+
+def _row_sums(parts: PartSet, axes: Sequence[Axis], codes: dict[str, np.ndarray], sums: Any) -> np.ndarray:
+    """Sums of a function of a row, which is asked for each row alone, in Python's own integers."""
+    table = np.zeros((len(parts), *(axis.size for axis in axes), sums.width), dtype=object)
+    places = [axis.parts_of(codes[axis.column]) for axis in axes]
+    inputs = [axis.parts_of(codes[axis.column]) for axis in sums.inputs]
+    for number, part in enumerate(parts):
+        for row in np.flatnonzero(members(part, codes)):
+            where = (number, *(int(place[row]) for place in places))
+            if -1 not in where:
+                own = [place[row : row + 1] for place in inputs]
+                known = [np.where(place < 0, axis.size, place) for place, axis in zip(own, sums.inputs, strict=True)]
+                table[where] += sums.of(known)[:, 0].astype(object)
     return table

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast, overload
 
 import numpy as np
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.errors import InternalError, QueryError, unspent
+from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request, WireParts, candidate, candidate_lists, new_id
@@ -81,19 +82,34 @@ class _Verbs(Generic[Count, Number]):
         """
         return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
 
-    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
+    @overload
+    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number: ...
+
+    @overload
+    def noisy_sum(
+        self, column: Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+    ) -> NoisyArray: ...
+
+    def noisy_sum(
+        self, column: str | Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+    ) -> Number | NoisyArray:
         """Sum of a numeric column over each part, values clamped to the declared bounds, missing ones left out.
 
         Args:
-            column: A numeric column.
+            column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``):
+                then the vectors of its derivatives are added up.
+            by: With a loss: specs, each of whose cells gets a sum of its own. They overlap, so
+                epsilon is shared among the specs.
             epsilon: Loss; parts are disjoint, so all of them together cost this once.
             reuse: Return the stored answer where you asked this very question before, at no cost.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
-            ``epsilon``, ``scale`` and ``interval(0.95)``. Errors as in ``noisy_count``.
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a loss an array whose last axis are
+            the vectors' entries, in rows (``Residuals``: in grid cells), and with ``by`` the axis
+            before it the cells of the first spec, of the second, ... Errors as in ``noisy_count``.
         """
-        return self._numbers(self._request("noisy_sum", epsilon, column=column, reuse=reuse), np.float64)
+        return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
 
     def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
         """Average of a numeric column over each part, within its declared bounds; about their middle where a part is empty.
@@ -128,7 +144,8 @@ class _Verbs(Generic[Count, Number]):
                 families (``AnyCut``, ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of
                 such lists, one for each part. None with ``ClassCount`` and ``EnoughRows``.
             score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``,
-                ``SquaredError``, ``AbsoluteError``, ``MutualInformation`` or ``EnoughRows``.
+                ``SquaredError``, ``AbsoluteError``, ``MutualInformation``, ``Gradient`` or
+                ``EnoughRows``.
             epsilon: Loss of all choices together.
             textbook: Select by the exponential mechanism with its general factor 2, as papers do;
                 for reproducing them. Costs the same and is never better.
@@ -163,7 +180,7 @@ class _Verbs(Generic[Count, Number]):
         """What a call would cost and how exact it would be: ``h.preview("noisy_sum", "age", epsilon=0.1)``. Costs nothing."""
         build = {
             "noisy_count": ("epsilon",),
-            "noisy_sum": ("column", "epsilon"),
+            "noisy_sum": ("column", "epsilon", "by"),
             "noisy_avg": ("column", "epsilon"),
             "exp_mech": ("candidates", "epsilon", "score", "textbook", "each"),
         }
@@ -184,6 +201,7 @@ class _Verbs(Generic[Count, Number]):
         epsilon: Loss,
         *,
         column: Any = None,
+        by: Sequence[Spec] | None = None,
         candidates: Any = (),
         score: Any = None,
         textbook: bool = False,
@@ -191,7 +209,9 @@ class _Verbs(Generic[Count, Number]):
         reuse: bool = False,
     ) -> Request:
         loss = Epsilon.of(epsilon)
-        if column is not None or verb in ("noisy_sum", "noisy_avg"):
+        if verb == "noisy_sum" and isinstance(column, Derivatives):
+            column.check(self.schema)
+        elif column is not None or verb in ("noisy_sum", "noisy_avg"):
             self.schema.numeric(column)
         lists, which = candidate_lists(candidates, len(self._parts))
         if verb == "exp_mech":
@@ -202,6 +222,7 @@ class _Verbs(Generic[Count, Number]):
             epsilon=str(loss),
             parts=WireParts.of(self._parts),
             column=column,
+            by=None if by is None else tuple(_joined((spec,)) for spec in by),
             score=score,
             candidates=lists,
             which=which,
@@ -209,15 +230,17 @@ class _Verbs(Generic[Count, Number]):
             each=True if each else None,
             reuse=True if reuse else None,
         )
-        _ = request.question  # refused here, where it is written, rather than after a way over the wire
+        # Refused here, where it is written, rather than after a way over the wire.
+        _ = request.question.shape(self.schema)
         return request
 
     def _numbers(self, request: Request, kind: Any, bounds: tuple[float, float] | None = None) -> Any:
+        shape = self._parts.shape + request.question.shape(self.schema)
         if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
-            return np.zeros(self._parts.shape, dtype=kind)
+            return np.zeros(shape, dtype=kind)
         answer = self._session.ask(request)
         with _reading():
-            return noisy(answer, self._parts.shape, kind, bounds)
+            return noisy(answer, shape, kind, bounds)
 
 
 class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):

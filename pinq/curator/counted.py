@@ -19,7 +19,7 @@ from typing import cast
 
 import numpy as np
 
-from pinq.engine.tables import Engine, Listed, ListRequest, Moments, Sparse, Table, TableRequest
+from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Sparse, Table, TableRequest
 from pinq.public.parts import Part, PartSet
 
 __all__ = ["SLICE_CELLS", "Counted", "counted_in_slices", "parts_at_once"]
@@ -71,7 +71,7 @@ def counted_in_slices(
     engine: Engine,
     parts: PartSet,
     tables: Sequence[TableRequest | ListRequest],
-    moments: Moments | None,
+    moments: Measure | None,
     step: int,
 ) -> Iterator[Counted]:
     """Counts the tables of ``step`` parts, gives them away, and goes on with the next when these were used.

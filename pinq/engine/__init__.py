@@ -9,7 +9,7 @@ from pinq.engine.delimited import Lines
 from pinq.engine.duckdb import DuckDBEngine
 from pinq.engine.encoding import EncodingReport, RawTable, open_engine, read_columns, require_readable
 from pinq.engine.profile import ColumnProfile, count_rows, largest_group, profile
-from pinq.engine.tables import Engine, Listed, ListRequest, Moments, Sparse, TableRequest
+from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Moments, RowSums, Sparse, TableRequest
 
 __all__ = [
     "ColumnProfile",
@@ -19,8 +19,10 @@ __all__ = [
     "Lines",
     "ListRequest",
     "Listed",
+    "Measure",
     "Moments",
     "RawTable",
+    "RowSums",
     "Sparse",
     "TableRequest",
     "count_rows",

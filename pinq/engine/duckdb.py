@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 
 from pinq.engine.sql import axis_expression, part_expression, unsigned
-from pinq.engine.tables import MAX_SUM, Listed, ListRequest, Moments, Sparse, Table, TableRequest
+from pinq.engine.tables import MAX_SUM, Listed, ListRequest, Measure, Moments, RowSums, Sparse, Table, TableRequest
 from pinq.errors import InternalError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
@@ -64,7 +64,7 @@ class DuckDBEngine:
         self,
         parts: PartSet,
         tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
-        moments: Moments | None = None,
+        moments: Measure | None = None,
     ) -> list[Table]:
         """Counts rows, exactly, for each part and each cell of each table, in one pass, and in one more for each listing.
 
@@ -74,9 +74,10 @@ class DuckDBEngine:
             moments: Also sum a column.
 
         Returns:
-            For each table an int64 array of shape (parts, *axes), with ``moments`` (parts, *axes, 2
-            or 3) of counts, sums and sums of squares; or a ``Sparse`` with values of shape (cells,)
-            or (cells, 2 or 3); for a ``ListRequest`` a ``Listed``.
+            For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2
+            or 3) of counts, sums and sums of squares, with ``RowSums`` (parts, *axes, width); or a
+            ``Sparse`` with values of shape (cells,), (cells, 2 or 3) or (cells, width); for a
+            ``ListRequest`` a ``Listed``.
         """
         if os.getpid() != self._process:
             raise InternalError(
@@ -85,7 +86,9 @@ class DuckDBEngine:
         numbered = [table for table in tables if isinstance(table, TableRequest)]
         split = parts.blocks[0].partition
         whole = len(parts.blocks) == 1 and parts.blocks[0].part.depth == 0 and moments is None
-        if whole and not any(table.sparse or (split is not None and table.axes) for table in numbered):
+        if moments is not None and not isinstance(moments, Moments):
+            answers = iter(self._sum_rows(parts, numbered, moments))
+        elif whole and not any(table.sparse or (split is not None and table.axes) for table in numbered):
             # All parts of a split of the whole table are a table over its axes.
             found = self._recall([table.axes if split is None else split.axes for table in numbered])
             answers = iter(found if split is None else [table.reshape(-1) for table in found])
@@ -162,6 +165,25 @@ class DuckDBEngine:
         sets = f"GROUPING SETS ({', '.join(f'(k{i})' for i in range(len(groups)))})" if len(groups) > 1 else "k0"
         query = f"SELECT {', '.join(f'k{i}' for i in range(len(groups)))}, {aggregates} FROM (SELECT {', '.join(carried)} FROM ({source})) GROUP BY {sets}"
         return _unpack(self._fetch(query), groups, group_of, tables, len(parts))
+
+    def _sum_rows(self, parts: PartSet, tables: Sequence[TableRequest], sums: RowSums) -> list[Any]:
+        """Sums of a function of rows: the distinct rows over all axes are listed, and the function is taken of each."""
+        axes = list(
+            {id(axis): axis for axis in [*sums.inputs, *(axis for table in tables for axis in table.axes)]}.values()
+        )
+        if any(axis.shard_key is not None for axis in axes) or _has_shards(parts):
+            self._make_coins()
+        select = [f"({part_expression(parts, self.columns) or 0})::{unsigned(len(parts) + 1)} AS p"]
+        for number, axis in enumerate(axes):
+            place = axis_expression(axis, self.columns, none=axis.size)
+            select.append(f"({place})::{unsigned(axis.size + 1)} AS a{number}")
+        source = f"SELECT {', '.join(select)} FROM codes"
+        part, *listed, counts = map(
+            np.ma.getdata, self._fetch(f"SELECT *, count(*) FROM ({source}) WHERE p < {len(parts)} GROUP BY ALL")
+        )
+        places = {id(axis): place for axis, place in zip(axes, listed, strict=True)}
+        values = (sums.of([places[id(axis)] for axis in sums.inputs]) * counts).T
+        return [_add_up(part, [places[id(axis)] for axis in table.axes], values, table, len(parts)) for table in tables]
 
     def _list(self, parts: PartSet, table: ListRequest) -> Listed:
         """The distinct rows over the axes. The last listing of the whole table is kept: attribute after attribute asks for the same columns."""
@@ -296,6 +318,21 @@ def _unpack(
         own = np.moveaxis(own, [1 + order.index(axis) for axis in table.axes], range(1, 1 + len(order)))
         answers.append(own[(slice(None), *(slice(0, axis.size) for axis in table.axes))])
     return answers
+
+
+def _add_up(
+    part: np.ndarray, places: list[np.ndarray], values: np.ndarray, table: TableRequest, parts: int
+) -> np.ndarray | Sparse:
+    """The sums of rows' values, shape (rows, width), in each part and cell; rows outside an axis are left out."""
+    inside = np.ones(len(part), dtype=bool)
+    for axis, place in zip(table.axes, places, strict=True):
+        inside &= place < axis.size
+    shape = (parts, *table.shape)
+    cells = np.ravel_multi_index([place[inside].astype(np.int64) for place in (part, *places)], shape)
+    occupied, cells = np.unique(cells, return_inverse=True) if table.sparse else (np.arange(math.prod(shape)), cells)
+    total = np.zeros((len(occupied), values.shape[1]), dtype=np.int64)
+    np.add.at(total, cells, values[inside])
+    return Sparse(occupied, total) if table.sparse else total.reshape(*shape, -1)
 
 
 def _has_shards(parts: PartSet) -> bool:

@@ -12,7 +12,18 @@ import numpy as np
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
-__all__ = ["MAX_SUM", "Engine", "ListRequest", "Listed", "Moments", "Sparse", "Table", "TableRequest"]
+__all__ = [
+    "MAX_SUM",
+    "Engine",
+    "ListRequest",
+    "Listed",
+    "Measure",
+    "Moments",
+    "RowSums",
+    "Sparse",
+    "Table",
+    "TableRequest",
+]
 
 MAX_SUM = 2**62
 """Where sums stop that a wrong declaration lets grow: 64 bits hold them, and noise on top of them."""
@@ -25,6 +36,31 @@ class Moments:
     column: str
     shift: int = 0
     squares: bool = False
+
+
+class RowSums(Protocol):
+    """Ask for sums of the whole numbers that a public function gives each row.
+
+    Attributes:
+        inputs: What the function reads: a row's place along each of these axes.
+        width: How many numbers it gives.
+    """
+
+    @property
+    def inputs(self) -> tuple[Axis, ...]: ...
+    @property
+    def width(self) -> int: ...
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The numbers of some rows, int64, shape (width, rows), each below 2^24 in size.
+
+        Args:
+            places: Each row's place along each of ``inputs``, ``axis.size`` where it is in no part,
+                shape (rows,) each.
+        """
+
+
+Measure = Moments | RowSums
+"""What can be summed up beside the rows that are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +124,15 @@ class Engine(Protocol):
     """Exact tables of one encoded table."""
 
     def tabulate(
-        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Moments | None
+        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Measure | None
     ) -> Sequence[Table]:
         """Counts rows, exactly, for each part and each cell of each table, and on demand sums a column.
 
         Returns:
-            For each table an int64 array of shape (parts, *axes), with ``moments`` (parts, *axes, 2
-            or 3) of counts, sums and sums of squares; or a ``Sparse`` with values of shape (cells,)
-            or (cells, 2 or 3); for a ``ListRequest`` a ``Listed``.
+            For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2
+            or 3) of counts, sums and sums of squares, with ``RowSums`` (parts, *axes, width); or a
+            ``Sparse`` with values of shape (cells,), (cells, 2 or 3) or (cells, width); for a
+            ``ListRequest`` a ``Listed``.
         """
 
     def close(self) -> None:

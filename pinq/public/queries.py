@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from pinq.errors import QueryError
+from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import NANO, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.questions import UNSAID, Question, question_of
@@ -33,11 +34,13 @@ MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
 MAX_NODES = 2**17  # a tree with 2^16 leaves; a million parts are asked through blocks
 MAX_SPECS = 2**16
+MAX_BY = 4096
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
 
 WireSpec = Annotated[Spec, Field(discriminator="kind")]
 WireCandidate = Annotated[Candidate, Field(discriminator="kind")]
+WireDerivatives = Annotated[AnyDerivatives, Field(discriminator="kind")]
 WireScore = Annotated[AnyScore, Field(discriminator="kind")]
 
 
@@ -116,7 +119,10 @@ class Request(_Frozen):
     Attributes:
         id: Chosen by the asker; the same id is the same question and gets the same answer.
         epsilon: Loss, a decimal number as text, in the policy's terms.
-        column: For ``noisy_sum`` and ``noisy_avg``.
+        column: For ``noisy_sum`` and ``noisy_avg``; a loss whose derivatives are added up for
+            ``noisy_sum``.
+        by: For ``noisy_sum`` of derivatives: the specs whose cells they are added up in, sharing
+            epsilon.
         score: For ``exp_mech``.
         candidates: For ``exp_mech``: the distinct lists of candidates.
         which: For ``exp_mech``: which list each part chooses from; a single entry is for all.
@@ -130,7 +136,8 @@ class Request(_Frozen):
     verb: Verb
     epsilon: str = Field(max_length=64, examples=["0.1"])
     parts: WireParts = WireParts()
-    column: str | None = None
+    column: str | WireDerivatives | None = None
+    by: Annotated[tuple[WireSpec, ...], Field(min_length=1, max_length=MAX_BY)] | None = None
     score: WireScore | None = None
     candidates: Annotated[
         tuple[Annotated[tuple[WireCandidate, ...], Field(max_length=MAX_CANDIDATES)], ...],

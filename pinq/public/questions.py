@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be asked of the parts of a table: six questions, each a frozen value with the fields that it reads.
+"""What can be asked of the parts of a table: seven questions, each a frozen value with the fields that it reads.
 
-An analyst writes five verbs. ``exp_mech`` is three questions, told apart by its score: a choice
-among candidates, a vote for a class (``ClassCount``), and how far down a tree its parts are large
-enough (``EnoughRows``). How a question is answered is the curator's affair
+An analyst writes five verbs. ``noisy_sum`` is two questions, told apart by what it adds up: a
+column, or derivatives. ``exp_mech`` is three, told apart by its score: a choice among candidates, a
+vote for a class (``ClassCount``), and how far down a tree its parts are large enough
+(``EnoughRows``). How a question is answered is the curator's affair
 (``pinq/curator/verbs``).
 
-A new question is a class here and an entry of ``_BY_VERB`` or ``_BY_SCORE``, and the file that
+A new question is a class here and an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and the file that
 prepares it.
 """
 
@@ -18,15 +19,28 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from pinq.errors import QueryError
+from pinq.public.derivatives import AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.schema import Schema
 from pinq.public.scores import ClassCount, EnoughRows, Score
-from pinq.public.specs import Candidate, Spec
+from pinq.public.specs import Candidate, Spec, bind
 
-__all__ = ["UNSAID", "Average", "ChoiceQuestion", "Choose", "Count", "Question", "Stop", "Sum", "Vote", "question_of"]
+__all__ = [
+    "UNSAID",
+    "Average",
+    "ChoiceQuestion",
+    "Choose",
+    "Count",
+    "Question",
+    "Stop",
+    "Sum",
+    "SumDerivatives",
+    "Vote",
+    "question_of",
+]
 
 
 class Question(ABC):
-    """One of the six.
+    """One of the seven.
 
     Attributes:
         task: What it does, for errors.
@@ -41,6 +55,10 @@ class Question(ABC):
     def facts(self) -> dict[str, Any]:
         """What the log keeps beside the text that identifies the question."""
         return {}
+
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        """How a part's own answer is arranged: one number, unless the question says otherwise."""
+        return ()
 
 
 class ChoiceQuestion(Question):
@@ -78,6 +96,34 @@ class Sum(_OfNumbers):
     """What do a column's values add up to in each part?"""
 
     task = "`noisy_sum` adds up a column"
+
+
+@dataclass(frozen=True)
+class SumDerivatives(Question):
+    """What do the derivatives of the rows' losses add up to in each part, or in each cell of some specs within it?
+
+    Attributes:
+        column: The loss.
+        by: The specs; all of their cells share epsilon.
+    """
+
+    task = "`noisy_sum` of derivatives adds up vectors"
+
+    column: AnyDerivatives
+    by: tuple[Spec, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.by == ():
+            raise QueryError("is empty; name a spec, or leave it out for one sum for each part.", parameter="by")
+
+    def columns(self) -> set[str]:
+        """Those of the loss and of all specs."""
+        return self.column.columns().union(*(spec.columns() for spec in self.by or ()))
+
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        """A vector, or one for each part of each spec."""
+        width = (self.column.width(schema),)
+        return width if self.by is None else (sum(bind(spec, schema).size for spec in self.by), *width)
 
 
 @dataclass(frozen=True)
@@ -157,8 +203,9 @@ class Stop(ChoiceQuestion):
 
 
 _BY_VERB: dict[str, type[Question]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
+_BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys((Logistic, Softmax, Residuals), SumDerivatives)
 _BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
-UNSAID = {"column": None, "score": None, "candidates": (), "which": (0,), "textbook": False, "each": None}
+UNSAID = {"column": None, "by": None, "score": None, "candidates": (), "which": (0,), "textbook": False, "each": None}
 """The fields by which requests differ, each with the value that says nothing."""
 
 
@@ -174,6 +221,8 @@ def question_of(verb: str, said: Mapping[str, Any]) -> Question:
             it needs.
     """
     kind = _BY_VERB.get(verb) or _BY_SCORE.get(type(said["score"]), Choose)
+    if kind is Sum:
+        kind = _BY_SUMMAND.get(type(said["column"]), Sum)
     reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     for name, nothing in UNSAID.items():
         if name not in reads and said[name] != nothing:

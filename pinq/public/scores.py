@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
 from pinq.public.expressions import Expression
 from pinq.public.partitions import Axis
 from pinq.public.schema import Schema
@@ -44,6 +45,7 @@ __all__ = [
     "ClassCount",
     "EnoughRows",
     "Gini",
+    "Gradient",
     "InfoGain",
     "MaxClass",
     "MutualInformation",
@@ -70,12 +72,12 @@ class Score(Expression):
     """A quality function of candidates.
 
     Attributes:
-        measure: What a table holds beside its cells: counts of ``classes``, ``rows``, or
-            ``moments`` of the target.
+        measure: What a table holds beside its cells: counts of ``classes``, ``rows``,
+            ``moments`` of the target, or sums of ``vectors`` of the rows.
         monotone: Whether a row moves all candidates' scores in one direction.
     """
 
-    measure: ClassVar[Literal["classes", "rows", "moments"]] = "classes"
+    measure: ClassVar[Literal["classes", "rows", "moments", "vectors"]] = "classes"
     monotone: ClassVar[bool] = True
 
     @property
@@ -102,6 +104,14 @@ class Score(Expression):
     def shift(self, schema: Schema) -> int:
         """Low bits of the target's codes that its moments leave out."""
         return 0
+
+    def vectors(self, schema: Schema) -> RowVectors | None:
+        """What each row adds to a table, for a score of vectors."""
+        return None
+
+    def targets(self) -> set[str]:
+        """The columns that a candidate may not split by."""
+        return self.columns()
 
     def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
         """``QueryError`` where the score is not defined for the cells of a candidate."""
@@ -363,6 +373,72 @@ class AbsoluteError(_OfNumbers):
         return -np.minimum(below, below[..., -1:] - below).sum(axis=(-1, -2))
 
 
+@dataclass(frozen=True)
+class Gradient(Score):
+    """Σ_j max(|G_j| - ``threshold``, 0) over the cells and classes, G_j the sum of a loss's gradients: what splitting here would mend.
+
+    Privacy:
+        A row adds its gradient to one cell of a candidate, and each summand follows G_j at most one
+        to one; so the sensitivity is the largest L1 norm of a row's gradient. A candidate's score
+        may rise or fall, so the span is twice that (privacy.md 8.3).
+
+    Attributes:
+        derivatives: The loss: ``Logistic``, ``Softmax`` or ``Residuals``.
+        threshold: What noise will hide, public: the scale of the noise of the sums that follow, in
+            rows (in grid cells of the target for ``Residuals``).
+    """
+
+    derivatives: Logistic | Softmax | Residuals
+    threshold: float = 0.0
+    kind: Literal["gradient"] = field(default="gradient", repr=False)
+
+    measure = "vectors"
+    monotone = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.derivatives, Derivatives):
+            raise QueryError(f"Gradient takes Logistic, Softmax or Residuals, not {self.derivatives!r}.")
+        threshold = self.threshold
+        whole = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+        if not whole or not 0 <= threshold <= MOST_ROWS:
+            raise QueryError(f"is {threshold!r}", parameter="threshold", allowed=f"a number from 0 to {MOST_ROWS:,}")
+        object.__setattr__(self, "threshold", float(threshold))
+
+    @property
+    def unit(self) -> int:
+        """That of the derivatives."""
+        return self.derivatives.unit
+
+    @property
+    def target(self) -> str:
+        """What the model predicts."""
+        return self.derivatives.target
+
+    def columns(self) -> set[str]:
+        """The target, and what the model's points look at."""
+        return self.derivatives.columns()
+
+    def targets(self) -> set[str]:
+        """The target: a model may look again at what its points know."""
+        return {self.target}
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the derivatives mean something."""
+        self.derivatives.check(schema)
+
+    def vectors(self, schema: Schema) -> RowVectors | None:
+        """Those of the derivatives."""
+        return self.derivatives.vectors(schema)
+
+    def sensitivity(self, schema: Schema) -> int:
+        return max(1, self.derivatives.vectors(schema).gradient_bound)
+
+    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
+        """Scores of tables (..., cells, width) of sums of vectors."""
+        excess = np.abs(self.derivatives.gradients(table)) - round(self.threshold * self.unit)
+        return np.maximum(excess, 0).sum(axis=(-1, -2))
+
+
 # What an analyst writes as a score, and what is a question of its own: nothing is chosen among
 # candidates (pinq/public/questions.py).
 
@@ -412,7 +488,16 @@ class EnoughRows(Expression):
 
 
 AnyScore = (
-    InfoGain | Gini | MaxClass | Balance | ClassCount | SquaredError | AbsoluteError | MutualInformation | EnoughRows
+    InfoGain
+    | Gini
+    | MaxClass
+    | Balance
+    | ClassCount
+    | SquaredError
+    | AbsoluteError
+    | MutualInformation
+    | Gradient
+    | EnoughRows
 )
 """Whatever can stand for ``score`` of ``exp_mech``."""
 

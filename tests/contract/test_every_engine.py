@@ -6,7 +6,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, Sparse, TableRequest
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Numeric
-from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from tests.oracles import encode, members, tabulate
 
 Opener = Callable[..., Any]
@@ -107,6 +108,37 @@ def spec_of(draw: Any, name: str, column: Any) -> Any:
     return Groups(name, tuple(groups)) if groups else Values(name)
 
 
+@dataclass(frozen=True)
+class Lookups:
+    """A public function of a row: numbers looked up at its places, and multiplied.
+
+    Attributes:
+        inputs: Of the function.
+        tables: What is looked up along each of them, shape (2, places).
+    """
+
+    inputs: tuple[Axis, ...]
+    tables: tuple[np.ndarray, ...]
+    width = 2
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        factors = [table[:, place] for table, place in zip(self.tables, places, strict=True)]
+        return np.prod(np.stack(factors), axis=0)
+
+
+@st.composite
+def measures(draw: Any, schema: Schema) -> Moments | Lookups | None:
+    """Nothing, or the sums of a column or of a function of the row."""
+    numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric)]
+    shifts = ((0, True), (2, True), (0, False))
+    columns = [Moments(name, shift, squares) for name in numeric for shift, squares in shifts]
+    names = draw(st.lists(st.sampled_from(list(schema.columns)), min_size=1, max_size=3))
+    inputs = tuple(bind(spec_of(draw, name, schema.columns[name]), schema).axes[0] for name in names)
+    random = np.random.default_rng(draw(st.integers(0, 9)))
+    tables = tuple(random.integers(-100, 100, (2, axis.size + 1)) for axis in inputs)
+    return draw(st.sampled_from([None, *columns, Lookups(inputs, tables)]))
+
+
 def test_all_engines_are_here() -> None:
     """Whatever class of ``pinq.engine`` can tabulate."""
     kinds = (getattr(pinq.engine, name) for name in pinq.engine.__all__)
@@ -149,19 +181,7 @@ def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> No
         ]
         axes.append(own)
         requests.append(TableRequest(tuple(own), sparse=bool(own) and data.draw(st.booleans())))
-    numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric)]
-    moments = data.draw(
-        st.sampled_from(
-            [
-                None,
-                *(
-                    Moments(name, shift, squares)
-                    for name in numeric
-                    for shift, squares in ((0, True), (2, True), (0, False))
-                ),
-            ]
-        )
-    )
+    moments = data.draw(measures(schema))
     codes = encode(frame, schema)
     engine, report = opener(policy, data=frame, salt=b"salt", report=True)
     try:
@@ -172,7 +192,8 @@ def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> No
     finally:
         engine.close()
     for request, own, table in zip(requests, axes, found, strict=True):
-        want = tabulate(parts, own, codes, moments, schema.columns[moments.column].null_code if moments else None)
+        null = schema.columns[moments.column].null_code if isinstance(moments, Moments) else None
+        want = tabulate(parts, own, codes, moments, null)
         if isinstance(table, Sparse):
             shape = (len(parts), *request.shape)
             dense = np.zeros((math.prod(shape), *want.shape[len(shape) :]), dtype=object)

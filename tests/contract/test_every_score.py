@@ -18,7 +18,7 @@ from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import ClassCount, EnoughRows, require_score
 from pinq.public.specs import Values
-from tests.catalogue import SCORES
+from tests.catalogue import DERIVATIVES, SCORES, losses_on
 from tests.handles import ledger_of
 
 SHAPES = [(2, 2), (3, 2), (2, 3)]
@@ -41,11 +41,17 @@ def schema_of(classes: int = 3) -> Schema:
     )
 
 
+def every_loss(schema: Schema) -> list[Any]:
+    return [loss for kind in DERIVATIVES.values() for loss in losses_on(kind, schema)]
+
+
 def scores_of(kind: type[Any], schema: Schema) -> list[Any]:
     """A score on each column that it is defined for; one alone where it has no target."""
     needed = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
     if "share" in [field.name for field in dataclasses.fields(kind)]:
         return [kind(), kind("1/4"), kind(0.9), kind("2/3")]
+    if "derivatives" in needed:
+        return [kind(loss, 0.25) for loss in every_loss(schema)]
     if "target" not in needed:
         return [kind(**dict.fromkeys(needed, 3))]
     accepted = []
@@ -101,7 +107,9 @@ def test_scores_are_integers_table_by_table(kind: type[Any]) -> None:
     schema = schema_of()
     depth = {"classes": 3, "rows": 1, "moments": 3}
     for score in scores_of(kind, schema):
-        counts = np.random.default_rng(0).integers(0, 3, (5, 4, 2, depth[score.measure]))
+        vectors = score.vectors(schema)
+        width = depth[score.measure] if vectors is None else vectors.width
+        counts = np.random.default_rng(0).integers(0, 3, (5, 4, 2, width))
         batch = np.asarray(score.of(counts, schema))
         assert batch.shape == (5, 4)
         assert all(int(number) == number for number in batch.ravel())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ALONE, FAMILIES, SCORES, SPECS, kinds, named, requests
+from asking import ALONE, DERIVATIVES, FAMILIES, POINTS, SCORES, SPECS, kinds, named, requests
 from handles import ledger_of
 from servers import publish, serving, token_of
 
@@ -21,7 +21,7 @@ COLUMNS = ("sex", "job", "age", "income")
 
 def test_every_kind_is_asked() -> None:
     """A class that is new to the vocabulary has an example among the requests of these tests, and says which columns it names."""
-    examples = [*SPECS, *FAMILIES, *SCORES, *ALONE]
+    examples = [*SPECS, *FAMILIES, *SCORES, *ALONE, *DERIVATIVES, POINTS]
     assert {type(example) for example in examples} == kinds()
     assert all(isinstance(example.columns(), set) for example in examples)
 

@@ -13,7 +13,8 @@ import pinq
 from pinq.cli.base import PARAMETERS
 from pinq.errors import QueryError, Unavailable, unspent
 
-NO_OPTIONS = {"level", "rows", "timeout", "cap"}  # no command passes these; `cap` is a policy's key
+# No command passes these; `cap` is a policy's key, and others are fields of what is asked.
+NO_OPTIONS = {"level", "rows", "timeout", "cap", "by", "limit", "positive", "share", "threshold"}
 READERS = {"exactly", "of", "to_nano"}  # of losses: they take the parameter's name as ``name``
 
 

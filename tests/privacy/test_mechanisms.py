@@ -29,7 +29,9 @@ from pinq.curator.mechanisms import Weighted, choose, choose_weighted, laplace, 
 from pinq.curator.verbs import prepare
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.accuracy import laplace_interval
+from pinq.public.derivatives import Logistic
 from pinq.public.parts import Block, Part, PartSet
+from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.questions import Vote
 from pinq.public.schema import Schema
@@ -38,6 +40,7 @@ from pinq.public.scores import (
     Balance,
     ClassCount,
     Gini,
+    Gradient,
     InfoGain,
     MaxClass,
     MutualInformation,
@@ -347,6 +350,15 @@ def test_a_majority_vote_loses_its_epsilon() -> None:
     loses_exactly(ClassCount("y"), schema_of(), [], [[4, 4]], [[5, 4]])
 
 
+def test_a_choice_by_gradients_loses_its_epsilon() -> None:
+    """Sums of 5 and of -5 in one cell each; a row of gradient nearly -1 comes to both: one score falls, one rises."""
+    score = Gradient(Logistic("y", "p", Points(base=2048)), threshold=1)
+    vector = score.vectors(schema_of()).of([np.array([0])])[:, 0]
+    table = [[[5 * score.unit, 0], [0, 0]], [[-5 * score.unit, 0], [0, 0], [0, 0]]]
+    neighbour = [[list(table[0][0] + vector), [0, 0]], [list(table[1][0] + vector), [0, 0], [0, 0]]]
+    loses_exactly(score, schema_of(), [Values("a"), Values("b")], table, neighbour)
+
+
 def test_a_balanced_choice_loses_its_epsilon() -> None:
     """Balance: the row makes one candidate more even and the other less, so the difference moves by two."""
     loses_exactly(Balance(), schema_of(), [Values("a"), Cuts("x", (4,))], [[3, 4], [4, 3]], [[4, 4], [5, 3]])
@@ -576,12 +588,16 @@ def handle_on(in_memory: Any, extra: int, **policy: Any) -> Any:
     )
 
 
+ENDS = Logistic("y", "n", Points((Cuts("x", (50,)),), ((2048, -2048),)))
 QUERIES: dict[str, Any] = {
     "noisy_count": lambda parts: parts.noisy_count(epsilon=1.5),
     "noisy_sum": lambda parts: parts.noisy_sum("x", epsilon=1.5),
     "noisy_avg": lambda parts: parts.noisy_avg("x", epsilon=1.5),
     "majority": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MaxClass("y"), epsilon=1.5),
     "info_gain": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=InfoGain("y"), epsilon=1.5),
+    "derivatives": lambda parts: parts.noisy_sum(Logistic("y", "n", Points(base=-2048)), epsilon=1.5)[:, 0],
+    # The extra row lowers what is to mend in its cell of a, and raises it in its cell of b.
+    "gradient": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=Gradient(ENDS), epsilon=1.5),
     # DILCA's context selection: of the pairs ac, ab and bc only ac keeps the extra row among the others.
     "max_relevance": lambda parts: parts.exp_mech(
         [Values("a"), Values("b")], score=MutualInformation(Cuts("x", (50.0,))), epsilon=1.5
@@ -611,7 +627,7 @@ def test_answers_of_a_handle_lose_their_epsilon(verb: str, in_memory: Any, weak:
     )
 
 
-@pytest.mark.parametrize("verb", ["noisy_count", "noisy_sum", "noisy_avg"])
+@pytest.mark.parametrize("verb", ["noisy_count", "noisy_sum", "noisy_avg", "derivatives"])
 def test_replacing_a_row_loses_epsilon(verb: str, in_memory: Any) -> None:
     """Under substitution neighbours lie two rows apart, and the claim still holds, with nothing more charged."""
     handles = [handle_on(in_memory, extra, adjacency="substitute") for extra in (0, 2)]

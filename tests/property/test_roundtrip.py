@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinq.provider.policy_file import load_policy
+from pinq.public.derivatives import Logistic, Residuals, Softmax
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plain_yaml import read_yaml
+from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Request, WireParts
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -26,6 +28,7 @@ from pinq.public.scores import (
     ClassCount,
     EnoughRows,
     Gini,
+    Gradient,
     InfoGain,
     MaxClass,
     MutualInformation,
@@ -249,14 +252,33 @@ CROSSES = st.lists(
     unique_by=lambda spec: spec.column,
 ).flatmap(lambda specs: st.builds(AnyCross, st.just(tuple(specs)), st.integers(1, len(specs))))
 CANDIDATES = st.one_of(SPECS, st.builds(AnyCut, NAMES), st.builds(AnyGrouping, NAMES, st.integers(0, 2**31)), CROSSES)
+TABLES = st.lists(st.tuples(SPECS, st.lists(st.integers(-(2**40), 2**40), max_size=4).map(tuple)), max_size=3)
+POINTS = st.builds(
+    lambda terms, base: Points(tuple(spec for spec, _ in terms), tuple(table for _, table in terms), base),
+    TABLES,
+    st.integers(-(2**40), 2**40),
+)
+DERIVATIVES = st.one_of(
+    st.builds(Logistic, NAMES, st.lists(LABELS, max_size=3).map(tuple), POINTS, st.floats(0.1, 1)),
+    st.builds(Softmax, NAMES, st.lists(POINTS, max_size=3).map(tuple), st.booleans(), st.floats(0.1, 3)),
+    st.builds(Residuals, NAMES, POINTS, st.floats(0.1, 30_000), st.booleans()),
+)
 SCORES = st.one_of(
     st.builds(Balance, st.sampled_from([None, 0.25, "1/3"])),
+    st.builds(Gradient, DERIVATIVES, st.floats(0, 2**40)),
     st.builds(MutualInformation, st.builds(Cuts, NAMES, st.just((1.5,)))),
     *(st.builds(score, NAMES) for score in (InfoGain, MutualInformation, Gini, MaxClass, SquaredError, AbsoluteError)),
 )
 ASKED = st.one_of(
     st.just({"verb": "noisy_count"}),
     st.fixed_dictionaries({"verb": st.sampled_from(["noisy_sum", "noisy_avg"]), "column": NAMES}),
+    st.fixed_dictionaries(
+        {
+            "verb": st.just("noisy_sum"),
+            "column": DERIVATIVES,
+            "by": st.none() | st.lists(SPECS, min_size=1, max_size=3).map(tuple),
+        }
+    ),
     st.fixed_dictionaries(
         {"verb": st.just("exp_mech"), "score": st.builds(ClassCount, NAMES), "textbook": st.booleans()}
     ),

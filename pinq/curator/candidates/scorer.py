@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pinq.curator.counted import Counted
-from pinq.engine.tables import ListRequest, Moments, TableRequest
+from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 from pinq.public.scores import Score
@@ -89,10 +89,10 @@ class Frame:
         return () if split is None else bind(split, self.schema).axes
 
     @cached_property
-    def moments(self) -> Moments | None:
-        """What to sum up, for a score of moments."""
+    def moments(self) -> Measure | None:
+        """What to sum up, for a score of moments or vectors."""
         if self.score.measure != "moments":
-            return None
+            return self.score.vectors(self.schema)
         (target,) = self.score.columns()
         return Moments(target, self.score.shift(self.schema), squares=True)
 
@@ -150,7 +150,7 @@ class Scorer(ABC):
     def __init__(self, candidate: Any, frame: Frame) -> None:
         self.candidate, self.frame = candidate, frame
         candidate.check(frame.schema)
-        for target in candidate.columns() & frame.score.columns():
+        for target in candidate.columns() & frame.score.targets():
             raise QueryError(f"{candidate!r} splits by the target `{target}` itself.")
 
     @property

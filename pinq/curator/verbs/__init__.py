@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pinq.curator.verbs import average, choose, count, stop, vote
+from pinq.curator.verbs import average, choose, count, derivatives, stop, vote
 from pinq.curator.verbs import sum as total
 from pinq.curator.verbs.prepared import PreparedQuery
 from pinq.public.parts import PartSet
-from pinq.public.questions import Average, Choose, Count, Question, Stop, Sum, Vote
+from pinq.public.questions import Average, Choose, Count, Question, Stop, Sum, SumDerivatives, Vote
 from pinq.public.schema import Schema
 
 __all__ = ["PREPARE", "prepare"]
@@ -26,6 +26,7 @@ __all__ = ["PREPARE", "prepare"]
 PREPARE: dict[type[Question], Callable[[Any, PartSet, Schema], PreparedQuery]] = {
     Count: count.prepare,
     Sum: total.prepare,
+    SumDerivatives: derivatives.prepare,
     Average: average.prepare,
     Choose: choose.prepare,
     Vote: vote.prepare,

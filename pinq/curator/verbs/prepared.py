@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
-from pinq.engine.tables import Engine, ListRequest, Moments, TableRequest
+from pinq.engine.tables import Engine, ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.ledger.composition import Demand
 from pinq.public.parts import PartSet
@@ -76,7 +76,7 @@ class PreparedQuery:
     noise: Callable[[Fraction], Noise]
     release: Callable[[Iterable[Counted], Fraction], Released]
     tables: tuple[TableRequest | ListRequest, ...] = (TableRequest(),)
-    moments: Moments | None = None
+    moments: Measure | None = None
     charged: PartSet | None = None
     scratch: int = 0
 
@@ -96,7 +96,8 @@ class PreparedQuery:
     @property
     def _table_cells(self) -> int:
         """The cells of one part's tables. The engine keeps one more along each axis, for rows in no part of it."""
-        return sum(math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.is_dense)
+        width = 1 if self.moments is None or isinstance(self.moments, Moments) else self.moments.width
+        return width * sum(math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.is_dense)
 
     def count(self, engine: Engine) -> Iterator[Counted]:
         """Has the parts counted, slice by slice."""

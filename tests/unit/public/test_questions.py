@@ -15,7 +15,7 @@ from asking import requests
 from handles import ledger_of
 from pydantic import ValidationError
 
-from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, QueryError, Shards, Values
+from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, Points, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Question as Asked
@@ -71,8 +71,10 @@ def test_every_question_is_prepared() -> None:
     assert set().union(*({field.name for field in dataclasses.fields(kind)} for kind in PREPARE)) == set(UNSAID)
 
 
+LOSS = Logistic("income", ">50K", Points())
 SAID: dict[str, list[Any]] = {
-    "column": ["age", "nosuch"],
+    "column": ["age", "nosuch", LOSS],
+    "by": [(Values("sex"),)],
     "score": [Gini("income"), Balance(), ClassCount("income"), EnoughRows(3)],
     "candidates": [((Values("sex"),),), ((),)],
     "which": [(0, 0), (1,), ()],
@@ -83,6 +85,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "noisy_count": {},
     "noisy_sum": {"column": "age"},
     "noisy_avg": {"column": "age"},
+    "noisy_sum of derivatives": {"column": LOSS},
     "choose": {"score": Gini("income"), "candidates": ((Values("sex"),),)},
     "vote": {"score": ClassCount("income")},
     "stop": {"score": EnoughRows(3)},
@@ -93,6 +96,7 @@ READ = {
     "stop": {"score"},
     "noisy_sum": {"column"},
     "noisy_avg": {"column"},
+    "noisy_sum of derivatives": {"column", "by"},
 }
 
 
@@ -103,7 +107,9 @@ def test_a_field_that_the_verb_does_not_read_is_refused(form: str, name: str, in
     """In process and from JSON: whatever a request says is answered, so what would not be is no request."""
     handle = in_memory(1)
     assert set(SAID) == set(UNSAID)
-    right = {"id": "r", "verb": form if form.startswith("noisy") else "exp_mech", "epsilon": "0.1"} | NEEDED[form]
+    right = {"id": "r", "verb": form.split()[0] if form.startswith("noisy") else "exp_mech", "epsilon": "0.1"} | NEEDED[
+        form
+    ]
     for value in SAID[name]:
         request = Request(**(right | {name: value}))
         for ask in (handle._session.ask, handle._session.preview):
@@ -123,6 +129,7 @@ def test_a_field_that_the_verb_needs_is_asked_for(verb: str) -> None:
 
 
 VALUES = {"kind": "values", "column": "sex"}
+LOGISTIC = {"kind": "logistic", "target": "income", "positive": [">50K"], "points": {"kind": "points"}}
 LOOSE = {
     "true for 1": {"parts": {"specs": [VALUES], "nodes": [[0, 0, True]], "asked": [[1, -1]]}},
     "1.0 for 1": {"parts": {"specs": [VALUES], "nodes": [[0, 0, 1.0]], "asked": [[1, -1]]}},
@@ -136,6 +143,11 @@ LOOSE = {
         "parts": {"specs": [{"kind": "cuts", "column": "age", "points": ["30"]}], "asked": [[0, 0]], "shape": [2]}
     },
     "a number for a name": {"verb": "noisy_sum", "column": 1},
+    "a float for points": {"verb": "noisy_sum", "column": LOGISTIC | {"points": {"kind": "points", "base": 1.0}}},
+    "true for points": {"verb": "noisy_sum", "column": LOGISTIC | {"points": {"kind": "points", "base": True}}},
+    "another kind's field in a loss": {"verb": "noisy_sum", "column": LOGISTIC | {"hessian": True}},
+    "a loss of no kind": {"verb": "noisy_sum", "column": {"target": "income"}},
+    "no specs to sum by": {"verb": "noisy_sum", "column": LOGISTIC, "by": []},
     "1 for true": {"verb": "exp_mech", "score": {"kind": "class_count", "target": "sex"}, "textbook": 1},
     "true for rows that are enough": {"verb": "exp_mech", "score": {"kind": "enough_rows", "least": True}},
     "a float for rows that are enough": {"verb": "exp_mech", "score": {"kind": "enough_rows", "least": 3.0}},

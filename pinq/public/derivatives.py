@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First and second derivatives of a public model's loss at each row, as short vectors of whole numbers that can be summed.
+
+A model is a score of rows (``Points``); a row's vector says in which direction, and how far, its
+own score should move. ``noisy_sum`` adds the vectors up, in each part or each cell of some specs;
+the score ``Gradient`` of ``exp_mech`` chooses by their sums. With them a model is grown step by
+step (component-wise boosting), or all at once.
+
+Privacy:
+    Adjacency: add or remove one row. A vector is a public function of its row, of whole numbers, of
+    L1 norm at most ``bound``. ``bound`` is the largest norm in the public table of all vectors
+    where there is such a table; otherwise it holds because each vector is clipped after it was
+    rounded, in integers: no floating-point arithmetic is trusted (privacy.md 8). Held by:
+    tests/privacy/test_derivative_sums.py, exhaustively on small schemas.
+
+To add a loss: its class here, the vectors of a row, and its entry of ``AnyDerivatives``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from pinq.errors import QueryError
+from pinq.public.expressions import Expression
+from pinq.public.points import POINTS, Points, RowScores
+from pinq.public.schema import Schema, Value
+from pinq.public.specs import Axis, Values, bind
+
+__all__ = ["AnyDerivatives", "Derivatives", "Logistic", "Residuals", "RowVectors", "Softmax"]
+
+UNIT = 2**16  # of derivatives of a probability
+STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
+LARGEST_BOUND = 2**24
+
+
+class RowVectors(ABC):
+    """The vectors of derivatives under a schema: a public function of a row's places along some axes.
+
+    Attributes:
+        inputs: The axes.
+        width: Entries of a vector.
+        bound: No vector has a larger L1 norm, in whole units.
+        gradient_bound: The same of its gradient alone, in the units of ``Derivatives.gradients``.
+    """
+
+    inputs: tuple[Axis, ...]
+    width: int
+    bound: int
+    gradient_bound: int
+
+    @abstractmethod
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows, int64, shape (width, rows).
+
+        Args:
+            places: Each row's place along each of ``inputs``, ``axis.size`` for none, shape (rows,)
+                each.
+        """
+
+
+class Derivatives(Expression):
+    """A loss whose derivatives can be summed.
+
+    Attributes:
+        target: The column that the model predicts.
+        unit: How many of a vector's whole units make a natural one: a row, or a grid cell.
+    """
+
+    target: str
+    unit: int
+
+    @abstractmethod
+    def width(self, schema: Schema) -> int:
+        """Entries of a row's vector."""
+
+    @abstractmethod
+    def vectors(self, schema: Schema) -> RowVectors:
+        """The vectors under a schema. ``QueryError`` where it means nothing there."""
+
+    @abstractmethod
+    def gradients(self, sums: np.ndarray) -> np.ndarray:
+        """The gradients of sums (..., width): shape (..., 1), or (..., classes)."""
+
+    @abstractmethod
+    def hessians(self, sums: np.ndarray) -> np.ndarray | None:
+        """The second derivatives of sums (..., width), shaped as the gradients; None where they are not summed."""
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless it means something under this schema."""
+        self.vectors(schema)
+
+
+@dataclass(frozen=True)
+class Logistic(Derivatives):
+    """Of the logistic loss of one class against the rest: (y - p, p (1 - p)), p = 1 / (1 + exp(-F / 256)).
+
+    y is 1 where the target is one of ``positive`` and 0 elsewhere. F stops at 8 logits.
+
+    Privacy:
+        For y = 1 the norm is 1 - p + p (1 - p) = 1 - p², for y = 0 it is 1 - (1 - p)²: at most 1
+        row, the price of a count (privacy.md 8.1). In units of 2^-16 rows it is the largest norm in
+        the table of all (F, y), rounded as it is.
+
+    Attributes:
+        positive: The values that are the class; None is the missing one.
+        points: The score.
+        limit: Vectors of a larger L1 norm, in rows, are shortened to it: less noise, and a bias
+            towards 0.
+    """
+
+    target: str
+    positive: tuple[Value | None, ...]
+    points: Points
+    limit: float = 1.0
+    kind: Literal["logistic"] = field(default="logistic", repr=False)
+
+    unit = UNIT
+
+    def __post_init__(self) -> None:
+        positive = self.positive
+        single = positive is None or isinstance(positive, (str, int))
+        object.__setattr__(self, "positive", (positive,) if single else tuple(positive))
+        object.__setattr__(self, "limit", _limit(self.limit, 1.0))
+
+    def columns(self) -> set[str]:
+        """The target, and the columns of the points."""
+        return {self.target} | self.points.columns()
+
+    def width(self, schema: Schema) -> int:
+        """Gradient and second derivative."""
+        return 2
+
+    def vectors(self, schema: Schema) -> RowVectors:
+        """A table of all vectors, looked up by a row's score and class."""
+        column = schema.categorical(self.target)
+        positive = np.zeros(column.codes, dtype=np.int64)
+        positive[[column.code_of(value, self.target) for value in self.positive]] = 1
+        if not 0 < positive.sum() < column.codes:
+            allowed = f"some values of `{self.target}`, and not all of them"
+            raise QueryError(f"is {self.positive!r}", parameter="positive", allowed=allowed)
+        scores = RowScores.bound([self.points], schema)
+        return _LogisticVectors(scores, bind(Values(self.target), schema).axes[0], positive, int(self.limit * UNIT))
+
+    def gradients(self, sums: np.ndarray) -> np.ndarray:
+        """The first entry."""
+        return sums[..., :1]
+
+    def hessians(self, sums: np.ndarray) -> np.ndarray | None:
+        """The second entry."""
+        return sums[..., 1:]
+
+
+class _LogisticVectors(RowVectors):
+    """Looks the vectors up in a table of shape (2, classes, scores)."""
+
+    width = 2
+
+    def __init__(self, scores: RowScores, target: Axis, positive: np.ndarray, limit: int) -> None:
+        self.inputs, self._scores, self._positive = (*scores.axes, target), scores, positive
+        p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
+        vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
+        table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit)
+        self._table = table.reshape(vectors.shape)
+        self.bound = int(np.abs(table).sum(axis=0).max())
+        self.gradient_bound = int(np.abs(table[0]).max())
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows."""
+        *inner, target = places
+        score = np.clip(self._scores.of(inner, len(target))[0], -STEEPEST, STEEPEST)
+        return self._table[:, self._positive[target], score + STEEPEST]
+
+
+@dataclass(frozen=True)
+class Softmax(Derivatives):
+    """Of the cross-entropy of all classes: e_y - p, p = softmax(F / 256), and on demand each p_c (1 - p_c).
+
+    Privacy:
+        The gradient's norm is 2 (1 - p_y), at most 2 rows; the second derivatives add at most
+        1 - Σ p_c². Which p a row has depends on as many scores as there are classes, so there is no
+        table to look at: each vector is clipped in whole numbers after it was rounded, and the
+        bound holds whatever the arithmetic before did (privacy.md 8.2).
+
+    Attributes:
+        points: A score for each value of the target, in their order, the missing one last.
+        hessian: Whether the second derivatives are summed too.
+        limit: Vectors of a larger L1 norm, in rows, are shortened to it.
+    """
+
+    target: str
+    points: tuple[Points, ...]
+    hessian: bool = False
+    limit: float = 2.0
+    kind: Literal["softmax"] = field(default="softmax", repr=False)
+
+    unit = UNIT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "points", tuple(self.points))
+        object.__setattr__(self, "limit", _limit(self.limit, 3.0))
+
+    def columns(self) -> set[str]:
+        """The target, and the columns of the points."""
+        return {self.target}.union(*(points.columns() for points in self.points))
+
+    def width(self, schema: Schema) -> int:
+        """An entry or two for each class."""
+        return len(self.points) * (1 + self.hessian)
+
+    def vectors(self, schema: Schema) -> RowVectors:
+        """Computed row by row, and clipped."""
+        codes = schema.categorical(self.target).codes
+        if len(self.points) != codes:
+            raise QueryError(
+                f"Softmax of `{self.target}` needs a score for each of its {codes} values, not {len(self.points)}."
+            )
+        scores = RowScores.bound(self.points, schema)
+        target = bind(Values(self.target), schema).axes[0]
+        return _SoftmaxVectors(scores, target, self.hessian, int(self.limit * UNIT))
+
+    def gradients(self, sums: np.ndarray) -> np.ndarray:
+        """The first entry of each class."""
+        return sums[..., : len(self.points)]
+
+    def hessians(self, sums: np.ndarray) -> np.ndarray | None:
+        """The second entry of each class."""
+        return sums[..., len(self.points) :] if self.hessian else None
+
+
+class _SoftmaxVectors(RowVectors):
+    """Computes the vectors in doubles, rounds them, and clips what it rounded."""
+
+    def __init__(self, scores: RowScores, target: Axis, hessian: bool, limit: int) -> None:
+        self.inputs, self._scores, self._hessian = (*scores.axes, target), scores, hessian
+        self.width = len(scores.base) * (1 + hessian)
+        self.bound = self.gradient_bound = limit
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows."""
+        *inner, target = places
+        score = self._scores.of(inner, len(target))
+        odds = np.exp((score - score.max(axis=0)) / POINTS)
+        p = odds / odds.sum(axis=0)
+        gradient = -p
+        gradient[target, np.arange(len(target))] += 1
+        vectors = np.concatenate([gradient, p * (1 - p)]) if self._hessian else gradient
+        return clipped(np.rint(vectors * UNIT).astype(np.int64), self.bound)
+
+
+@dataclass(frozen=True)
+class Residuals(Derivatives):
+    """Of the squared error of a numeric target: its residual, a row's grid cell less F / 256, clamped to ``limit``.
+
+    Rows whose target is missing add nothing. The second derivative is 1, so its sum is the number
+    of rows: with ``rows`` two bins are summed, (limit + residual) / 2 and (limit - residual) / 2,
+    whose difference is the residuals' sum and whose sum is ``limit`` times the rows.
+
+    Privacy:
+        Adjacency: add or remove one row. A residual is at most ``limit`` in size; the two bins of a
+        row are at least 0 and add up to ``limit`` exactly, so both together cost what the residual
+        alone does (privacy.md 8.5, 2.3). All is whole numbers of 1/512 cell.
+
+    Attributes:
+        points: The score.
+        limit: Largest residual, in grid cells of the target.
+        rows: Whether the rows are summed too.
+    """
+
+    target: str
+    points: Points
+    limit: float
+    rows: bool = True
+    kind: Literal["residuals"] = field(default="residuals", repr=False)
+
+    unit = 2 * POINTS
+
+    def __post_init__(self) -> None:
+        limit = _limit(self.limit, (LARGEST_BOUND - 1) / self.unit)
+        object.__setattr__(self, "limit", int(limit * POINTS) / POINTS)
+
+    def columns(self) -> set[str]:
+        """The target, and the columns of the points."""
+        return {self.target} | self.points.columns()
+
+    def width(self, schema: Schema) -> int:
+        """Two bins, or the residual."""
+        return 1 + self.rows
+
+    def vectors(self, schema: Schema) -> RowVectors:
+        """Computed row by row, in whole numbers."""
+        column = schema.numeric(self.target)
+        # A fine grid has too many cells to be split by each; here they are only read.
+        target = Axis(self.target, column.codes, ())
+        return _ResidualVectors(
+            RowScores.bound([self.points], schema), target, column.cells, int(self.limit * POINTS), self.rows
+        )
+
+    def gradients(self, sums: np.ndarray) -> np.ndarray:
+        """The residuals' sum, in cells (of answers)."""
+        return sums[..., :1] - sums[..., 1:] if self.rows else sums
+
+    def hessians(self, sums: np.ndarray) -> np.ndarray | None:
+        """The number of rows (of answers)."""
+        return (sums[..., :1] + sums[..., 1:]) / self.limit if self.rows else None
+
+
+class _ResidualVectors(RowVectors):
+    """Clamps and bins in integers: a residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512."""
+
+    def __init__(self, scores: RowScores, target: Axis, cells: int, limit: int, rows: bool) -> None:
+        self.inputs, self._scores, self._cells, self._rows = (*scores.axes, target), scores, cells, rows
+        self.width, self._limit = 1 + rows, limit
+        self.bound = self.gradient_bound = 2 * limit
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows."""
+        *inner, target = places
+        residual = target.astype(np.int64) * POINTS - self._scores.of(inner, len(target))[0]
+        residual = np.clip(residual, -self._limit, self._limit)
+        entries = [self._limit + residual, self._limit - residual] if self._rows else [2 * residual]
+        return np.stack(entries) * (target < self._cells)
+
+
+AnyDerivatives = Logistic | Softmax | Residuals
+"""Whatever ``noisy_sum`` can add up beside a column."""
+
+
+def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
+    """Vectors whose L1 norm passes a limit, shortened in proportion; whole numbers before and after.
+
+    Example:
+        With limit 10, (9, -6) of norm 15 becomes (9 * 10 // 15, -(6 * 10 // 15)) = (6, -4).
+
+    Args:
+        vectors: int64, shape (width, vectors); entries below 2^31 in size.
+        limit: At most 2^31.
+
+    Returns:
+        Vectors of norm at most ``limit``: each entry is rounded towards 0, so they add up to no
+        more than limit * norm / norm.
+    """
+    sizes = np.abs(vectors)
+    norms = sizes.sum(axis=0)
+    shorter = np.sign(vectors) * (sizes * limit // np.maximum(norms, 1))
+    return np.where(norms > limit, shorter, vectors)
+
+
+def _limit(limit: float, most: float) -> float:
+    """``QueryError`` unless a norm's limit is above 0 and at most so large."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 1 / POINTS <= limit <= most:
+        allowed = f"a number from {1 / POINTS:.4f} to {most:,.10g}"
+        raise QueryError(f"is {limit!r}", parameter="limit", allowed=allowed)
+    return float(limit)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Public additive scores of a row: a whole number for each part of some specs, added up.
+
+``Points((Values("sex"), Cuts("age", (30,))), ((-40, 25), (-90, 60)), base=-200)`` gives a woman of
+25 the score -200 - 40 - 90 = -330. Tables may follow earlier answers, never rows: so a score is a
+row-wise map, stability 1 (privacy.md 1.1), and what is computed from it is a public function of a
+row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from pinq.errors import QueryError
+from pinq.public.expressions import Expression
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis, Partition, Spec, Splitting, bind
+
+__all__ = ["POINTS", "Points", "RowScores"]
+
+POINTS = 256  # to one logit, or to one grid cell of a numeric target
+MAX_POINTS = 2**40
+MAX_TABLES = 4096
+MAX_ENTRIES = 2**20
+
+
+@dataclass(frozen=True)
+class Points(Expression):
+    """F(row) = ``base`` + Σ_i ``tables[i]`` at the part of ``specs[i]`` that holds the row.
+
+    A spec that has no part for a row adds nothing.
+
+    Attributes:
+        specs: What is looked at. A column may stand in several of them.
+        tables: A whole number for each part of each spec, parts in flat order, missing values last;
+            256 are one logit, or one grid cell of a numeric target.
+        base: What every row has.
+    """
+
+    specs: tuple[Spec, ...] = ()
+    tables: tuple[tuple[int, ...], ...] = ()
+    base: int = 0
+    kind: Literal["points"] = field(default="points", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(self.specs))
+        object.__setattr__(self, "tables", tuple(_whole(table) for table in self.tables))
+        object.__setattr__(self, "base", _whole([self.base])[0])
+        if not all(isinstance(spec, Splitting) for spec in self.specs):
+            raise QueryError("`specs` of Points takes Values, Cuts, Groups, Shards and Cross.")
+        if len(self.specs) != len(self.tables):
+            raise QueryError(f"Points has {len(self.specs)} specs and {len(self.tables)} tables; each needs the other.")
+
+    def columns(self) -> set[str]:
+        """The columns that its specs name."""
+        return set().union(*(spec.columns() for spec in self.specs))
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless each table has a number for each part of its spec."""
+        for spec, table in zip(self.specs, self.tables, strict=True):
+            size = bind(spec, schema).size
+            if len(table) != size:
+                raise QueryError(f"{spec!r} has {size:,} parts, and its table of points {len(table):,} numbers.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Term:
+    """What one spec adds to each of several scores.
+
+    Attributes:
+        partition: The spec under the schema.
+        table: What each part adds, shape (scores, parts + 1); the last column, for rows in no part,
+            is 0.
+    """
+
+    partition: Partition
+    table: np.ndarray
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """What rows get, shape (scores, rows), from their places along the partition's axes."""
+        axes = self.partition.axes
+        if len(axes) == 1:
+            return self.table[:, places[0]]
+        joint = np.zeros(len(places[0]), dtype=np.int64)
+        outside = np.zeros(len(joint), dtype=bool)
+        for axis, place in zip(axes, places, strict=True):
+            outside |= place == axis.size
+            joint = joint * axis.size + np.minimum(place, axis.size - 1)
+        joint[outside] = self.partition.size
+        return self.table[:, joint]
+
+
+@dataclass(frozen=True, eq=False)
+class RowScores:
+    """Several scores under a schema, computed side by side.
+
+    Attributes:
+        terms: The distinct specs of all scores.
+        base: Where each score starts, shape (scores, 1).
+    """
+
+    terms: tuple[_Term, ...]
+    base: np.ndarray
+
+    @classmethod
+    def bound(cls, scores: Sequence[Points], schema: Schema) -> RowScores:
+        """Binds scores to a schema. ``QueryError`` where one does not fit it, or they are too many."""
+        if sum(len(points.specs) for points in scores) > MAX_TABLES:
+            raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
+        if sum(map(len, itertools.chain.from_iterable(points.tables for points in scores))) > MAX_ENTRIES:
+            raise QueryError(f"the tables of points have more than {MAX_ENTRIES:,} numbers.")
+        partitions: dict[bytes, Partition] = {}
+        tables: dict[bytes, np.ndarray] = {}
+        for number, points in enumerate(scores):
+            points.check(schema)
+            for spec, table in zip(points.specs, points.tables, strict=True):
+                partition = bind(spec, schema)
+                partitions[partition.key] = partition
+                empty = np.zeros((len(scores), partition.size + 1), dtype=np.int64)
+                tables.setdefault(partition.key, empty)[number, :-1] += table
+        terms = tuple(_Term(partition, tables[key]) for key, partition in partitions.items())
+        return cls(terms, np.array([[points.base] for points in scores], dtype=np.int64))
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """What has to be known of a row."""
+        return tuple(axis for term in self.terms for axis in term.partition.axes)
+
+    def of(self, places: Sequence[np.ndarray], rows: int) -> np.ndarray:
+        """The scores of rows, int64, shape (scores, rows).
+
+        Args:
+            places: Each row's place along each of ``axes``, ``axis.size`` for none.
+            rows: How many there are.
+        """
+        found = np.repeat(self.base, rows, axis=1)
+        remaining = iter(places)
+        for term in self.terms:
+            found += term.of([next(remaining) for _ in term.partition.axes])
+        return found
+
+
+def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
+    """Numbers as plain integers. ``QueryError`` where one is not whole, or too large."""
+    try:
+        whole = tuple(operator.index(number) for number in numbers)
+    except TypeError:
+        raise QueryError("points must be whole numbers; 256 are one logit, or one grid cell of the target.") from None
+    if any(isinstance(number, bool) or abs(number) > MAX_POINTS for number in numbers):
+        raise QueryError(f"points must be whole numbers from -2^40 to 2^40, not {list(numbers)[:8]!r}.")
+    return whole
