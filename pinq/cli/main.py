@@ -43,7 +43,7 @@ from pinq.provider.report.text import printable
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.provider.grants import CheckReport
+    from pinq.provider.check import CheckReport
     from pinq.public.schema import Schema
 
 __all__ = ["app", "main"]
@@ -192,7 +192,7 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
 
     Counts rows left out and values clamped, exactly: for the provider's eyes only.
     """
-    from pinq.provider.grants import check as check_policy
+    from pinq.provider.check import check as check_policy
     from pinq.provider.policy_file import load_policy
 
     loaded = load_policy(policy)

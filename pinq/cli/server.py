@@ -192,7 +192,7 @@ def terms_of(
 ) -> Terms:
     """The terms that options say, checked; what no option says stays as it was before, by default unlimited."""
     from pinq.ledger.terms import FREE
-    from pinq.provider.grants import make_terms
+    from pinq.provider.arguments import make_terms
     from pinq.provider.policy_file import load_policy
 
     loaded = load_policy(policy)

@@ -28,6 +28,7 @@ from miners import DiffPID3
 from pinq import ClassCount, Gini, Groups, Values
 from pinq.cli.main import app
 from pinq.errors import PolicyError
+from pinq.provider.arguments import make_terms
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Request
 from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
@@ -545,7 +546,7 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
         policy,
         "terms",
         10,
-        terms=pinq.provider.grants.make_terms(
+        terms=make_terms(
             policy,
             max_epsilon_per_query="0.5",
             columns=["sex", "income"],

@@ -16,6 +16,7 @@ from pinq.engine import Lines, encoding, open_engine
 from pinq.engine.delimited import MAX_LINE, DelimitedFiles
 from pinq.errors import PolicyError
 from pinq.provider import grants as provider
+from pinq.provider.check import check
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose
@@ -62,7 +63,7 @@ class TestOneStrayQuote:
         return policy(tmp_path, name)
 
     def test_costs_its_own_row_and_is_counted(self, broken: Policy) -> None:
-        report = provider.check(broken)
+        report = check(broken)
         assert (report.source_rows, report.encoded_rows, sum(report.unreadable.values())) == (500, 499, 1)
         assert report.ready
         assert (
@@ -73,7 +74,7 @@ class TestOneStrayQuote:
 
     def test_is_refused_beyond_the_share(self, broken: Policy) -> None:
         strict = broken.model_copy(update={"csv": Dialect(max_unreadable=0.001)})
-        report = provider.check(strict)
+        report = check(strict)
         assert not report.ready
         assert "the policy allows 0.1 % (`csv: {max_unreadable: 0.001}`)" in report.problems[0]
         with pytest.raises(PolicyError, match="cannot be read than its policy allows") as refused:
@@ -97,7 +98,7 @@ def test_the_share_is_of_all_lines(tmp_path: Path) -> None:
     """Exactly the allowed share opens; one line more does not, and empty lines count for nothing."""
     for lost, ready in ((2, True), (3, False)):
         (tmp_path / "t.csv").write_text("a,b\n" + "x,1\n\n" * (200 - lost) + "x\n" * lost)
-        assert provider.check(policy(tmp_path)).ready is ready
+        assert check(policy(tmp_path)).ready is ready
 
 
 def test_a_line_may_be_so_long_and_no_longer(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_headers_that_name_no_columns(content: bytes, text: str, tmp_path: Path)
     for action in (
         lambda: open_engine(policy(tmp_path), salt=b""),
         lambda: propose(tmp_path / "t.csv"),
-        lambda: provider.check(policy(tmp_path)),
+        lambda: check(policy(tmp_path)),
     ):
         with pytest.raises(PolicyError, match=text):
             action()
@@ -235,7 +236,7 @@ def test_files_of_one_source_share_a_header(tmp_path: Path) -> None:
     (tmp_path / "p-1.csv").write_text("a,b\nx,1\n")
     (tmp_path / "p-2.csv").write_text("a,b\nx,0\n\n\nx\nx,1")
     assert codes(policy(tmp_path, "p-*.csv", csv={"max_unreadable": 0.5})) == [(0, 0), (0, 1), (0, 1)]
-    assert "such as line 5 of p-2.csv" in provider.check(policy(tmp_path, "p-*.csv")).problems[0]
+    assert "such as line 5 of p-2.csv" in check(policy(tmp_path, "p-*.csv")).problems[0]
     (tmp_path / "p-2.csv").write_text("b,a\n1,x\n")
     with pytest.raises(PolicyError, match="all files of a source must share it"):
         open_engine(policy(tmp_path, "p-*.csv"), salt=b"")
@@ -382,7 +383,7 @@ class TestInit:
         loaded = load_policy(tmp_path / "p.yaml")
         assert loaded.csv == stated
         assert loaded.columns["income"].type == "numeric"
-        report = provider.check(loaded)
+        report = check(loaded)
         assert (report.encoded_rows, report.left_out["income"], report.clamped["income"]) == (200, 0, 0)
 
     def test_counts_lines_that_cannot_be_read(self, tmp_path: Path) -> None:
@@ -393,7 +394,7 @@ class TestInit:
             in text
         )
         (tmp_path / "p.yaml").write_text(text)
-        report = provider.check(tmp_path / "p.yaml")
+        report = check(tmp_path / "p.yaml")
         assert (report.source_rows, report.encoded_rows, sum(report.unreadable.values())) == (198, 197, 1)
         assert not any("max_rows (" in problem for problem in report.problems)
         with pytest.raises(

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 import pinq
-import pinq.provider.grants
 from pinq import AnyGrouping, Balance, Categorical, Cuts, Gini, Groups, Policy, QueryError, Values
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
+from pinq.provider.check import check
 from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
@@ -277,4 +277,4 @@ def test_an_unreadable_source_is_explained_to_the_provider_only(place: Path) -> 
         pinq.open(policy(place), analyst="ana")
     assert "Parquet" not in str(error.value)
     with pytest.raises(PolicyError, match=r"cannot be read: .*arquet"):
-        pinq.provider.grants.check(policy(place))
+        check(policy(place))

@@ -19,6 +19,8 @@ from miners import Federation
 from pinq.errors import LedgerError, PolicyError, QueryError
 from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
+from pinq.provider.arguments import make_terms, parse_expiry
+from pinq.provider.check import check
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.proposal import propose, propose_like
@@ -236,7 +238,7 @@ class TestPropose:
         text = propose(tmp_path / "t.parquet", folder=tmp_path)
         assert "values: ['-7', '01067', '01069', '01070', '12:30', '1e3', 'no']" in text
         (tmp_path / "p.yaml").write_text(reviewed(text))
-        assert provider.check(tmp_path / "p.yaml").encoded_rows == 70
+        assert check(tmp_path / "p.yaml").encoded_rows == 70
 
     def test_numbers_and_texts_in_one_column_are_texts(self, tmp_path: Path) -> None:
         """A proposal never mixes types in a list."""
@@ -271,7 +273,7 @@ class TestPropose:
             "t.parquet",
             None,
         )
-        assert provider.check(south).left_out["kind"] == 100
+        assert check(south).left_out["kind"] == 100
         for policy in (north, south):
             provider.grant(policy, "ana", 1)
         together = Federation(
@@ -312,11 +314,11 @@ class TestPropose:
         assert not policy.columns["size"].integer
         assert isinstance(policy.columns["score"], Numeric)
         assert policy.columns["score"].nullable
-        report = provider.check(tmp_path / "p.yaml")
+        report = check(tmp_path / "p.yaml")
         assert report.encoded_rows == 200  # every value found is encoded
 
     def test_whole_column_is_encoded(self, policy: Path) -> None:
-        report = provider.check(policy)
+        report = check(policy)
         assert report.ready
         assert report.encoded_rows == report.source_rows == 400
         assert not any(report.left_out.values())
@@ -406,7 +408,7 @@ class TestPropose:
         column = loaded.columns[HOSTILE[1]]
         assert isinstance(column, Categorical)
         assert set(column.texts) == set(values)
-        assert provider.check(loaded).encoded_rows == 300
+        assert check(loaded).encoded_rows == 300
 
     @pytest.mark.parametrize(
         ("target", "text"),
@@ -436,7 +438,7 @@ class TestPropose:
 class TestCheck:
     def test_unreviewed_is_not_ready(self, people: Path) -> None:
         (people.parent / "p.yaml").write_text(propose(people), encoding="utf-8")
-        report = provider.check(people.parent / "p.yaml")
+        report = check(people.parent / "p.yaml")
         assert not report.ready
         assert "columns.age.lower" in report.unreviewed
         assert (
@@ -459,7 +461,7 @@ class TestCheck:
             "columns": columns,
         }
         (people.parent / "p.yaml").write_text(yaml.safe_dump(declared))
-        report = provider.check(people.parent / "p.yaml")
+        report = check(people.parent / "p.yaml")
         frame = pd.read_parquet(people)
         assert report.left_out == {"age": 0, "sex": int((frame.sex != "f").sum())}
         assert report.clamped == {"age": int(((frame.age < 20) | (frame.age > 60)).sum())}
@@ -469,7 +471,7 @@ class TestCheck:
         assert report.advice[1].startswith("age: ")
         del columns["sex"]
         (people.parent / "p.yaml").write_text(yaml.safe_dump(declared | {"max_rows": 500, "privacy_unit": unit}))
-        assert provider.check(people.parent / "p.yaml").over_unit == 400 - 6
+        assert check(people.parent / "p.yaml").over_unit == 400 - 6
 
     def test_rows_over_the_units_bound_are_noted(self, people: Path) -> None:
         """From a tenth of the rows on, as for every other loss."""
@@ -484,7 +486,7 @@ class TestCheck:
             (people.parent / "p.yaml").write_text(
                 yaml.safe_dump(declared | {"privacy_unit": {"column": "num_visits", "max_rows": most * 11}})
             )
-            report = provider.check(people.parent / "p.yaml")
+            report = check(people.parent / "p.yaml")
             assert report.over_unit == 400 - 66 * most
             assert bool(report.advice) == (report.over_unit >= 40) == noted
             assert not noted or report.advice[0].startswith(
@@ -510,17 +512,14 @@ class TestCheck:
         (people.parent / "p.yaml").write_text(
             yaml.safe_dump({"dataset": "p", "source": "people.parquet", "cap": 1, "max_rows": 500, "columns": columns})
         )
-        uneven = [one for one in provider.check(people.parent / "p.yaml").advice if "steps" in one]
+        uneven = [one for one in check(people.parent / "p.yaml").advice if "steps" in one]
         assert [one[: len(said)] for one in uneven] == ([said] if said else [])
 
     def test_no_row_encodes(self, people: Path) -> None:
         columns = {"sex": {"type": "categorical", "values": ["x"]}}
         declared = {"dataset": "p", "source": "people.parquet", "cap": 1, "max_rows": 500, "columns": columns}
         (people.parent / "p.yaml").write_text(yaml.safe_dump(declared))
-        assert (
-            "no row can be encoded, so every answer would be noise alone"
-            in provider.check(people.parent / "p.yaml").problems
-        )
+        assert "no row can be encoded, so every answer would be noise alone" in check(people.parent / "p.yaml").problems
 
 
 class TestGrants:
@@ -585,7 +584,7 @@ class TestGrants:
         for act in (
             lambda: provider.grant(policy, "bea", epsilon),
             lambda: provider.extend(policy, "ana", epsilon),
-            lambda: provider.make_terms(policy, max_epsilon_per_query=epsilon),
+            lambda: make_terms(policy, max_epsilon_per_query=epsilon),
         ):
             with pytest.raises(QueryError, match=finer):
                 act()
@@ -601,18 +600,18 @@ class TestGrants:
         def capped(cap: int) -> None:
             policy.write_text(yaml.safe_dump(content | {"cap": cap}, sort_keys=False))
 
-        assert provider.check(policy).advice == ()
+        assert check(policy).advice == ()
         capped(1)
-        assert provider.check(policy).advice == (
+        assert check(policy).advice == (
             "cap: the log has 2, this policy 1; a lower cap counts from the next `pinq show`, `grant` or `extend`, opening or start of a server on",
         )
         shown = provider.show(policy)
         assert (shown.cap.nano, shown.accounts[0].remaining.nano) == (10**9, 10**9)
-        assert provider.check(policy).advice == ()
+        assert check(policy).advice == ()
         capped(3)
         assert provider.show(policy).cap.nano == 10**9
         pinq.open(policy, analyst="ana").close()
-        assert provider.check(policy).advice == (
+        assert check(policy).advice == (
             "cap: the log has 1, this policy 3; a higher cap counts from the next `pinq grant` or `extend`, or start of a server on",
         )
         provider.extend(policy, "ana", 1)
@@ -667,13 +666,13 @@ class TestGrants:
     ],
 )
 def test_expiry(text: str, moment: datetime) -> None:
-    assert provider.parse_expiry(text) == moment
+    assert parse_expiry(text) == moment
 
 
 @pytest.mark.parametrize("text", ["soon", "", "2030-13-01", "0001-01-01T00:00+23:00"])
 def test_bad_expiry(text: str) -> None:
     with pytest.raises(QueryError, match="`expires` is"):
-        provider.parse_expiry(text)
+        parse_expiry(text)
 
 
 def test_an_open_ledger_serves_as_well(policy: Path) -> None:

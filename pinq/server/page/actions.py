@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the provider can do on the page: a form is read into a plan, the plan is shown, confirmed, and done through ``provider``, as the command does it."""
+"""The provider's acts on the page: a form becomes a plan, which is shown, confirmed and done.
+
+What is done is an act of ``pinq.provider.grants``, as for the command.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from typing import TypeVar
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.signature import Signature
 from pinq.ledger.terms import VERBS, Grant, Terms
-from pinq.provider import grants as provider
+from pinq.provider import grants
+from pinq.provider.arguments import future, make_terms, require_name
 from pinq.provider.report.text import when
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.server.datasets import Dataset
 
-__all__ = ["ACTS", "Act", "Invalid", "Plan", "Typed", "holder"]
+__all__ = ["ACTS", "Act", "Form", "Invalid", "Plan", "holder"]
 
 T = TypeVar("T")
 
@@ -35,7 +39,7 @@ class Invalid(PinqError):
 
 
 @dataclass
-class Typed:
+class Form:
     """What was typed into a form, and what is wrong with it."""
 
     fields: Mapping[str, Sequence[str]]
@@ -66,6 +70,10 @@ class Typed:
             self.problems.setdefault(name, str(error))
             return None
 
+    def note(self, error: PinqError) -> None:
+        """Notes what an act refused: at the fields that it names, or at none."""
+        self.problems |= error.problems if isinstance(error, Invalid) else {"": str(error)}
+
     def require_right(self) -> None:
         """``Invalid`` where anything is wrong."""
         if self.problems:
@@ -88,7 +96,7 @@ class Plan:
     analyst: str
     question: str
     summary: tuple[tuple[str, str], ...]
-    do: Callable[[Signature], provider.GrantReport]
+    do: Callable[[Signature], grants.GrantReport]
     done: str
     warning: str = ""
 
@@ -110,18 +118,18 @@ class Act:
     name: str
     title: str
     confirm: str
-    plan: Callable[[Dataset, Typed], Plan]
+    plan: Callable[[Dataset, Form], Plan]
     asks: bool = True
     ends: bool = False
     note: str = ""
 
 
-def _grant(of: Dataset, typed: Typed) -> Plan:
-    analyst, epsilon, expires = typed.text("analyst"), typed.text("epsilon"), typed.text("expires") or None
-    typed.need("analyst", lambda name: _new_name(of, name))
-    limit, until = typed.need("epsilon", Epsilon.exactly), typed.read("expires", provider.future)
-    terms = _terms(of, typed)
-    typed.require_right()
+def _grant(of: Dataset, form: Form) -> Plan:
+    analyst, epsilon, expires = form.text("analyst"), form.text("epsilon"), form.text("expires") or None
+    form.need("analyst", lambda name: _new_name(of, name))
+    limit, until = form.need("epsilon", Epsilon.exactly), form.read("expires", future)
+    terms = _terms(of, form)
+    form.require_right()
     assert limit is not None
     summary = (
         ("Analyst", analyst),
@@ -130,23 +138,23 @@ def _grant(of: Dataset, typed: Typed) -> Plan:
         ("Allowed", _allowed(terms)),
     )
     question, done = f"Grant epsilon {limit} to {analyst}?", f"{analyst} was granted epsilon {limit}."
-    warning = provider.cap_warning(of.ledger, analyst, limit)
+    warning = grants.cap_warning(of.ledger, analyst, limit)
     return Plan(
         analyst,
         question,
         summary,
-        lambda by: provider.grant(of.ledger, analyst, epsilon, expires, terms, by=by),
+        lambda by: grants.grant(of.ledger, analyst, epsilon, expires, terms, by=by),
         done,
         warning,
     )
 
 
-def _extend(of: Dataset, typed: Typed) -> Plan:
-    grant, epsilon, expires = holder(of, typed), typed.text("epsilon") or None, typed.text("expires") or None
-    more, until = typed.read("epsilon", Epsilon.exactly) or ZERO, typed.read("expires", provider.future)
+def _extend(of: Dataset, form: Form) -> Plan:
+    grant, epsilon, expires = holder(of, form), form.text("epsilon") or None, form.text("expires") or None
+    more, until = form.read("epsilon", Epsilon.exactly) or ZERO, form.read("expires", future)
     if epsilon is None and expires is None:
-        typed.problems["epsilon"] = "Say how much more, until when, or both."
-    typed.require_right()
+        form.problems["epsilon"] = "Say how much more, until when, or both."
+    form.require_right()
     limit, before = grant.limit + more, when(grant.expires) if grant.expires else "never"
     summary = (
         ("Analyst", grant.analyst),
@@ -154,20 +162,20 @@ def _extend(of: Dataset, typed: Typed) -> Plan:
         ("Expires", f"{when(until)} (was: {before})" if until else f"{before}, unchanged"),
     )
     question, done = f"Extend the grant of {grant.analyst}?", f"The grant of {grant.analyst} was extended."
-    warning = provider.cap_warning(of.ledger, grant.analyst, limit)
+    warning = grants.cap_warning(of.ledger, grant.analyst, limit)
     return Plan(
         grant.analyst,
         question,
         summary,
-        lambda by: provider.extend(of.ledger, grant.analyst, epsilon, expires, by=by),
+        lambda by: grants.extend(of.ledger, grant.analyst, epsilon, expires, by=by),
         done,
         warning,
     )
 
 
-def _change_terms(of: Dataset, typed: Typed) -> Plan:
-    grant, terms = holder(of, typed), _terms(of, typed)
-    typed.require_right()
+def _change_terms(of: Dataset, form: Form) -> Plan:
+    grant, terms = holder(of, form), _terms(of, form)
+    form.require_right()
     summary = (
         ("Analyst", grant.analyst),
         ("Allowed until now", _allowed(grant.terms)),
@@ -175,29 +183,29 @@ def _change_terms(of: Dataset, typed: Typed) -> Plan:
     )
     question, done = f"Change what {grant.analyst} may ask?", f"What {grant.analyst} may ask was changed."
     return Plan(
-        grant.analyst, question, summary, lambda by: provider.set_terms(of.ledger, grant.analyst, terms, by=by), done
+        grant.analyst, question, summary, lambda by: grants.set_terms(of.ledger, grant.analyst, terms, by=by), done
     )
 
 
-def _reissue(of: Dataset, typed: Typed) -> Plan:
-    grant = holder(of, typed)
-    typed.require_right()
+def _reissue(of: Dataset, form: Form) -> Plan:
+    grant = holder(of, form)
+    form.require_right()
     question, done = f"Issue another token to {grant.analyst}?", f"{grant.analyst} has a new token."
     return Plan(
         grant.analyst,
         question,
         (("Analyst", grant.analyst),),
-        lambda by: provider.reissue(of.ledger, grant.analyst, by=by),
+        lambda by: grants.reissue(of.ledger, grant.analyst, by=by),
         done,
     )
 
 
-def _revoke(of: Dataset, typed: Typed) -> Plan:
-    grant = holder(of, typed)
-    typed.require_right()
+def _revoke(of: Dataset, form: Form) -> Plan:
+    grant = holder(of, form)
+    form.require_right()
     summary = (("Analyst", grant.analyst), ("Spent", f"{grant.spent} of {grant.limit}"))
     question, done = f"Revoke the grant of {grant.analyst}?", f"The grant of {grant.analyst} was revoked."
-    return Plan(grant.analyst, question, summary, lambda by: provider.revoke(of.ledger, grant.analyst, by=by), done)
+    return Plan(grant.analyst, question, summary, lambda by: grants.revoke(of.ledger, grant.analyst, by=by), done)
 
 
 ACTS = {
@@ -235,54 +243,43 @@ ACTS = {
 
 
 def _new_name(of: Dataset, analyst: str) -> None:
-    provider.require_name(analyst)
+    require_name(analyst)
     known = of.ledger.grants().get(analyst)
     if known is not None and not known.revoked:
         raise QueryError(f"{analyst!r} already has a grant of epsilon {known.limit}; extend that one.")
 
 
-def holder(of: Dataset, typed: Typed) -> Grant:
-    """The grant that a form is about; whatever else is wrong with the form, without it there is nothing to say."""
-    analyst = typed.text("analyst")
+def holder(of: Dataset, form: Form) -> Grant:
+    """Returns the grant that a form is about. ``Invalid`` where there is none."""
+    analyst = form.text("analyst")
     grant = of.ledger.grants().get(analyst)
     if grant is None or grant.revoked:
         raise Invalid({"": f"{analyst!r} has no grant of {of.name}" + (" any more: it was revoked." if grant else ".")})
     return grant
 
 
-def _terms(of: Dataset, typed: Typed) -> Terms:
-    """Everything ticked, or nothing typed, is no limit: also for what the policy may gain later."""
+def _terms(of: Dataset, form: Form) -> Terms:
+    """Reads the terms. Everything ticked is no limit, also for what the policy may gain later."""
     columns, verbs = list(of.policy.columns), list(VERBS)
     ticked = {
-        name: {text for text in typed.all(name) if text.isascii() and text.isdigit()} for name in ("column", "verb")
+        name: {text for text in form.all(name) if text.isascii() and text.isdigit()} for name in ("column", "verb")
     }
-    some_columns = [name for place, name in enumerate(columns) if str(place) in ticked["column"]]
-    some_verbs = [name for place, name in enumerate(verbs) if str(place) in ticked["verb"]]
-    if not some_verbs:
-        typed.problems["verb"] = "Allow at least one."
-    most = typed.text("max_epsilon") or None
-    typed.check("max_epsilon", lambda: provider.make_terms(of.policy, max_epsilon_per_query=most))
-    pace = typed.read("per_minute", _whole)
-    typed.check("per_minute", lambda: provider.make_terms(of.policy, queries_per_minute=pace))
-    if "max_epsilon" in typed.problems or "per_minute" in typed.problems:
+    allowed_columns = [name for number, name in enumerate(columns) if str(number) in ticked["column"]]
+    allowed_verbs = [name for number, name in enumerate(verbs) if str(number) in ticked["verb"]]
+    if not allowed_verbs:
+        form.problems["verb"] = "Allow at least one."
+    most, rate = form.text("max_epsilon") or None, form.text("per_minute") or None
+    form.check("max_epsilon", lambda: make_terms(of.policy, max_epsilon_per_query=most))
+    form.check("per_minute", lambda: make_terms(of.policy, queries_per_minute=rate))
+    if "max_epsilon" in form.problems or "per_minute" in form.problems:
         return Terms()
-    return provider.make_terms(
+    return make_terms(
         of.policy,
         max_epsilon_per_query=most,
-        columns=None if some_columns == columns else some_columns,
-        verbs=None if some_verbs == verbs else some_verbs,
-        queries_per_minute=pace,
+        columns=None if allowed_columns == columns else allowed_columns,
+        verbs=None if allowed_verbs == verbs else allowed_verbs,
+        queries_per_minute=rate,
     )
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise QueryError(
-            f"is {text[:40]!r}",
-            parameter="queries_per_minute",
-            allowed=f"a whole number from 1 to {provider.MAX_PER_MINUTE:,}",
-        )
-    return int(text)
 
 
 def _allowed(terms: Terms) -> str:

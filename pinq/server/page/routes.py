@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's page, ``/provider``: what was granted, spent and refused, and grants to make, change and end. No script, nothing from elsewhere.
+"""The provider's page, ``/provider``: budgets and refusals, and grants to make, change and end.
 
-Every view and every act needs a session (``login.py``); an analyst's token opens none of it, and a
-session asks no question. Views are drawn from the log (``views.py``). An act (``acts.py``) is a
+It has no script and takes nothing from elsewhere. Every view and every act needs a session
+(``login.py``); an analyst's token opens none of it, and a session asks no question. Views are drawn
+from the log (``views.py``). An act (``actions.py``) is a
 form, a summary to confirm, and a page that says once what was done; a form that is sent twice acts
 once.
 """
@@ -27,13 +28,14 @@ from pinq.ledger.signature import Signature
 from pinq.server.api.gate import read_body
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
-from pinq.server.page.actions import ACTS, Act, Invalid, Typed, holder
+from pinq.server.page.actions import ACTS, Act, Form, holder
 from pinq.server.page.login import Login, Notice, Session, WrongPassword
 from pinq.server.page.views import ICON, PATH, SAFE, STYLE, Views
 
 __all__ = ["create_page"]
 
 MAX_FORM, MAX_FIELDS, FORM_SECONDS = 2**18, 10_000, 30.0
+STATUSES: dict[type[PinqError], int] = {WrongPassword: 401, TooManyRequests: 429}
 _HOME, _SIGN_IN = f"{PATH}/", f"{PATH}/login"
 _log = logging.getLogger("pinq.server")
 
@@ -91,7 +93,7 @@ class _Page:
                 return self._views.problem(self._session(http), "That did not work", str(error), 409)
             except Exception:
                 _log.exception("the provider's page failed")
-                text = "The file that `PINQ_LOG` names has the details, where the server was started with one. Please report it."
+                text = "The file that `PINQ_LOG` names has the details, if the server was started with one. Please report it."
                 return self._views.problem(None, "Something unexpected went wrong", text, 500)
 
         return safe
@@ -105,22 +107,22 @@ class _Page:
 
         return self.safely(endpoint)
 
-    def acting(self, act: Callable[[Request, Session, Typed], Response]) -> Endpoint:
+    def acting(self, act: Callable[[Request, Session, Form], Response]) -> Endpoint:
         """What a form asks for, if this session was given the form."""
 
         async def endpoint(http: Request) -> Response:
             session = self._session(http)
             if session is None:
                 return _go(_SIGN_IN)
-            typed = await _typed(http)
-            if not hmac.compare_digest(typed.text("csrf").encode(), session.csrf.encode()):
+            form = await _read_form(http)
+            if not hmac.compare_digest(form.text("csrf").encode(), session.csrf.encode()):
                 return self._views.problem(
                     session,
                     "This form is not of this session",
                     "Nothing was changed. Open the page again and repeat what you did.",
                     403,
                 )
-            return await run_in_threadpool(act, http, session, typed)
+            return await run_in_threadpool(act, http, session, form)
 
         return self.safely(endpoint)
 
@@ -137,15 +139,15 @@ class _Page:
         """The form, and what it asks for."""
         if http.method != "POST":
             return _go(_HOME) if self._session(http) is not None else self._sign_in_form(http)
-        typed, address = await _typed(http), http.client.host if http.client else "-"
+        form, address = await _read_form(http), http.client.host if http.client else "-"
         cookie = http.cookies.get(_name(http, "form"), "")
-        if not hmac.compare_digest(typed.text("csrf").encode(), self._login.form_token(cookie).encode()):
+        if not hmac.compare_digest(form.text("csrf").encode(), self._login.form_token(cookie).encode()):
             return self._sign_in_form(http, "The form was too old, or cookies are off. Try again.", 403)
         try:
-            opened = await self._login.open((typed.fields.get("password") or [""])[0], address)
+            opened = await self._login.open((form.fields.get("password") or [""])[0], address)
         except (WrongPassword, TooManyRequests) as error:
             self._log.write("sign-in refused", address=address, code=error.code)
-            return self._sign_in_form(http, str(error), 429 if isinstance(error, TooManyRequests) else 401)
+            return self._sign_in_form(http, str(error), STATUSES[type(error)])
         self._log.write("sign-in", address=address)
         response = _go(_HOME)
         _set_cookie(http, response, "session", opened)
@@ -157,7 +159,7 @@ class _Page:
         _set_cookie(http, response, "form", cookie)
         return response
 
-    def sign_out(self, http: Request, _: Session, __: Typed) -> Response:
+    def sign_out(self, http: Request, _: Session, __: Form) -> Response:
         """Ends the session."""
         self._login.close(http.cookies.get(_name(http, "session"), ""))
         response = _go(_SIGN_IN)
@@ -191,37 +193,37 @@ class _Page:
     def ask(self, http: Request, session: Session) -> Response:
         """A form; where there is nothing to type, what is to be confirmed."""
         of, act = self._named(http), _act(http)
-        typed = self._views.blank(of, act, http.query_params.get("analyst", ""))
+        form = self._views.blank(of, act, http.query_params.get("analyst", ""))
         if act.name != "grant":
-            holder(of, typed)
+            holder(of, form)
         return (
-            self._views.form(session, of, act, typed)
+            self._views.form(session, of, act, form)
             if act.asks
-            else self._views.confirm(session, of, act, typed, act.plan(of, typed))
+            else self._views.confirm(session, of, act, form, act.plan(of, form))
         )
 
-    def act(self, http: Request, session: Session, typed: Typed) -> Response:
+    def act(self, http: Request, session: Session, form: Form) -> Response:
         """What a form asks for: once it is right, to confirm it; once it is confirmed, to do it."""
         of, act = self._named(http), _act(http)
-        step, number = typed.text("step"), typed.text("once")
+        step, number = form.text("step"), form.text("once")
         try:
             if step == "back":
-                return self._views.form(session, of, act, typed)
+                return self._views.form(session, of, act, form)
             if step == "do" and number:
-                return _go(session.once(number, lambda: self._do(http, of, act, typed, number)))
-            return self._views.confirm(session, of, act, typed, act.plan(of, typed))
+                return _go(session.once(number, lambda: self._do(http, of, act, form, number)))
+            return self._views.confirm(session, of, act, form, act.plan(of, form))
         except PinqError as error:
             if not act.asks:
                 raise
-            typed.problems |= error.problems if isinstance(error, Invalid) else {"": str(error)}
-            return self._views.form(session, of, act, typed, 422)
+            form.note(error)
+            return self._views.form(session, of, act, form, 422)
 
-    def _do(self, http: Request, of: Dataset, act: Act, typed: Typed, number: str) -> tuple[str, Notice]:
-        plan, address = act.plan(of, typed), http.client.host if http.client else "-"
-        account = plan.do(Signature(f"provider page, {address}", typed.text("because")))
+    def _do(self, http: Request, of: Dataset, act: Act, form: Form, number: str) -> tuple[str, Notice]:
+        plan, address = act.plan(of, form), http.client.host if http.client else "-"
+        account = plan.do(Signature(f"provider page, {address}", form.text("because")))
         self._log.write("act", act=act.name, dataset=of.name, analyst=plan.analyst, address=address)
-        place = f"{PATH}/datasets/{of.name}/analyst?name={quote(plan.analyst, safe='')}&done={quote(number, safe='')}"
-        return place, Notice(plan.done, account.warnings, account.token)
+        query = f"name={quote(plan.analyst, safe='')}&done={quote(number, safe='')}"
+        return f"{PATH}/datasets/{of.name}/analyst?{query}", Notice(plan.done, account.warnings, account.token)
 
     # Small things
 
@@ -229,23 +231,23 @@ class _Page:
         return self._login.session(http.cookies.get(_name(http, "session"), ""))
 
     def _named(self, http: Request) -> Dataset:
-        found = self._datasets.get(http.path_params["dataset"])
-        if found is None:
+        dataset = self._datasets.get(http.path_params["dataset"])
+        if dataset is None:
             raise HTTPException(404)
-        return found
+        return dataset
 
 
 def _act(http: Request) -> Act:
-    found = ACTS.get(http.path_params["act"])
-    if found is None:
+    act = ACTS.get(http.path_params["act"])
+    if act is None:
         raise HTTPException(404)
-    return found
+    return act
 
 
-async def _typed(http: Request) -> Typed:
+async def _read_form(http: Request) -> Form:
     body = await read_body(http, MAX_FORM, FORM_SECONDS)
     try:
-        return Typed(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"))
+        return Form(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"))
     except ValueError:
         raise QueryError("the form is malformed. Nothing was changed.") from None
 
@@ -257,8 +259,8 @@ def _asset(text: str, kind: str) -> Endpoint:
     return endpoint
 
 
-def _go(place: str) -> RedirectResponse:
-    return RedirectResponse(place, 303, SAFE)
+def _go(address: str) -> RedirectResponse:
+    return RedirectResponse(address, 303, SAFE)
 
 
 def _secure(http: Request) -> bool:

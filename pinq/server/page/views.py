@@ -29,7 +29,7 @@ from pinq.provider.report.markup import Html, element, joined
 from pinq.provider.report.text import printable, when
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset, Datasets
-from pinq.server.page.actions import Act, Plan, Typed
+from pinq.server.page.actions import Act, Form, Plan
 from pinq.server.page.login import Notice, Session
 
 __all__ = ["ICON", "PATH", "STYLE", "Views"]
@@ -150,7 +150,7 @@ class Views:
                 tables=_tables(own),
             )
 
-    def form(self, session: Session, of: Dataset, act: Act, typed: Typed, status: int = 200) -> Response:
+    def form(self, session: Session, of: Dataset, act: Act, form: Form, status: int = 200) -> Response:
         """A form, with what was typed and what is wrong with it."""
         with self._report(of.name) as audit:
             return self._page(
@@ -159,22 +159,22 @@ class Views:
                 status,
                 name=of.name,
                 act=act,
-                typed=typed,
-                problems=typed.problems,
+                form=form,
+                problems=form.problems,
                 columns=list(of.policy.columns),
                 verbs=_VERBS,
                 cap=audit.cap,
                 promised=promised(of.ledger),
-                account=audit.accounts.get(typed.text("analyst")),
+                account=audit.accounts.get(form.text("analyst")),
                 today=now().date().isoformat(),
-                limited=_limited(of, typed),
+                limited=_limited(of, form),
             )
 
-    def confirm(self, session: Session, of: Dataset, act: Act, typed: Typed, plan: Plan) -> Response:
+    def confirm(self, session: Session, of: Dataset, act: Act, form: Form, plan: Plan) -> Response:
         """What will be done, to be confirmed. Each showing has a number, under which it is done once."""
         kept = [
             (name, value)
-            for name, values in typed.fields.items()
+            for name, values in form.fields.items()
             if name not in ("csrf", "step", "once", "because")
             for value in values
         ]
@@ -184,12 +184,12 @@ class Views:
             name=of.name,
             act=act,
             plan=plan,
-            typed=typed,
+            form=form,
             kept=kept,
             once=secrets.token_urlsafe(12),
         )
 
-    def blank(self, of: Dataset, act: Act, analyst: str) -> Typed:
+    def blank(self, of: Dataset, act: Act, analyst: str) -> Form:
         """A form as it is first shown: what is allowed now."""
         grant = of.ledger.grants().get(analyst)
         terms = grant.terms if act.name == "terms" and grant is not None else FREE
@@ -202,7 +202,7 @@ class Views:
             fields["max_epsilon"] = [str(terms.max_epsilon_per_query)]
         if terms.queries_per_minute is not None:
             fields["per_minute"] = [str(terms.queries_per_minute)]
-        return Typed(fields)
+        return Form(fields)
 
     @contextmanager
     def _report(self, name: str) -> Iterator[Audit]:
@@ -227,14 +227,14 @@ def _ticked(names: list[str], allowed: tuple[str, ...] | None) -> list[str]:
     return [str(place) for place, name in enumerate(names) if allowed is None or name in allowed]
 
 
-def _limited(of: Dataset, typed: Typed) -> bool:
+def _limited(of: Dataset, form: Form) -> bool:
     """Whether a form limits more than the budget, or tries to: then that part of it stands open."""
-    ticked = len(typed.all("column")) == len(of.policy.columns) and len(typed.all("verb")) == len(VERBS)
+    ticked = len(form.all("column")) == len(of.policy.columns) and len(form.all("verb")) == len(VERBS)
     return bool(
         not ticked
-        or typed.text("max_epsilon")
-        or typed.text("per_minute")
-        or typed.problems.keys() & {"max_epsilon", "per_minute", "verb"}
+        or form.text("max_epsilon")
+        or form.text("per_minute")
+        or form.problems.keys() & {"max_epsilon", "per_minute", "verb"}
     )
 
 
