@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the application: routers over open datasets, one shape for every error, shutdown that loses nothing."""
+"""Builds the application: routes over open datasets, one shape for every error, a safe shutdown."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -28,8 +28,12 @@ from pinq.server.page.views import PATH
 __all__ = ["create_app"]
 
 ABOUT = """\
-Differentially private answers about tables that may not be handed out. Each request is charged before the data is read and answered once: \
-the same `id` gets the same answer. From Python: `pinq.connect("https://host:port/dataset", token=...)`."""
+Differentially private answers about tables that may not be handed out. Each request is charged before the data is
+read and answered once: the same `id` gets the same answer. From Python:
+`pinq.connect("https://host:port/dataset", token=...)`."""
+UNEXPECTED = """\
+something unexpected went wrong in the server; the provider's log has the details. Ask again: an answer that was \
+charged is not lost."""
 
 
 def create_app(
@@ -41,7 +45,7 @@ def create_app(
     *,
     private_certificate: bool = False,
 ) -> FastAPI:
-    """The application over open datasets; it closes them when it shuts down.
+    """Makes the application over open datasets; it closes them when it shuts down.
 
     Args:
         datasets: What is served.
@@ -54,24 +58,13 @@ def create_app(
             connect, which that page then says.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        stop = gate.metrics.serve(metrics_port) if metrics_port is not None else None
-        gate.log.capture("uvicorn.error")
-        gate.log.write(
-            "started", datasets=sorted(datasets), version=__version__, drafts=[str(file) for file in datasets.drafts]
-        )
-        yield
-        await gate.close()
-        if stop is not None:
-            stop()
-        gate.log.write("stopped")
-        gate.log.close()
-        datasets.close()
-
     app = FastAPIOffline(
-        title="pinq", version=__version__, description=ABOUT, lifespan=lifespan, docs_url="/docs", redoc_url=None
+        title="pinq",
+        version=__version__,
+        description=ABOUT,
+        lifespan=_lifespan(gate, metrics_port),
+        docs_url="/docs",
+        redoc_url=None,
     )
     app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
 
@@ -79,6 +72,38 @@ def create_app(
     async def healthz() -> Health:
         """Says that the server answers, and which protocols it speaks."""
         return Health(version=__version__)
+
+    _answer_errors(app)
+    if provider_password is not None:
+        page = create_page(datasets, Login(provider_password), gate.log, private_certificate=private_certificate)
+        app.mount(PATH, page)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    return app
+
+
+def _lifespan(gate: Gate, metrics_port: int | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Makes what happens around serving: the log says so, and in the end all is closed."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        datasets, log = gate.datasets, gate.log
+        stop = gate.metrics.serve(metrics_port) if metrics_port is not None else None
+        log.capture("uvicorn.error")
+        drafts = [str(file) for file in datasets.drafts]
+        log.write("started", datasets=sorted(datasets), version=__version__, drafts=drafts)
+        yield
+        await gate.close()
+        if stop is not None:
+            stop()
+        log.write("stopped")
+        log.close()
+        datasets.close()
+
+    return lifespan
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Gives every error outside the gate the one shape that errors have."""
 
     @app.exception_handler(HTTPException)
     async def not_found(_: Request, error: HTTPException) -> Response:
@@ -99,16 +124,4 @@ def create_app(
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, __: Exception) -> Response:
-        return failure(
-            InternalError(
-                "something unexpected went wrong in the server; the provider's log has the details. Ask "
-                "again: an answer that was charged is not lost."
-            )
-        )
-
-    if provider_password is not None:
-        app.mount(
-            PATH, create_page(datasets, Login(provider_password), gate.log, private_certificate=private_certificate)
-        )
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
-    return app
+        return failure(InternalError(UNEXPECTED))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The datasets that a server has open: policy, ledger and curator of each, and whose token is whose."""
+"""The datasets that a server has open: policy, ledger and curator of each, and its tokens."""
 
 from __future__ import annotations
 
@@ -44,12 +44,15 @@ class Dataset:
         return self.policy.dataset
 
     def holder(self, hashed: str) -> Grant | None:
-        """The valid grant whose token has this digest. Every grant's is compared, wherever the match is."""
-        found = None
+        """Returns the valid grant whose token has this digest.
+
+        The token of every grant is compared, wherever the match is.
+        """
+        holder = None
         for grant in self.ledger.grants().values():
             if same(grant.token or "-", hashed) and grant.valid:
-                found = grant
-        return found
+                holder = grant
+        return holder
 
 
 class Datasets(Mapping[str, Dataset]):
@@ -62,28 +65,28 @@ class Datasets(Mapping[str, Dataset]):
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self._all: dict[str, Dataset] = {}
         self.drafts: tuple[Path, ...] = ()
-        for one in datasets:
-            if one.name in self._all:
-                raise PolicyError(f"Two policies call their dataset {one.name!r}; a server needs different names.")
-            self._all[one.name] = one
+        for dataset in datasets:
+            if dataset.name in self._all:
+                raise PolicyError(f"Two policies call their dataset {dataset.name!r}; a server needs different names.")
+            self._all[dataset.name] = dataset
         if not self._all:
             raise PolicyError("There is no policy to serve.")
 
     @classmethod
     def open(cls, paths: Iterable[str | os.PathLike[str]]) -> Datasets:
-        """Opens policy files, and every ``*.yaml`` of folders but for drafts: policies that are not reviewed yet.
+        """Opens policy files, and every ``*.yaml`` of folders but for unreviewed drafts.
 
         Raises:
             PolicyError: A policy is wrong, or its name is taken; a file was named that is not
                 reviewed; a folder has drafts alone.
             LedgerError: A ledger that cannot be trusted.
         """
-        found = [(path, file) for path in map(Path, paths) for file in _files(path)]
-        drafts = tuple(file for path, file in found if path.is_dir() and _is_draft(file))
-        if found and len(drafts) == len(found):
+        files = [(path, file) for path in map(Path, paths) for file in _files(path)]
+        drafts = tuple(file for path, file in files if path.is_dir() and _is_draft(file))
+        if files and len(drafts) == len(files):
             verb = "is" if len(drafts) == 1 else "are"
             raise PolicyError(f"There is no policy to serve: {', '.join(map(str, drafts))} {verb} not reviewed yet.")
-        datasets = cls(_opened(file) for _, file in found if file not in drafts)
+        datasets = cls(_opened(file) for _, file in files if file not in drafts)
         datasets.drafts = drafts
         return datasets
 
@@ -102,8 +105,8 @@ class Datasets(Mapping[str, Dataset]):
 
     def close(self) -> None:
         """Closes every engine and ledger."""
-        for one in self._all.values():
-            one.curator.close()
+        for dataset in self._all.values():
+            dataset.curator.close()
 
     def __getitem__(self, name: str) -> Dataset:
         return self._all[name]
@@ -130,7 +133,7 @@ def _opened(file: Path) -> Dataset:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
-    if not found:
+    files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+    if not files:
         raise PolicyError(f"The folder {path} has no policy (*.yaml).")
-    return found
+    return files

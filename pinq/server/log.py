@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's log of requests: one JSON object a line. It names who asked which route and what became of it; never a value, a row or a token."""
+"""The provider's log of requests: one JSON object a line.
+
+It names who asked which route and what became of it; never a value, a row or a token.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from pinq.ledger.terms import now
 
@@ -48,7 +52,7 @@ class RequestLog:
             else os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8")
         )
 
-    def write(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: str | int | float | Sequence[str] | None) -> None:
         """One line; facts that are None are left out."""
         line = {"at": now().isoformat(timespec="milliseconds"), "event": event} | {
             name: value for name, value in facts.items() if value is not None

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves an application: TLS unless plain HTTP on this machine is asked for by name, and a shutdown that finishes what runs."""
+"""Serves an application, with TLS unless plain HTTP on this machine is asked for by name.
+
+A shutdown finishes what runs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Config(uvicorn.Config):
     those that ``connections`` times.
     """
 
-    def __init__(self, app: Any, settings: Settings, **words: Any) -> None:
+    def __init__(self, app: FastAPI, settings: Settings, **options: Any) -> None:
         super().__init__(
             app,
             http=connections(settings),  # h11 bounds the headers that it takes, which the C parser does not
@@ -44,12 +47,12 @@ class Config(uvicorn.Config):
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             limit_concurrency=MAX_CONNECTIONS,
-            **words,
+            **options,  # whatever else uvicorn reads
         )
         self._handshake_seconds = settings.header_seconds
 
     def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
-        """A loop with a handshake timeout of ours: uvicorn names none, and asyncio's own is a minute."""
+        """Makes loops with our own handshake timeout: uvicorn has none, asyncio's is a minute."""
         make = super().get_loop_factory() or asyncio.new_event_loop
         if not self.is_ssl:
             return make
@@ -73,7 +76,9 @@ def serve(
     settings: Settings | None = None,
     listening: Callable[[int], None] = lambda port: None,
 ) -> None:
-    """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs. Errors as in ``require_secure``.
+    """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs.
+
+    Errors are as in ``require_secure``.
 
     Args:
         app: What is served.
@@ -95,7 +100,7 @@ def serve(
 
 
 def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insecure_http: bool) -> None:
-    """Raises ``PolicyError`` without a certificate, and for plain HTTP on an address that others can reach."""
+    """Raises ``PolicyError`` without a certificate, or for plain HTTP that others can reach."""
     if insecure_http and not _loopback(host):
         raise PolicyError(
             f"--insecure-http is for this machine only, and {host} can be reached by others. Use --host "
@@ -119,7 +124,10 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
 
 
 def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
-    """Whether a client that trusts the system's certificate authorities alone would refuse this certificate, whatever its name."""
+    """Whether a client that trusts the system's authorities alone refuses a certificate.
+
+    The name in the certificate does not count.
+    """
     if tls_cert is None or tls_key is None:
         return False
     own, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()

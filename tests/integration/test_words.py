@@ -39,9 +39,6 @@ EXCUSED_NAMES: set[str] = {
     "pinq/ledger",
     "pinq/provider",
     "pinq/public",
-    "pinq/server",
-    "pinq/server/api",
-    "pinq/server/page",
     "tests",
     "tests/contract",
     "tests/docs",
@@ -74,9 +71,6 @@ EXCUSED_DOCSTRINGS: set[str] = {
     "pinq/ledger",
     "pinq/provider",
     "pinq/public",
-    "pinq/server",
-    "pinq/server/api",
-    "pinq/server/page",
 }
 EXCUSED_FILES: set[str] = {
     "pinq/analyst/queryable.py",
@@ -84,7 +78,6 @@ EXCUSED_FILES: set[str] = {
     "pinq/engine/encoding.py",
     "pinq/ledger/events.py",
     "pinq/ledger/ledger.py",
-    "pinq/provider/grants.py",
     "pinq/public/schema.py",
     "pinq/public/scores.py",
     "pinq/public/specs.py",
@@ -98,7 +91,6 @@ EXCUSED_FUNCTIONS: set[str] = {
     "pinq/curator/verbs/stop.py::splits_kept",
     "pinq/provider/secure.py::join",
     "pinq/provider/testing.py::epsilon_lower_bound",
-    "pinq/server/app.py::create_app",
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,16 +15,19 @@ __all__ = ["connections"]
 
 
 def connections(settings: Settings) -> type[H11Protocol]:
-    """The protocol of a server's connections, under its limits."""
+    """Makes the protocol of a server's connections, under its limits."""
     inside: Counter[str] = Counter()
 
     class Connection(H11Protocol):
-        """uvicorn's times only what is idle after an answer; this one also what never finishes a request's headers, or trickles on after an answer."""
+        """Also times what never finishes a request's headers, or trickles on after an answer.
+
+        uvicorn's own protocol times only what is idle after an answer.
+        """
 
         _address = "-"
         _late: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: Any) -> None:
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._address = self.client[0] if self.client else "-"
             inside[self._address] += 1

@@ -3,10 +3,10 @@
 
 ::
 
-    token ── limits ── a place in the token's lane: body ── a thread of the pool: authorise, work ── padding ── log, count ── response
+    token ── limits ── the token's queue: body ── a thread: authorise, work ── padding ── log ── response
 
 With padding a token's requests run one at a time. The clock of a request starts when its body is
-there and its work begins, and padding keeps the place in the lane: so the token's next request does
+there and its work begins, and padding keeps its turn in the queue: so the token's next request does
 not begin, and is not dated, before the bucket ends. A clock that started when a request arrives, or
 two that run at once, would let the asker choose how the work lies in a bucket, and so measure it
 more finely. Whatever goes wrong becomes an error of one shape. Blocking work (ledger, engine) never
@@ -32,7 +32,7 @@ from pinq.analyst.tokens import MAX_TOKEN, digest
 from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, TooManyRequests
 from pinq.ledger.terms import Grant
 from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
-from pinq.server.api.limits import Guesses, Lanes, Settings
+from pinq.server.api.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.api.metrics import Metrics
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
@@ -89,11 +89,11 @@ class Gate:
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
         self.metrics = Metrics(datasets, log)
-        self._lanes, self._guesses = Lanes(settings), Guesses(settings)
+        self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
         # A refusal must not tell one dataset from another, so all refused tokens wait for the
         # longest bucket.
-        self._longest = max(one.policy.padding_seconds for one in datasets.values())
+        self._longest = max(dataset.policy.padding_seconds for dataset in datasets.values())
 
     async def run(self, http: Request, asked: str, work: Work) -> Response:
         """Answers one request on a dataset."""
@@ -111,7 +111,7 @@ class Gate:
         response = (
             Response(payload, headers=_HEADERS, media_type="application/json") if error is None else failure(error)
         )
-        await self._pad(visit)  # what did not come as far as a lane
+        await self._pad(visit)  # what did not come as far as a queue
         self._note(visit, response.status_code, None if error is None else error.code)
         return response
 
@@ -128,7 +128,7 @@ class Gate:
             )
         token = _token(http)
         hashed = digest(token)
-        self._guesses.check(visit.address, hashed)
+        self._throttle.check(visit.address, hashed)
 
         def authorised() -> None:
             visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
@@ -138,7 +138,7 @@ class Gate:
             return work(visit, body)
 
         try:
-            async with self._lanes.enter(hashed, alone=self._alone(hashed)), self._padded(visit):
+            async with self._queues.enter(hashed, alone=self._alone(hashed)), self._padded(visit):
                 visit.clock = time.monotonic()
                 if _large(http):  # only who may ask may fill the memory
                     await self._in_pool(authorised)
@@ -150,18 +150,21 @@ class Gate:
                 visit.clock = time.monotonic()  # how long the body took is the sender's choice
                 return await self._in_pool(lambda: job(body))
         except NotAuthorised:
-            self._guesses.wrong(visit.address, hashed)
+            self._throttle.wrong(visit.address, hashed)
             raise
         except TooManyRequests:  # waits for the bucket of the token's own dataset, not for another's
-            visit.dataset = visit.dataset or self.datasets.get(self._guesses.opens(hashed))
+            visit.dataset = visit.dataset or self.datasets.get(self._throttle.opens(hashed))
             raise
         finally:
             if visit.grant is not None:
-                self._guesses.right(hashed, visit.opened[0].name)
+                self._throttle.right(hashed, visit.opened[0].name)
 
     def _alone(self, hashed: str) -> bool:
-        """Whether a token's requests run one at a time: with padding, and while nobody knows yet what the token opens."""
-        opened = self.datasets.get(self._guesses.opens(hashed))
+        """Whether a token's requests run one at a time.
+
+        They do with padding, and while nobody knows yet what the token opens.
+        """
+        opened = self.datasets.get(self._throttle.opens(hashed))
         return opened is None or opened.policy.padding is not None
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
@@ -169,7 +172,10 @@ class Gate:
 
     @asynccontextmanager
     async def _padded(self, visit: Visit) -> AsyncIterator[None]:
-        """Ends what is inside, also with an error, at the end of a time bucket; what is cancelled ends at once."""
+        """Ends what is inside, also with an error, at the end of a time bucket.
+
+        What is cancelled ends at once.
+        """
         try:
             yield
         except Exception:
@@ -178,7 +184,10 @@ class Gate:
         await self._pad(visit)
 
     async def _pad(self, visit: Visit) -> None:
-        """Waits for the end of the time bucket, once. How long work takes follows the rows; which bucket it ends in says less."""
+        """Waits for the end of the time bucket, once.
+
+        How long work takes follows the rows; which bucket it ends in says less.
+        """
         if visit.padded:
             return
         visit.padded = True
@@ -206,7 +215,7 @@ class Gate:
 
 
 async def read_body(http: Request, most: int, seconds: float) -> bytes:
-    """A request's body. ``QueryError`` for one of more than ``most`` bytes, or that does not arrive in time."""
+    """Reads a body. ``QueryError`` where it has more than ``most`` bytes, or comes too late."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(seconds):
@@ -221,20 +230,19 @@ async def read_body(http: Request, most: int, seconds: float) -> bytes:
 
 
 def failure(error: PinqError, status: int | None = None) -> Response:
-    """An error as a response. What a ledger's error says of files is the provider's."""
-    shown = (
-        LedgerError("The ledger cannot be used now. The data provider finds the reason in the server's log.")
-        if isinstance(error, LedgerError)
-        else error
-    )
-    headers = dict(_HEADERS)
-    if isinstance(error, NotAuthorised):
-        headers["WWW-Authenticate"] = "Bearer"
-    if (wait := getattr(error, "retry_after", None)) is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(wait)))
-    return Response(
-        Failure.of(shown).model_dump_json(exclude_none=True), status or status_of(error), headers, "application/json"
-    )
+    """Makes a response of an error. What a ledger's error says of files is the provider's."""
+    shown, headers = error, dict(_HEADERS)
+    match error:
+        case LedgerError():
+            shown = LedgerError(
+                "The ledger cannot be used now. The data provider finds the reason in the server's log."
+            )
+        case NotAuthorised():
+            headers["WWW-Authenticate"] = "Bearer"
+        case TooManyRequests():
+            headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+    body = Failure.of(shown).model_dump_json(exclude_none=True)
+    return Response(body, status or status_of(error), headers, "application/json")
 
 
 def _token(http: Request) -> str:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask how fast: a lane and a pace for each token, a count of wrong tokens. Used by one event loop, so without locks."""
+"""Who may ask how fast: a queue and a rate for each token, a count of wrong tokens.
+
+One event loop uses them, so there are no locks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pinq.errors import TooManyRequests
 
-__all__ = ["Guesses", "Lanes", "Settings"]
+__all__ = ["AuthThrottle", "Settings", "TokenQueues"]
 
 MANY = 4096
 MINUTE = 60.0
@@ -24,8 +27,8 @@ class Settings:
 
     Attributes:
         threads: Requests that are worked on at a time.
-        lane: Of those, how many for one token; one where the dataset has padding.
-        queue: How many more of a token's requests may wait.
+        running: Of those, how many for one token; one where the dataset has padding.
+        waiting: How many more of a token's requests may wait.
         rate: Requests a second for one token; as many at once.
         guesses: Wrong tokens a minute from one address before 429 takes the place of 401.
         guesses_in_all: The same from all addresses together.
@@ -37,8 +40,8 @@ class Settings:
     """
 
     threads: int = 16
-    lane: int = 4
-    queue: int = 64
+    running: int = 4
+    waiting: int = 64
     rate: float = 500.0
     guesses: int = 1000
     guesses_in_all: int = 10_000
@@ -49,7 +52,7 @@ class Settings:
 
 
 @dataclass
-class _Lane:
+class _Queue:
     """One token's: what runs, how many are in it, and how many more may come now."""
 
     running: asyncio.Semaphore
@@ -59,59 +62,60 @@ class _Lane:
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Lanes:
-    """A lane into the pool for each token: a slow analyst waits in a queue of its own, a fast one is slowed down."""
+class TokenQueues:
+    """A queue into the pool for each token: who is slow delays nobody else."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
-        self._lanes: dict[str, _Lane] = {}
+        self._queues: dict[str, _Queue] = {}
 
     @asynccontextmanager
     async def enter(self, token: str, *, alone: bool = False) -> AsyncIterator[None]:
-        """Waits for a place in the token's lane.
+        """Waits for a turn in the token's queue.
 
         Args:
-            token: Whose lane.
+            token: Whose queue.
             alone: Whether the token's requests run one at a time, in the order in which they came.
 
         Raises:
             TooManyRequests: The token's pace or its queue is exceeded.
         """
-        lane, rate = self._lane(token), self._settings.rate
-        if lane.allowance < 1:
+        queue, rate = self._queue(token), self._settings.rate
+        if queue.allowance < 1:
             raise TooManyRequests(
                 f"this server takes {rate:g} requests a second from one token. Try again in a moment.",
-                (1 - lane.allowance) / rate,
+                (1 - queue.allowance) / rate,
             )
-        if lane.inside >= self._settings.lane + self._settings.queue:
+        if queue.inside >= self._settings.running + self._settings.waiting:
             raise TooManyRequests(
-                f"{lane.inside} requests of this token wait already. Try again when they are answered.",
+                f"{queue.inside} requests of this token wait already. Try again when they are answered.",
                 1.0,
             )
-        lane.allowance -= 1
-        lane.inside += 1
+        queue.allowance -= 1
+        queue.inside += 1
         try:
-            async with lane.alone if alone else lane.running:
+            async with queue.alone if alone else queue.running:
                 yield
         finally:
-            lane.inside -= 1
+            queue.inside -= 1
 
-    def _lane(self, token: str) -> _Lane:
+    def _queue(self, token: str) -> _Queue:
         now, rate = self._clock(), self._settings.rate
-        if token not in self._lanes:
-            if len(self._lanes) >= MANY:  # an idle lane is like none
-                self._lanes = {key: lane for key, lane in self._lanes.items() if lane.inside or now - lane.at < 1}
-            self._lanes[token] = _Lane(asyncio.Semaphore(self._settings.lane), rate, now)
-        lane = self._lanes[token]
-        lane.allowance, lane.at = min(rate, lane.allowance + (now - lane.at) * rate), now
-        return lane
+        if token not in self._queues:
+            if len(self._queues) >= MANY:  # an idle queue is like none
+                self._queues = {key: queue for key, queue in self._queues.items() if queue.inside or now - queue.at < 1}
+            self._queues[token] = _Queue(asyncio.Semaphore(self._settings.running), rate, now)
+        queue = self._queues[token]
+        queue.allowance, queue.at = min(rate, queue.allowance + (now - queue.at) * rate), now
+        return queue
 
 
 @dataclass
-class Guesses:
-    """Counts wrong tokens by address and minute. Past the limit only tokens that were right before are looked at, so that guessing is of no use.
+class AuthThrottle:
+    """Counts wrong tokens by address and minute, so that guessing is of no use.
 
-    A minute begins with its first wrong token.
+    Past the limit only tokens that were right before are looked at. A minute begins with its first
+    wrong token.
     """
 
     settings: Settings
@@ -122,7 +126,7 @@ class Guesses:
     _right: dict[str, str] = field(default_factory=dict)
 
     def check(self, address: str, hashed: str) -> None:
-        """``TooManyRequests`` where too many were wrong this minute and this token was never right."""
+        """Raises ``TooManyRequests`` after too many wrong tokens, if this one never was right."""
         self._turn()
         if hashed not in self._right and (
             self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all
@@ -130,18 +134,24 @@ class Guesses:
             raise TooManyRequests("too many wrong tokens. Try again in a minute.", self._since + MINUTE - self.clock())
 
     def right(self, hashed: str, dataset: str) -> None:
-        """A token that opened a dataset; perhaps revoked since: it is looked at again each time. The last few thousand are remembered."""
+        """Notes a token that opened a dataset.
+
+        It may be revoked since: it is looked at again each time. The last few thousand are kept.
+        """
         self._right.pop(hashed, None)
         self._right[hashed] = dataset
         if len(self._right) > MANY:
             self._right.pop(next(iter(self._right)))
 
     def opens(self, hashed: str) -> str:
-        """What a token opened when it was last right; empty if it never was."""
+        """Returns what a token opened when it was last right; empty if it never was."""
         return self._right.get(hashed, "")
 
     def wrong(self, address: str, hashed: str) -> None:
-        """A token that did not open what was asked. One that was right before is no guess: its holder mistook the dataset, or was revoked."""
+        """Notes a token that did not open what was asked.
+
+        One that was right before is no guess: its holder mistook the dataset, or was revoked.
+        """
         if hashed in self._right:
             return
         self._turn()

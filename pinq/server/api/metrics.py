@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters for Prometheus, on a port of this machine only. No timings: they follow the rows (privacy.md 1.7g)."""
+"""Counters for Prometheus, on a port of this machine only.
+
+There are no timings: they follow the rows.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Metrics:
             self._refusals.labels(dataset, code).inc()
 
     def serve(self, port: int) -> Callable[[], None]:
-        """Answers Prometheus on this machine's loopback address, from a thread of its own; returns what ends it."""
+        """Answers Prometheus on the loopback address, in a thread; returns what ends it."""
         server, thread = start_http_server(port, addr="127.0.0.1", registry=self.registry)
 
         def stop() -> None:
@@ -69,5 +72,5 @@ class _State(Collector):
             together = dataset.ledger.together()
             spent.add_metric([name], float(together.spent))
             cap.add_metric([name], float(together.cap))
-            grants.add_metric([name], sum(one.valid for one in dataset.ledger.grants().values()))
+            grants.add_metric([name], sum(grant.valid for grant in dataset.ledger.grants().values()))
         return lost, spent, cap, grants

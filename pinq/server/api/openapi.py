@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenAPI document. Routes read their bodies as bytes, within limits, so what a request looks like is added here."""
+"""The OpenAPI document. Routes read bodies as bytes, so what a request looks like is added here."""
 
 from __future__ import annotations
 

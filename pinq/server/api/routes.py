@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analyst's routes, ``/v1/{dataset}/...``. Each is one function from a grant and a body to JSON; the gate does the rest."""
+"""The analyst's routes, ``/v1/{dataset}/...``.
+
+Each is one function from a grant and a body to JSON; the gate does the rest.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ __all__ = ["router"]
 
 PAGE_LINES, PAGE_VALUES = 5_000, 200_000
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
+_ERRORS: dict[int | str, dict[str, Any]] = {  # as FastAPI declares it
     400: {"model": Failure, "description": "Malformed."},
     401: {"model": Failure, "description": "No valid token for this dataset."},
     402: {"model": Failure, "description": "More than what remains."},
@@ -84,10 +87,10 @@ def router(gate: Gate) -> APIRouter:
 def _describe(visit: Visit, _: bytes) -> str:
     dataset, grant = visit.opened
     schema = dataset.curator.schema
-    told = Description(
+    description = Description(
         dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
     )
-    return told.model_dump_json(by_alias=True)
+    return description.model_dump_json(by_alias=True)
 
 
 def _budget(visit: Visit, _: bytes) -> str:
@@ -106,7 +109,13 @@ def _history(visit: Visit, start: int) -> str:
 
 
 def page(lines: Iterable[Asked], most: int = PAGE_LINES, values: int = PAGE_VALUES) -> History:
-    """The first lines of a history: at most so many, and no further one once their answers hold so many values."""
+    """Takes the first lines of a history.
+
+    Args:
+        lines: Oldest first.
+        most: How many lines at most.
+        values: Once their answers hold so many values, no further line is taken.
+    """
     taken: list[Asked] = []
     for line in lines:
         if len(taken) >= most or values <= 0:
@@ -117,7 +126,10 @@ def page(lines: Iterable[Asked], most: int = PAGE_LINES, values: int = PAGE_VALU
 
 
 def coarse(at: str, bucket: float) -> str:
-    """A time, rounded down to the bucket of the padding and to whole seconds: finer ones say when a request's turn came, so how long those before it took."""
+    """Rounds a time down to the bucket of the padding and to whole seconds.
+
+    Finer times say when a request's turn came, and so how long those before it took.
+    """
     thousandths, width = round(1000 * datetime.fromisoformat(at).timestamp()), round(1000 * bucket) or 1
     return datetime.fromtimestamp((thousandths - thousandths % width) // 1000, UTC).isoformat()
 
@@ -162,11 +174,13 @@ _ID = re.compile("[!-~]{1,64}")
 def _id(body: bytes) -> str:
     """The id in a body, which need not be a request; empty where there is none."""
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    name = found.get("id") if isinstance(found, dict) else None
-    return name if isinstance(name, str) and _ID.fullmatch(name) else ""
+    match content:
+        case {"id": str(name)} if _ID.fullmatch(name):
+            return name
+    return ""
 
 
 def _changed(visit: Visit, schema: str | None) -> bool:
@@ -180,16 +194,17 @@ def _require_schema(visit: Visit, schema: str | None) -> None:
 
 
 def _malformed(error: ValidationError) -> QueryError:
-    """A request that is none, with the first places that are wrong. Quotes the request alone."""
+    """Says what is wrong with a request, at the first fields. It quotes the request alone."""
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
-        return QueryError(f'`epsilon` must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.')
+        text = f'must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.'
+        return QueryError(text, parameter="epsilon")
     for problem in problems:
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
             return cause
-    said = "; ".join(
+    listed = "; ".join(
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
         for problem in problems[:3]
     )
-    return QueryError(f"the request is malformed: {said[:500]}.")
+    return QueryError(f"the request is malformed: {listed[:500]}.")

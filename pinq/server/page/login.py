@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's own way in: one password, kept as a hash in a private file; sessions in this process's memory.
+"""How the provider signs in: one password, kept as a hash in a private file; sessions in memory.
 
 A session is an opaque cookie of 256 random bits, of which only the digest is kept. It opens the
 provider's page and nothing else: the analyst's routes read bearer tokens, this one reads none.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pinq.analyst.tokens import digest, require_private
 from pinq.errors import PinqError, PolicyError, QueryError, TooManyRequests
-from pinq.server.api.limits import Guesses, Settings
+from pinq.server.api.limits import AuthThrottle, Settings
 
 __all__ = ["Login", "Notice", "Session", "WrongPassword", "hash_password", "read_password_file", "write_password_file"]
 
@@ -46,7 +46,13 @@ class WrongPassword(PinqError):
 
 @dataclass(frozen=True)
 class Notice:
-    """What a page says once after an act: what was done, what to know about it, a token that can never be seen again."""
+    """What a page says once after an act.
+
+    Attributes:
+        text: What was done.
+        warnings: What to know about it.
+        token: A token that can never be seen again.
+    """
 
     text: str
     warnings: tuple[str, ...] = ()
@@ -102,7 +108,7 @@ class Login:
 
     def __init__(self, hashed: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._hashed, self._clock = hashed, clock
-        self._guesses = Guesses(Settings(guesses=WRONG_A_MINUTE, guesses_in_all=10 * WRONG_A_MINUTE), clock)
+        self._throttle = AuthThrottle(Settings(guesses=WRONG_A_MINUTE, guesses_in_all=10 * WRONG_A_MINUTE), clock)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._lock = threading.Lock()
         self._hashing = asyncio.Lock()
@@ -117,13 +123,13 @@ class Login:
         """
         async with self._hashing:  # one at a time: guesses can fill neither memory nor processors
             try:
-                self._guesses.check(address, "")
+                self._throttle.check(address, "")
             except TooManyRequests as error:
                 raise TooManyRequests(
                     f"Too many wrong passwords. Try again in {math.ceil(error.retry_after)} s.", error.retry_after
                 ) from None
             if not await asyncio.to_thread(_matches, password, self._hashed):
-                self._guesses.wrong(address, "")
+                self._throttle.wrong(address, "")
                 raise WrongPassword()
         cookie, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
@@ -136,14 +142,14 @@ class Login:
         """The session of a cookie, unless it ended."""
         key, now = digest(cookie), self._clock()
         with self._lock:
-            found = self._sessions.get(key)
-            if found is None:
+            session = self._sessions.get(key)
+            if session is None:
                 return None
-            if now - found.used > IDLE_SECONDS or now - found.started > SESSION_SECONDS:
+            if now - session.used > IDLE_SECONDS or now - session.started > SESSION_SECONDS:
                 del self._sessions[key]
                 return None
-            found.used = now
-            return found
+            session.used = now
+            return session
 
     def close(self, cookie: str) -> None:
         """Ends a session."""
@@ -168,7 +174,7 @@ def hash_password(password: str) -> str:
 
 
 def write_password_file(file: Path, password: str) -> None:
-    """Keeps a password's hash in a file that nobody else can read. Errors as in ``hash_password``."""
+    """Keeps a password's hash in a private file. Errors as in ``hash_password``."""
     text = hash_password(password) + "\n"
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="ascii") as opened:

@@ -93,7 +93,7 @@ class _Page:
                 return self._views.problem(self._session(http), "That did not work", str(error), 409)
             except Exception:
                 _log.exception("the provider's page failed")
-                text = "The file that `PINQ_LOG` names has the details, if the server was started with one. Please report it."
+                text = "The file that `PINQ_LOG` names has the details, where there is one. Please report it."
                 return self._views.problem(None, "Something unexpected went wrong", text, 500)
 
         return safe

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
@@ -27,6 +26,7 @@ from pinq.provider.report.audit import Audit, Replay
 from pinq.provider.report.chart import chart_of_all, charts_of_each
 from pinq.provider.report.markup import Html, element, joined
 from pinq.provider.report.text import printable, when
+from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.page.actions import Act, Form, Plan
@@ -37,7 +37,8 @@ __all__ = ["ICON", "PATH", "STYLE", "Views"]
 PATH = "/provider"
 RECENT = 25
 SAFE = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -93,35 +94,15 @@ class Views:
         rows = []
         for name in self._datasets:
             with self._report(name) as audit:
-                accounts = [one for one in audit.accounts.values() if one.granted]
-                active = sum(one.state == "active" for one in accounts)
-                answered, refused = (
-                    sum(counts)
-                    for counts in (
-                        (one.answered for one in audit.accounts.values()),
-                        (one.refused.total() for one in audit.accounts.values()),
-                    )
-                )
-                last = max((one.last for one in audit.accounts.values()), default="")
-                rows.append(
-                    {
-                        "name": name,
-                        "spent": audit.joint,
-                        "cap": audit.cap,
-                        "left": audit.together.remaining,
-                        "active": active,
-                        "grants": len(accounts),
-                        "answered": answered,
-                        "refused": refused,
-                        "last": last,
-                    }
-                )
+                rows.append(_overview_row(name, audit))
         return self._page("overview.html", session, rows=rows)
 
     def dataset(self, session: Session, name: str) -> Response:
         """One dataset: its analysts, its spending, its last requests."""
         with self._report(name) as audit:
-            accounts = sorted(audit.accounts.values(), key=lambda one: (one.state != "active", one.analyst.lower()))
+            accounts = sorted(
+                audit.accounts.values(), key=lambda account: (account.state != "active", account.analyst.lower())
+            )
             return self._page(
                 "dataset.html",
                 session,
@@ -134,7 +115,7 @@ class Views:
             )
 
     def analyst(self, session: Session, name: str, analyst: str, notice: Notice | None, call: str) -> Response:
-        """One analyst of a dataset: the budget, what is allowed, what was asked; and once, what was just done."""
+        """One analyst: budget, terms and requests; and once, what was just done."""
         with self._report(name) as audit:
             own = audit.of(analyst)
             (account,) = own.accounts.values()
@@ -171,7 +152,7 @@ class Views:
             )
 
     def confirm(self, session: Session, of: Dataset, act: Act, form: Form, plan: Plan) -> Response:
-        """What will be done, to be confirmed. Each showing has a number, under which it is done once."""
+        """What is to be confirmed. Each showing has a number, under which it is done once."""
         kept = [
             (name, value)
             for name, values in form.fields.items()
@@ -211,9 +192,26 @@ class Views:
         with lock:
             yield replay.follow(self._datasets[name].ledger)
 
-    def _page(self, template: str, session: Session | None, status: int = 200, **values: Any) -> Response:
+    def _page(self, template: str, session: Session | None, status: int = 200, **values: object) -> Response:
         text = self._env.get_template(template).render(session=session, **values)
         return Response(text, status, SAFE, "text/html; charset=utf-8")
+
+
+def _overview_row(name: str, audit: Audit) -> dict[str, str | int | Epsilon]:
+    """What the list of datasets shows of one."""
+    accounts = audit.accounts.values()
+    granted = [account for account in accounts if account.granted]
+    return {
+        "name": name,
+        "spent": audit.joint,
+        "cap": audit.cap,
+        "left": audit.together.remaining,
+        "active": sum(account.state == "active" for account in granted),
+        "grants": len(granted),
+        "answered": sum(account.answered for account in accounts),
+        "refused": sum(account.refused.total() for account in accounts),
+        "last": max((account.last for account in accounts), default=""),
+    }
 
 
 def _tables(audit: Audit) -> list[Html]:
@@ -224,7 +222,7 @@ def _tables(audit: Audit) -> list[Html]:
 
 
 def _ticked(names: list[str], allowed: tuple[str, ...] | None) -> list[str]:
-    return [str(place) for place, name in enumerate(names) if allowed is None or name in allowed]
+    return [str(number) for number, name in enumerate(names) if allowed is None or name in allowed]
 
 
 def _limited(of: Dataset, form: Form) -> bool:
@@ -248,7 +246,8 @@ def _public(policy: Policy) -> str:
         if isinstance(policy.privacy_unit, str)
         else f"one {policy.privacy_unit.column}, at most {policy.privacy_unit.max_rows:,} rows"
     )
-    return f"Protects {unit} ({policy.adjacency}); {len(policy.columns)} columns, at most {policy.max_rows:,} rows. No raw data is shown here."
+    size = f"{len(policy.columns)} columns, at most {policy.max_rows:,} rows"
+    return f"Protects {unit} ({policy.adjacency}); {size}. No raw data is shown here."
 
 
 def _prose(text: str) -> Html:

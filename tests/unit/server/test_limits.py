@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes, paces and guesses, on a clock that the test moves."""
+"""Queues, rates and wrong tokens, on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from pinq.errors import TooManyRequests
-from pinq.server.api.limits import MANY, Guesses, Lanes, Settings
+from pinq.server.api.limits import MANY, AuthThrottle, Settings, TokenQueues
 
 
 class Clock:
@@ -21,11 +21,11 @@ class Clock:
 def test_a_tokens_pace() -> None:
     """As many at once as a second allows, then one for each fraction of a second; another token is not concerned."""
     clock = Clock()
-    lanes = Lanes(Settings(rate=5), clock)
+    queues = TokenQueues(Settings(rate=5), clock)
 
     async def ask(token: str) -> bool:
         try:
-            async with lanes.enter(token):
+            async with queues.enter(token):
                 return True
         except TooManyRequests as slow:
             assert 0 < slow.retry_after <= 0.2
@@ -43,8 +43,8 @@ def test_a_tokens_pace() -> None:
 
 
 def test_a_lane_holds_so_many() -> None:
-    """Only ``lane`` requests of a token run at a time, ``queue`` wait, the next is refused; another token's lane is free."""
-    lanes = Lanes(Settings(lane=2, queue=3), Clock())
+    """Only ``running`` requests of a token run at a time, ``waiting`` wait, the next is refused; another token's queue is free."""
+    queues = TokenQueues(Settings(running=2, waiting=3), Clock())
     running = most = 0
 
     async def run() -> None:
@@ -53,7 +53,7 @@ def test_a_lane_holds_so_many() -> None:
         async def ask(token: str) -> str:
             nonlocal running, most
             try:
-                async with lanes.enter(token):
+                async with queues.enter(token):
                     running += 1
                     most = max(most, running)
                     await go.wait()
@@ -75,13 +75,13 @@ def test_a_lane_holds_so_many() -> None:
     asyncio.run(run())
 
 
-def test_alone_in_a_lane() -> None:
-    """Where requests run alone, each waits for the end of the one that came before it; another token's lane is free."""
-    lanes = Lanes(Settings(lane=4, queue=3), Clock())
+def test_alone_in_a_queue() -> None:
+    """Where requests run alone, each waits for the end of the one that came before it; another token's queue is free."""
+    queues = TokenQueues(Settings(running=4, waiting=3), Clock())
     seen: list[str] = []
 
     async def ask(token: str, number: int) -> None:
-        async with lanes.enter(token, alone=True):
+        async with queues.enter(token, alone=True):
             seen.append(f"{token}{number} in")
             await asyncio.sleep(0.001)
             seen.append(f"{token}{number} out")
@@ -99,22 +99,22 @@ def test_alone_in_a_lane() -> None:
 def test_idle_lanes_are_forgotten() -> None:
     """Tokens that nobody uses any more take no memory."""
     clock = Clock()
-    lanes = Lanes(Settings(), clock)
+    queues = TokenQueues(Settings(), clock)
 
     async def run() -> None:
         for number in range(3 * MANY):
             clock.now += 0.001
-            async with lanes.enter(str(number)):
+            async with queues.enter(str(number)):
                 pass
 
     asyncio.run(run())
-    assert len(lanes._lanes) <= MANY
+    assert len(queues._queues) <= MANY
 
 
 def test_guesses_are_counted_by_address_and_minute() -> None:
     """Past the limit an address is refused until the minute ends; a token that was right before passes; all together have a limit too."""
     clock = Clock()
-    guesses = Guesses(Settings(guesses=3, guesses_in_all=5), clock)
+    guesses = AuthThrottle(Settings(guesses=3, guesses_in_all=5), clock)
     guesses.right("known", "people")
     assert (guesses.opens("known"), guesses.opens("unknown")) == ("people", "")
     for number in range(3):
@@ -139,7 +139,7 @@ def test_guesses_are_counted_by_address_and_minute() -> None:
 
 def test_a_known_token_at_a_wrong_door_is_no_guess() -> None:
     """Misspelt dataset names, or a grant that ended, must not close the door to newcomers."""
-    guesses = Guesses(Settings(guesses=3, guesses_in_all=3), Clock())
+    guesses = AuthThrottle(Settings(guesses=3, guesses_in_all=3), Clock())
     guesses.right("known", "people")
     for _ in range(10):
         guesses.wrong("here", "known")
@@ -150,7 +150,7 @@ def test_a_known_token_at_a_wrong_door_is_no_guess() -> None:
 def test_a_minute_begins_with_its_first_wrong_token() -> None:
     """So that every guesser waits a whole one, whenever he comes."""
     clock = Clock()
-    guesses = Guesses(Settings(guesses=1), clock)
+    guesses = AuthThrottle(Settings(guesses=1), clock)
     clock.now += 59
     guesses.check("here", "a")
     guesses.wrong("here", "a")
