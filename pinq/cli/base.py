@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command of ``pinq`` shares: its words, its errors, how an account is printed."""
+"""What every command of ``pinq`` shares: how options are declared, how errors are printed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TextIO
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
 from pinq.errors import PinqError
 from pinq.provider.report.text import printable
@@ -20,24 +21,16 @@ from pinq.provider.report.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pinq.ledger.signature import Signature
-    from pinq.provider.grants import GrantReport
-
 __all__ = [
     "PARAMETERS",
-    "Analyst",
     "AsJson",
-    "Because",
-    "Expires",
     "PolicyFile",
     "argument",
     "console",
     "fail",
     "guarded",
     "option",
-    "print_account",
     "print_json",
-    "signed",
 ]
 
 
@@ -71,24 +64,20 @@ EXTRAS = {
 }
 
 
-def argument(metavar: str, help: str) -> Any:
-    """A positional argument."""
-    return typer.Argument(metavar=metavar, help=help, show_default=False)
+def argument(metavar: str, help: str) -> ArgumentInfo:
+    """Declares a positional argument."""
+    declared: ArgumentInfo = typer.Argument(metavar=metavar, help=help, show_default=False)
+    return declared
 
 
-def option(*names: str, metavar: str, help: str, panel: str | None = None) -> Any:
-    """An option with a value."""
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=panel)
+def option(*names: str, metavar: str, help: str, panel: str | None = None) -> OptionInfo:
+    """Declares an option with a value."""
+    declared: OptionInfo = typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=panel)
+    return declared
 
 
 PolicyFile = Annotated[Path, argument("POLICY", "The policy file.")]
-Analyst = Annotated[str, argument("ANALYST", "Whose grant it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Because = Annotated[str, option("--because", metavar="TEXT", help="Why. It stands in the log, beside who you are.")]
-Expires = Annotated[
-    str | None,
-    option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z."),
-]
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -143,8 +132,8 @@ def _missing(module: str | None) -> str:
     return ""
 
 
-def console(file: Any = None) -> Console:
-    """Where tables go."""
+def console(file: TextIO | None = None) -> Console:
+    """Makes a console for tables, by default on standard output."""
     from rich.console import Console
 
     out = file or sys.stdout
@@ -152,42 +141,6 @@ def console(file: Any = None) -> Console:
     return Console(file=out, width=None if out.isatty() else 140, highlight=False, markup=False, emoji=False)
 
 
-def print_json(content: dict[str, Any]) -> None:
-    """For scripts."""
+def print_json(content: Mapping[str, object]) -> None:
+    """Prints plain values, for scripts."""
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
-
-
-def signed(because: str) -> Signature:
-    """Who runs this command, and why."""
-    from pinq.ledger.signature import here
-
-    return here(because)
-
-
-def until(one: GrantReport) -> str:
-    """When a grant ends."""
-    from pinq.provider.report.text import when
-
-    return when(one.expires) if one.expires else "never"
-
-
-def print_account(one: GrantReport, done: str, as_json: bool) -> None:
-    """An account after a change; a new token alone on the last line, so that a script can take it."""
-    from pinq.ledger.terms import FREE
-
-    if as_json:
-        print_json(one.to_dict() | {"warnings": list(one.warnings)})
-    else:
-        ends = "" if one.expires is None or done == "revoked" else f", until {until(one)} (UTC)"
-        terms = "" if one.terms == FREE else f"; {one.terms}"
-        numbers = f"limit {one.limit}, spent {one.spent}, remaining {one.remaining}"
-        typer.echo(printable(f"{one.analyst}: {done}. {numbers}{ends}{terms}"))
-        if one.token:
-            typer.echo(one.token)
-            typer.echo(
-                "The token is kept nowhere and shown only now: pass it on over a safe channel. `pinq token` "
-                "issues another.",
-                err=True,
-            )
-    for warning in one.warnings:
-        typer.echo(f"Warning: {printable(warning)}", err=True)

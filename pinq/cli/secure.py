@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -61,6 +61,9 @@ Draft = Annotated[
     Path | None,
     option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed."),
 ]
+
+Member = dict[str, str | int]
+"""A party as a session file has it: name, host, port, rows."""
 
 Own = Annotated[str, option("--party", metavar="PARTY", help="Which party you are: its number or name.")]
 OwnPolicy = Annotated[Path, option("--policy", metavar="POLICY", help="The policy of your rows.")]
@@ -125,10 +128,10 @@ def draft(
         to_nano(epsilon)
     content = read_yaml(loaded.to_yaml())
     members = [_member(text, loaded.max_rows) for text in party]
-    fields = {"version": 1, "session": name, "protocol": protocol, "target": target}
-    fields |= _noise(protocol, epsilon, depth) | {"parties": members}
+    fields: dict[str, object] = {"version": 1, "session": name, "protocol": protocol, "target": target}
+    fields |= {**_noise(protocol, epsilon, depth), "parties": members}
     fields |= {key: content[key] for key in ("adjacency", "privacy_unit") if key in content}
-    text = write_yaml(_drafted(fields, content["columns"]))
+    text = write_yaml(_drafted(fields, members, content["columns"]))
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -232,20 +235,21 @@ def try_(session: SessionFile, tables: Tables) -> None:
     _print_learned(computation.simulate(loaded, _held(computation, loaded, frames)))
 
 
-def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, Any]:
+def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, str | int]:
     """Returns the fields of a differentially private session; none where it is exact."""
     if epsilon is None:
         return {}
-    levels = {} if protocol == "topdown" and depth is None else {"depth": 3 if depth is None else depth}
-    return {"noise": "discrete-laplace", "epsilon": epsilon, **levels}
+    fields: dict[str, str | int] = {"noise": "discrete-laplace", "epsilon": epsilon}
+    if protocol != "topdown" or depth is not None:
+        fields["depth"] = 3 if depth is None else depth
+    return fields
 
 
-def _drafted(fields: dict[str, Any], columns: dict[str, Any]) -> dict[str, Any]:
-    """Returns the content of a session file. ``QueryError`` where the fields cannot be a session."""
+def _drafted(fields: dict[str, object], members: list[Member], columns: object) -> dict[str, object]:
+    """Returns a session file's content. ``QueryError`` where the fields cannot be a session."""
     from pinq.public.secure_computation import secure_computation
 
     # Certificates may not be there yet, so the check is made as if all were on one machine.
-    members = fields["parties"]
     nearby = [member | {"host": "localhost"} for member in members]
     opened = secure_computation().draft_session(fields | {"parties": nearby, "columns": columns}).opened
     local = all(member["host"] in ("localhost", "127.0.0.1") for member in members)
@@ -260,7 +264,7 @@ def _party_line(number: int, member: SessionMember) -> str:
 def _held(
     computation: SecureComputation[SecureSession], session: SecureSession, frames: list[pd.DataFrame]
 ) -> list[Holding]:
-    """Encodes each party's table and says what was left out. ``QueryError`` where one has too many rows."""
+    """Encodes each party's table. ``QueryError`` where one has too many rows."""
     holdings = [computation.hold(session, frame) for frame in frames]
     for member, frame, holding in zip(session.parties, frames, holdings, strict=True):
         missing = len(frame) - holding.rows
@@ -284,7 +288,7 @@ def _print_learned(learned: Learned) -> None:
         typer.echo("The tree is secret.")
 
 
-def _member(text: str, rows: int) -> dict[str, Any]:
+def _member(text: str, rows: int) -> Member:
     """Reads NAME=HOST:PORT."""
     name, _, address = text.partition("=")
     host, _, port = address.rpartition(":")
@@ -294,7 +298,7 @@ def _member(text: str, rows: int) -> dict[str, Any]:
 
 
 def _require_writable(output: Path) -> None:
-    """Raises ``QueryError`` before anything is computed where the result could not be written afterwards."""
+    """Raises ``QueryError`` where the result could not be written, before anything is computed."""
     if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
         raise QueryError(
             f"the result could not be written to {output}; name a file in a folder that exists. "

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Decimal", "Delimiter", "Encoding", "Header", "MaxUnreadable", "Quote", "Thousands", "dialect_of"]
 
+# What is awkward to type at a command line has a word.
+WORDS: dict[tuple[str, str | float], str | None] = {
+    ("delimiter", "tab"): "\t",
+    ("delimiter", "\\t"): "\t",
+    ("quote", "none"): "",
+    ("thousands", "none"): None,
+}
 _PANEL = "How text files are written"
 Delimiter = Annotated[
     str | None,
@@ -41,24 +48,27 @@ MaxUnreadable = Annotated[
 ]
 
 
-def dialect_of(**stated: Any) -> Dialect | None:
-    """What the options say of text files; None where they say nothing. Raises ``typer.BadParameter``, which names the option."""
+def dialect_of(**stated: str | float | None) -> Dialect | None:
+    """Reads what the options say of text files; None where they say nothing.
+
+    Raises:
+        typer.BadParameter: A wrong value; it names the option.
+    """
     from pydantic import ValidationError
 
     from pinq.public.dialect import Dialect
 
-    given = {name: value for name, value in stated.items() if value is not None}
-    words: dict[str, dict[str, str | None]] = {
-        "delimiter": {"tab": "\t", "\\t": "\t"},
-        "quote": {"none": ""},
-        "thousands": {"none": None},
-    }
-    given |= {name: signs.get(given[name], given[name]) for name, signs in words.items() if name in given}
-    if "header" in given:
-        given["header"] = tuple(name.strip() for name in given["header"].split(","))
+    given = {name: _key(name, value) for name, value in stated.items() if value is not None}
     try:
-        return Dialect(**given) if given else None
+        return Dialect.model_validate(given) if given else None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        option = "".join(f"--{place}: ".replace("_", "-") for place in problem["loc"][:1])
+        option = "".join(f"--{name}: ".replace("_", "-") for name in problem["loc"][:1])
         raise typer.BadParameter(f"{option}{problem['msg'].removeprefix('Value error, ')}") from None
+
+
+def _key(name: str, value: str | float) -> str | float | tuple[str, ...] | None:
+    """Returns what stands in a policy's ``csv`` for an option's value."""
+    if name == "header":
+        return tuple(column.strip() for column in str(value).split(","))
+    return WORDS.get((name, value), value)

@@ -31,7 +31,6 @@ EXCUSED_NAMES: set[str] = {
     "miners",
     "pinq",
     "pinq/analyst",
-    "pinq/cli",
     "pinq/curator",
     "pinq/curator/candidates",
     "pinq/curator/verbs",
@@ -63,7 +62,6 @@ EXCUSED_DOCSTRINGS: set[str] = {
     "miners/trees",
     "pinq",
     "pinq/analyst",
-    "pinq/cli",
     "pinq/curator",
     "pinq/curator/candidates",
     "pinq/curator/verbs",
@@ -74,7 +72,6 @@ EXCUSED_DOCSTRINGS: set[str] = {
 }
 EXCUSED_FILES: set[str] = {
     "pinq/analyst/queryable.py",
-    "pinq/cli/main.py",
     "pinq/engine/encoding.py",
     "pinq/ledger/events.py",
     "pinq/ledger/ledger.py",
@@ -85,9 +82,6 @@ EXCUSED_FILES: set[str] = {
 EXCUSED_FUNCTIONS: set[str] = {
     "miners/secure/sums/together.py::simulated",
     "miners/tuning/suggestion.py::suggest",
-    "pinq/cli/main.py::init",
-    "pinq/cli/main.py::query",
-    "pinq/cli/server.py::serve",
     "pinq/curator/verbs/stop.py::splits_kept",
     "pinq/provider/secure.py::join",
     "pinq/provider/testing.py::epsilon_lower_bound",

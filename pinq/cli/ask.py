@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``pinq query``: one question, as an analyst would ask it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pinq.cli.base import AsJson, argument, console, guarded, option, print_json
+from pinq.errors import QueryError
+from pinq.provider.report.text import printable
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+    from pinq.public.queries import Preview
+    from pinq.public.schema import Schema
+    from pinq.public.scores import AnyScore
+    from pinq.public.specs import Candidate, Cuts, Values
+
+__all__ = ["commands"]
+
+commands = typer.Typer()
+
+Verb = StrEnum("Verb", ["count", "sum", "avg", "choose"])
+ScoreName = StrEnum(
+    "ScoreName", ["gini", "info_gain", "max_class", "mutual_information", "squared_error", "balance", "class_count"]
+)
+VERBS = {Verb.count: "noisy_count", Verb.sum: "noisy_sum", Verb.avg: "noisy_avg", Verb.choose: "exp_mech"}
+
+Dataset = Annotated[str, argument("POLICY|URL", "The policy file, or where it is served: https://host:8443/NAME.")]
+Asked = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
+Column = Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")]
+Analyst = Annotated[
+    str | None, option("--analyst", metavar="ANALYST", help="Whose budget is charged; at a URL the token says it.")
+]
+Epsilon = Annotated[str, option("--epsilon", metavar="EPSILON", help="What the answer may cost, for example 0.1.")]
+Partition = Annotated[
+    list[str] | None, option("--partition", metavar="SPEC", help="Ask each part: sex, or age:30,45. May be repeated.")
+]
+Candidates = Annotated[
+    list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")
+]
+Score = Annotated[ScoreName | None, option("--score", metavar="SCORE", help=f"For choose: {', '.join(ScoreName)}.")]
+Target = Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: what to predict.")]
+Verify = Annotated[
+    Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")
+]
+InsecureHttp = Annotated[bool, typer.Option("--insecure-http", help="For a URL: plain HTTP, on this machine only.")]
+PreviewOnly = Annotated[
+    bool, typer.Option("--preview", help="Only say what it would cost and how exact it would be. Free.")
+]
+
+
+@commands.command(rich_help_panel="Ask")
+@guarded
+def query(
+    dataset: Dataset,
+    verb: Asked,
+    column: Column = None,
+    *,
+    analyst: Analyst = None,
+    epsilon: Epsilon,
+    partition: Partition = None,
+    candidate: Candidates = None,
+    score: Score = None,
+    target: Target = None,
+    verify: Verify = None,
+    insecure_http: InsecureHttp = False,
+    preview: PreviewOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask one question, as an analyst would.
+
+    Parts are disjoint, so asking all of them costs EPSILON once:
+
+    [cyan]pinq query p.yaml avg age --partition sex --analyst ana --epsilon 0.1[/cyan]
+
+    A choice, here of the best first question of a tree:
+
+    [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target
+    income --analyst ana --epsilon 0.1[/cyan]
+    """
+    _require_usage(verb, column, candidate, score, target)
+    handle = _handle(dataset, analyst, verify, insecure_http)
+    schema = handle.schema
+    parts = handle.partition(*(_spec(text, schema) for text in partition)) if partition else None
+    asked = handle if parts is None else parts
+    words: dict[str, object] = {"epsilon": epsilon}
+    if column is not None:
+        words["column"] = column
+    if score is not None:
+        words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": _score(score, target)}
+    forecast = asked.preview(VERBS[verb], **words)
+    if preview:
+        _print_preview(forecast, as_json)
+        return
+    answer = getattr(asked, VERBS[verb])(**words)
+    if parts is None:
+        _print_answer(answer, handle, forecast.error, as_json)
+    else:
+        frame = parts.frame(answer)
+        rows: list[list[object]] = frame.astype(object).to_numpy().tolist()
+        # Numbers come as an array, and stand on the right.
+        last = "answer >" if hasattr(answer, "dtype") else "answer"
+        _print_answers([*map(str, frame.columns[:-1]), last], rows, handle, forecast.error, as_json)
+
+
+def _handle(dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool) -> PrivateQueryable:
+    """Opens a policy's dataset in this process, or a server's at a URL."""
+    if "://" in dataset:
+        from pinq.analyst.client import connect
+
+        if analyst is not None:
+            raise typer.BadParameter("--analyst is for a policy file; at a URL the token (PINQ_TOKEN) says who asks")
+        return connect(dataset, verify=verify or True, insecure_http=insecure_http)
+    from pinq.provider.local import open as open_handle
+
+    if analyst is None:
+        raise typer.BadParameter("--analyst is needed with a policy file")
+    return open_handle(dataset, analyst=analyst)
+
+
+def _require_usage(
+    verb: Verb, column: str | None, candidate: list[str] | None, score: ScoreName | None, target: str | None
+) -> None:
+    """Raises ``typer.BadParameter`` where a verb gets a wrong option, or lacks one."""
+    if (verb in (Verb.sum, Verb.avg)) != (column is not None):
+        raise typer.BadParameter(f"`{verb.value}` {'needs' if column is None else 'takes no'} COLUMN")
+    if verb is not Verb.choose:
+        options = {"--candidate": candidate, "--score": score, "--target": target}
+        if given := [name for name, value in options.items() if value]:
+            raise typer.BadParameter(f"{', '.join(given)} is for `choose`, not for `{verb.value}`")
+        return
+    if score is None:
+        raise typer.BadParameter("`choose` needs --score")
+    if (score is ScoreName.balance) != (target is None):
+        raise typer.BadParameter(f"--score {score.value} {'needs' if target is None else 'takes no'} --target")
+    if (score is ScoreName.class_count) != (not candidate):
+        raise typer.BadParameter(
+            "--score class_count takes no --candidate, only --target" if candidate else "`choose` needs a --candidate"
+        )
+
+
+def _spec(text: str, schema: Schema) -> Values | Cuts:
+    """Reads ``sex`` or ``age:30,45``.
+
+    A column's name may hold a colon: a whole name goes before a name with cuts.
+    """
+    from pinq.public.specs import Cuts, Values
+
+    name, _, points = (text, "", "") if text in schema.columns or ":" not in text else text.rpartition(":")
+    column = schema.column(name)
+    if points:
+        schema.numeric(name)
+        return Cuts(name, tuple(_point(point, name) for point in points.split(",")))
+    if column.type == "categorical":
+        return Values(name)
+    if not column.cuts:
+        middle = f"{name}:{float(column.lower + column.upper) / 2:g}"
+        raise QueryError(
+            f"`{name}` is numeric and the policy declares no cuts of it; say where to cut, for example {middle}."
+        )
+    return Cuts(name, tuple(float(cut) for cut in column.cuts))
+
+
+def _candidate(text: str, schema: Schema) -> Candidate:
+    """Reads a spec, or ``age:any`` for a family."""
+    from pinq.public.specs import AnyCut, AnyGrouping
+
+    name = text.removesuffix(":any")
+    if name == text or text in schema.columns:
+        return _spec(text, schema)
+    return AnyCut(name) if schema.column(name).type == "numeric" else AnyGrouping(name)
+
+
+def _point(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise QueryError(f"the cut {text!r} of `{name}` is not a number; write {name}:30,45.") from None
+
+
+def _score(score: ScoreName, target: str | None) -> AnyScore:
+    from pinq.public import scores
+
+    kind = getattr(scores, "".join(word.capitalize() for word in score.value.split("_")))
+    made: AnyScore = kind() if target is None else kind(target)
+    return made
+
+
+def _print_preview(preview: Preview, as_json: bool) -> None:
+    if not as_json:
+        typer.echo(printable(repr(preview)))
+        return
+    cost, remaining = float(preview.cost), float(preview.remaining)
+    numbers = {"cost": cost, "remaining": remaining, "refused": preview.remaining < 0}
+    print_json(numbers | {"accuracy": preview.error, "scale": preview.scale})
+
+
+def _print_answer(answer: object, handle: PrivateQueryable, expected: str, as_json: bool) -> None:
+    """Prints the answer of the whole table; cost and accuracy go to the standard error stream."""
+    if as_json:
+        print_json({"value": _json(answer), "accuracy": expected, "budget": _budget(handle)})
+    else:
+        typer.echo(printable(_shown(answer)))
+        typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
+
+
+def _print_answers(
+    heads: list[str], rows: list[list[object]], handle: PrivateQueryable, expected: str, as_json: bool
+) -> None:
+    """Prints the answers of parts: each row has the labels of a part, and its answer."""
+    from pinq.provider.report.terminal import print_table
+
+    if as_json:
+        values = [
+            {"part": dict(zip(heads[:-1], map(_json, labels), strict=True)), "value": _json(answer)}
+            for *labels, answer in rows
+        ]
+        print_json({"values": values, "accuracy": expected, "budget": _budget(handle)})
+    else:
+        print_table(console(), heads, [[_shown(cell) for cell in row] for row in rows])
+        typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
+
+
+def _budget(handle: PrivateQueryable) -> dict[str, float]:
+    budget = handle.budget
+    return {"epsilon": float(budget.epsilon), "spent": float(budget.spent), "remaining": float(budget.remaining)}
+
+
+def _json(value: object) -> object:
+    """Returns a label, a number or a chosen spec as plain values."""
+    match value:
+        case list() | tuple():
+            return [_json(item) for item in value]
+        case _ if is_dataclass(value):
+            return {field.name: _json(getattr(value, field.name)) for field in fields(value)}
+    return value.item() if hasattr(value, "item") else value
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "(missing)"
+        case float():
+            return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+        case list() | tuple():
+            return ", ".join(map(_shown, value))
+    return repr(value) if is_dataclass(value) else str(value)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``pinq audit``."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pinq.cli.base import AsJson, PolicyFile, console, guarded, option
+from pinq.provider.report.text import printable
+
+__all__ = ["commands"]
+
+commands = typer.Typer()
+
+
+@commands.command(rich_help_panel="Audit")
+@guarded
+def audit(
+    policy: PolicyFile,
+    analyst: Annotated[str | None, option("--analyst", metavar="ANALYST", help="Only this one.")] = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
+    output: Annotated[
+        Path | None, option("-o", "--output", metavar="FILE", help="Write it here; .json, .csv, .html say how.")
+    ] = None,
+) -> None:
+    """Replay the log: spending, refusals, who ran out when. Verifies the chain.
+
+    Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where
+    the log was edited, cut or rolled back.
+    """
+    from pinq.provider.report.audit import Audit
+    from pinq.provider.report.audit import audit as audit_log
+    from pinq.provider.report.html import page
+    from pinq.provider.report.terminal import print_audit
+
+    if as_json + as_csv + as_html > 1:
+        raise typer.BadParameter("choose one of --json, --csv and --html")
+    forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
+    form = (
+        forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
+    )
+    report = audit_log(policy, analyst)
+    if form == "text":
+        with output.open("w", encoding="utf-8") if output else nullcontext() as file:
+            print_audit(report, console(file))
+    else:
+        text = {"json": Audit.to_json, "csv": Audit.to_csv, "html": page}[form](report).rstrip("\n") + "\n"
+        output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
+    if output:
+        typer.echo(printable(f"Wrote {output}."), err=True)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that make, show, change and end grants."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pinq.cli.base import AsJson, PolicyFile, argument, console, guarded, option, print_json
+from pinq.errors import LedgerError
+from pinq.provider.report.text import printable, when
+
+if TYPE_CHECKING:
+    from pinq.ledger.signature import Signature
+    from pinq.ledger.terms import Terms
+    from pinq.provider.grants import GrantReport
+
+__all__ = ["commands"]
+
+commands = typer.Typer()
+
+Analyst = Annotated[str, argument("ANALYST", "Whose grant it is.")]
+Because = Annotated[str, option("--because", metavar="TEXT", help="Why. It stands in the log, beside who you are.")]
+Expires = Annotated[
+    str | None,
+    option("--expires", metavar="DATE", help="Until 2030-01-31 (all of that day, UTC), or 2030-01-31T18:00Z."),
+]
+MaxEpsilon = Annotated[str | None, option("--max-epsilon", metavar="EPSILON", help="The most that one query may ask.")]
+Columns = Annotated[
+    str | None, option("--columns", metavar="A,B,...", help="The only columns that queries may name; `all` for any.")
+]
+Verbs = Annotated[
+    str | None,
+    option(
+        "--verbs",
+        metavar="V,W,...",
+        help="The only verbs: count, sum, avg, choose, or as the log has them noisy_count, ...; `all` for any.",
+    ),
+]
+PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="At most so many queries a minute.")]
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def grant(
+    policy: PolicyFile,
+    analyst: Analyst,
+    epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.")],
+    expires: Expires = None,
+    max_epsilon: MaxEpsilon = None,
+    columns: Columns = None,
+    verbs: Verbs = None,
+    per_minute: PerMinute = None,
+    because: Because = "",
+    as_json: AsJson = False,
+) -> None:
+    """Grant a new analyst a budget, and print the token that opens it over the network."""
+    from pinq.provider.grants import grant as grant_budget
+
+    terms = _terms_of(policy, max_epsilon, columns, verbs, per_minute)
+    _print_account(grant_budget(policy, analyst, epsilon, expires, terms, by=_signed(because)), "granted", as_json)
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def show(policy: PolicyFile, as_json: AsJson = False) -> None:
+    """Show who was granted what, and what is left of it."""
+    from pinq.ledger.composition import CAP_RULES
+    from pinq.ledger.terms import FREE
+    from pinq.provider.grants import show as show_grants
+    from pinq.provider.report.terminal import print_table
+
+    status = show_grants(policy)
+    if as_json:
+        print_json(status.to_dict())
+        return
+    out = console()
+    left = f"{status.remaining} remains under the cap, which counts {CAP_RULES[status.cap_rule]}"
+    out.print(f"{status.dataset}: {status.spent} of {status.cap} spent by all together, {left}")
+    if not status.accounts:
+        out.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
+        return
+    rows = [
+        [
+            account.analyst,
+            account.state,
+            str(account.limit),
+            str(account.spent),
+            str(account.remaining),
+            _until(account),
+            str(account.terms) if account.terms != FREE else "",
+        ]
+        for account in status.accounts
+    ]
+    print_table(out, ["analyst", "state", "limit >", "spent >", "remaining >", "expires", "terms"], rows)
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def extend(
+    policy: PolicyFile,
+    analyst: Analyst,
+    epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="How much more.")] = None,
+    expires: Expires = None,
+    because: Because = "",
+    as_json: AsJson = False,
+) -> None:
+    """Raise a budget, or move its expiry."""
+    from pinq.provider.grants import extend as extend_grant
+
+    if epsilon is None and expires is None:
+        raise typer.BadParameter("say how much more (--epsilon), until when (--expires), or both")
+    _print_account(extend_grant(policy, analyst, epsilon, expires, by=_signed(because)), "extended", as_json)
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def revoke(
+    policy: PolicyFile,
+    analyst: Analyst,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    because: Because = "",
+    as_json: AsJson = False,
+) -> None:
+    """End a grant at once. What was spent stays spent."""
+    from pinq.provider.grants import revoke as revoke_grant
+
+    if not yes and sys.stdin.isatty():
+        typer.confirm(printable(f"Revoke the grant of {analyst!r}?"), abort=True, err=True)
+    _print_account(revoke_grant(policy, analyst, by=_signed(because)), "revoked", as_json)
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def token(policy: PolicyFile, analyst: Analyst, because: Because = "", as_json: AsJson = False) -> None:
+    """Issue another token for a grant. The old one ends at once."""
+    from pinq.provider.grants import reissue
+
+    _print_account(reissue(policy, analyst, by=_signed(because)), "has a new token", as_json)
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
+def terms(
+    policy: PolicyFile,
+    analyst: Analyst,
+    max_epsilon: MaxEpsilon = None,
+    columns: Columns = None,
+    verbs: Verbs = None,
+    per_minute: PerMinute = None,
+    no_limits: Annotated[
+        bool, typer.Option("--no-limits", help="First lift every limit; those given beside it are set anew.")
+    ] = False,
+    because: Because = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show or change what a grant allows beside its budget.
+
+    Without options it shows the terms. An option changes that one limit and leaves the others;
+    [cyan]--columns all[/cyan] and [cyan]--verbs all[/cyan] lift one, [cyan]--no-limits[/cyan] lifts
+    all. New terms count from the next query on, and stand in the log.
+    """
+    from pinq.ledger.terms import FREE
+    from pinq.provider.grants import set_terms
+
+    account, done = _account(policy, analyst), "unchanged"
+    change = str(account.terms)
+    if no_limits or any(given is not None for given in (max_epsilon, columns, verbs, per_minute)):
+        wanted = _terms_of(policy, max_epsilon, columns, verbs, per_minute, before=FREE if no_limits else account.terms)
+        account, done = set_terms(policy, analyst, wanted, by=_signed(because)), "terms changed"
+        change += f" -> {wanted}"
+    _print_account(account, done, as_json)
+    if not as_json:
+        typer.echo(printable(f"Terms: {change}"))
+
+
+def _terms_of(
+    policy: Path,
+    max_epsilon: str | None,
+    columns: str | None,
+    verbs: str | None,
+    per_minute: int | None,
+    before: Terms | None = None,
+) -> Terms:
+    """Reads the terms that options say, checked.
+
+    What no option says stays as it was before, by default unlimited.
+    """
+    from pinq.ledger.terms import FREE, Terms
+    from pinq.provider.arguments import make_terms
+    from pinq.provider.policy_file import load_policy
+
+    loaded, kept = load_policy(policy), before or FREE
+    read = make_terms(
+        loaded,
+        max_epsilon_per_query=max_epsilon,
+        columns=_listed(columns, loaded.columns),
+        verbs=_listed(verbs),
+        queries_per_minute=per_minute,
+    )
+    return Terms(
+        kept.max_epsilon_per_query if max_epsilon is None else read.max_epsilon_per_query,
+        kept.columns if columns is None else read.columns,
+        kept.verbs if verbs is None else read.verbs,
+        kept.queries_per_minute if per_minute is None else read.queries_per_minute,
+    )
+
+
+def _listed(text: str | None, names: Collection[str] = ()) -> list[str] | None:
+    """Reads names with commas between them; None for ``all``, unless that is a name."""
+    if text is None or (text.strip() == "all" and "all" not in names):
+        return None
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _account(policy: Path, analyst: str) -> GrantReport:
+    """Returns the account of a grant that was not revoked."""
+    from pinq.ledger.terms import no_grant
+    from pinq.provider.grants import show as show_grants
+
+    accounts = {account.analyst: account for account in show_grants(policy).accounts if account.state != "revoked"}
+    if analyst not in accounts:
+        raise LedgerError(no_grant(analyst, list(accounts)))
+    return accounts[analyst]
+
+
+def _signed(because: str) -> Signature:
+    """Says who runs this command, and why."""
+    from pinq.ledger.signature import here
+
+    return here(because)
+
+
+def _until(account: GrantReport) -> str:
+    return when(account.expires) if account.expires else "never"
+
+
+def _print_account(account: GrantReport, done: str, as_json: bool) -> None:
+    """Prints an account after a change.
+
+    A new token stands alone on the last line, so that a script can take it.
+    """
+    from pinq.ledger.terms import FREE
+
+    if as_json:
+        print_json(account.to_dict() | {"warnings": list(account.warnings)})
+    else:
+        ends = "" if account.expires is None or done == "revoked" else f", until {_until(account)} (UTC)"
+        terms = "" if account.terms == FREE else f"; {account.terms}"
+        numbers = f"limit {account.limit}, spent {account.spent}, remaining {account.remaining}"
+        typer.echo(printable(f"{account.analyst}: {done}. {numbers}{ends}{terms}"))
+        if account.token:
+            typer.echo(account.token)
+            typer.echo(
+                "The token is kept nowhere and shown only now: pass it on over a safe channel. `pinq token` "
+                "issues another.",
+                err=True,
+            )
+    for warning in account.warnings:
+        typer.echo(f"Warning: {printable(warning)}", err=True)
