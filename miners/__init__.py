@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Miners on the analyst's face: estimators in the manner of scikit-learn that learn from a private handle.
+"""Miners: estimators in the manner of scikit-learn that learn from a private handle.
 
 Names are imported when they are first used: scikit-learn alone takes most of a second.
 """

@@ -25,8 +25,10 @@ from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
 
     from miners.budget.plan import Priced
+    from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = [
@@ -80,8 +82,11 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         check_is_fitted(self, "cost_")
         return Epsilon.of(self._asked).exact - self.cost_
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class or the mean for each row of a pandas or Arrow table, shape (rows,)."""
+    def predict(self, X: Frame) -> np.ndarray:
+        """Predicts the likeliest class or the mean of each row, shape (rows,).
+
+        ``X`` is a pandas or Arrow table.
+        """
         predicted: np.ndarray = self._model.predict(X)
         return predicted
 
@@ -103,9 +108,9 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Reads what ``to_json`` wrote. ``QueryError`` where it is something else."""
-        found, params, cost = read_stored(cls, text, VERSION)
+        stored, params, cost = read_stored(cls, text, VERSION)
         miner: Self = cls(**params)
-        return miner._fitted(cls._state.from_dict(found.get(cls._state.kept_as)), cost)
+        return miner._fitted(cls._state.from_dict(stored.get(cls._state.kept_as)), cost)
 
     def _fitted(self, model: Any, cost: Fraction) -> Self:
         setattr(self, f"{self._state.kept_as}_", model)
@@ -126,12 +131,12 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
 
     classes_: np.ndarray
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities for each row, shape (rows, classes), columns in the order of ``classes_``."""
+    def predict_proba(self, X: Frame) -> np.ndarray:
+        """Predicts class probabilities, shape (rows, classes), in the order of ``classes_``."""
         shares: np.ndarray = self._model.predict_proba(X)[:, _sorted(self._model.classes)]
         return shares
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Share of rows whose class is predicted.
 
         Args:
@@ -147,7 +152,8 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
             raise QueryError(f"`y` has {len(truth):,} values for {len(predicted):,} rows.")
         if not len(truth):
             raise QueryError("there is no row to score.")
-        return float(np.average(truth == predicted, weights=sample_weight))
+        weights = None if sample_weight is None else np.asarray(sample_weight)
+        return float(np.average(truth == predicted, weights=weights))
 
     def _fitted(self, model: Any, cost: Fraction) -> Self:
         self.classes_ = as_array(model.classes)[_sorted(model.classes)]
@@ -157,8 +163,10 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
 class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
     """A fitted miner that predicts the mean of a numeric column."""
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Coefficient of determination: 1 for predictions without error, 0 for those no better than one mean for all.
+    def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Returns the coefficient of determination.
+
+        It is 1 for predictions without error, 0 for those no better than one mean for all.
 
         Args:
             X: A pandas or Arrow table.
@@ -233,8 +241,8 @@ class TreeClassifier(Classifier, TreeFaces):
     """A classifier whose fitted state is a ``Tree``."""
 
 
-def public_schema(handle: Any) -> Schema:
-    """The schema of a handle; ``QueryError`` where something else, a table for instance, was passed."""
+def public_schema(handle: object) -> Schema:
+    """Returns the schema of a handle. ``QueryError`` where something else was passed."""
     schema = getattr(handle, "schema", None)
     if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
         raise QueryError(
@@ -246,7 +254,9 @@ def public_schema(handle: Any) -> Schema:
 
 
 class Bill:
-    """What the questions inside a ``with`` block cost, by the ledger; a refusal that ends it says so.
+    """Reads off the ledger what the questions inside a ``with`` block cost.
+
+    A refusal that ends the block says so too.
 
     Attributes:
         total: Once it ended without an error: what was spent, exact.
@@ -290,23 +300,25 @@ def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
         )
 
 
-def read_stored(kind: Any, text: str | bytes, version: int) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
+def read_stored(
+    kind: type[BaseEstimator], text: str | bytes, version: int
+) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
     """Returns what every stored miner has: the whole object, its parameters, what it cost.
 
     Raises:
         QueryError: The text is something else.
     """
-    found, name, known = read_json(text), kind.__name__, kind._get_param_names()
-    if not isinstance(found, dict) or found.get("format") != f"pinq-{name}" or found.get("version") != version:
+    stored, name, known = read_json(text), kind.__name__, kind._get_param_names()
+    if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
         raise QueryError(
             f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."
         )
-    params = found.get("params")
+    params = stored.get("params")
     if not isinstance(params, dict) or not set(params) <= set(known):
         raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
-    cost: Any = found.get("cost")
+    cost: Any = stored.get("cost")
     # A fit whose questions were all paid for before costs nothing.
-    return found, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact
+    return stored, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:

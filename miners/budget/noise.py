@@ -19,5 +19,8 @@ def count_scale(schema: Schema, epsilon: Epsilon) -> float:
 
 
 def count_variance(scale: float) -> float:
-    """Returns the variance of the noise in one count, in rows squared; at least 1e-12, for it is divided by."""
+    """Returns the variance of the noise in one count, in rows squared.
+
+    It is at least 1e-12, for it is divided by.
+    """
     return max(standard_deviation(scale) ** 2, 1e-12)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a miner is going to ask, at what cost and with how much noise: known before anything is spent.
+"""A plan says what a miner is going to ask, at what cost and with how much noise.
 
+It is known before anything is spent.
 ``fit`` says aloud what ``plan`` would warn of, and what fitting the same object again is going to
 cost.
 """
@@ -38,7 +39,7 @@ HEADINGS = ("level", "asked", "of at most", "epsilon", "noise")
 
 
 class Priced(Protocol):
-    """Whoever can say beforehand what a question would cost: a handle, or a party of a secure computation."""
+    """A handle, or a party of a secure computation, that knows beforehand what a question costs."""
 
     def preview(self, verb: str, *, epsilon: Loss) -> Preview:
         """Returns what a question would cost, and what would remain. Free."""
@@ -126,7 +127,7 @@ class Plan:
 
 
 class FitWarning(UserWarning):
-    """What to know before ``fit`` charges anything: that it can hope for little, or costs once more."""
+    """Warns before ``fit`` charges anything: it can hope for little, or costs once more."""
 
 
 # Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither

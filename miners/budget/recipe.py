@@ -199,7 +199,7 @@ class Recipe:
         return self.total - _cost(step for above in self.levels[:level] for step in above) - _cost(asked)
 
     def early_leaf(self, level: int, asked: Iterable[Step]) -> Step:
-        """Returns the last step of a node of ``level`` that is not split after all; see ``left``."""
+        """Returns the last step of a node of ``level`` that is not split; see ``left``."""
         classes = self.leaf_step(StepName.CLASSES)
         epsilon = self.left(level, asked) if self.spends_rest else classes.epsilon
         question = replace(classes.question, asked="or, where that is too small, once more: its classes")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from miners.distances.arithmetic import symmetric_uncertainty
 from miners.distances.task import ContextTask, Pair
 from pinq.public.epsilon import Epsilon
 from pinq.public.scores import MutualInformation
-from pinq.public.specs import AnyCross, Cuts, Values
+from pinq.public.specs import AnyCross, Cuts, Splitting, Values
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
@@ -160,5 +160,5 @@ def _most_dependent(handle: PrivateQueryable, task: ContextTask, target: str, sh
     Each set is scored by its joint values.
     """
     family = AnyCross(tuple(task.splits[name] for name in task.others(target)), task.size)
-    chosen: Any = handle.exp_mech([family], score=_score(task, target), epsilon=share)
-    return tuple(spec.column for spec in getattr(chosen, "specs", (chosen,)))
+    chosen: Splitting = handle.exp_mech([family], score=_score(task, target), epsilon=share)
+    return tuple(name for name in task.others(target) if name in chosen.columns())

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["DPDilca"]
@@ -166,7 +167,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         max_rows = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         return forecast(task, self._left_out(task), max_rows)
 
-    def pairwise(self, X: Any, Y: Any = None) -> np.ndarray:
+    def pairwise(self, X: Frame, Y: Frame | None = None) -> np.ndarray:
         """Returns distances between the records of two tables, for ``metric="precomputed"``.
 
         Args:
@@ -185,7 +186,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         matrices = {name: frame.to_numpy() for name, frame in self.distances_.items()}
         return pairwise(matrices, left, left if Y is None else self._codes(Y))
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Frame) -> np.ndarray:
         """Returns points whose Euclidean distances are ``pairwise``, shape (rows, dimensions).
 
         They serve k-means and everything else that needs coordinates.
@@ -219,7 +220,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         points = np.column_stack([self.embedding(target).to_numpy(), np.zeros(len(frame))])
         return pd.Series(AgglomerativeClustering(n_clusters).fit_predict(points), index=frame.index, name="cluster")
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Returns the names of the coordinates: ``education_0``, ``education_1``, ..."""
         check_is_fitted(self, "distances_")
         return np.array([column for name in self.distances_ for column in self.embedding(name).columns], dtype=object)
@@ -337,7 +338,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             )
         return self.distances_[str(target)]
 
-    def _codes(self, X: Any) -> dict[str, np.ndarray]:
+    def _codes(self, X: Frame) -> dict[str, np.ndarray]:
         """Returns which value each record has, as an index, for each learned attribute."""
         indices = {}
         for name in self.distances_:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from miners.fitted.target import as_array, target_of
 from miners.fitted.tree import Tree, length
 from pinq.errors import QueryError
 from pinq.public.schema import Schema, Value
+
+if TYPE_CHECKING:
+    from miners.fitted.route import Frame
 
 __all__ = ["Forest"]
 
@@ -89,14 +92,14 @@ class Forest:
             raise QueryError(f"`tree` is {number!r}; it must be a whole number from 0 to {len(self.trees) - 1}.")
         return self.trees[number]
 
-    def predict_proba(self, frame: Any) -> np.ndarray:
+    def predict_proba(self, frame: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes``.
 
         The rows are those of a pandas or Arrow table.
         """
         return self._average(frame, [tree.probabilities for tree in self.trees])
 
-    def predict(self, frame: Any) -> np.ndarray:
+    def predict(self, frame: Frame) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,).
 
         In a tie it is the class that is declared first.
@@ -106,7 +109,7 @@ class Forest:
         result: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
         return result
 
-    def _average(self, frame: Any, answers: Sequence[np.ndarray]) -> np.ndarray:
+    def _average(self, frame: Frame, answers: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the mean over the trees of the answer at each row's node."""
         rows = length(frame)
         codes = encode_rows(self.schema, dict.fromkeys(name for tree in self.trees for name in tree.columns), frame)
@@ -144,7 +147,7 @@ class Forest:
         return cls.from_dict(read_json(text))
 
     @classmethod
-    def from_dict(cls, stored: Any) -> Forest:
+    def from_dict(cls, stored: object) -> Forest:
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is a whole and valid forest."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
             raise QueryError(

@@ -7,8 +7,8 @@ It refuses whatever is not whole and valid.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
 
 from miners.fitted.node import Node, Split
 from pinq.errors import QueryError
@@ -20,7 +20,7 @@ NOISE = ("size", "size_scale", "counts_scale", "counts_deviation")
 SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values, "cuts": Cuts, "groups": Groups}
 
 
-def read_json(text: str | bytes) -> Any:
+def read_json(text: str | bytes) -> object:
     """Parses JSON. ``QueryError`` where the text is not JSON."""
     try:
         return json.loads(text)
@@ -28,16 +28,16 @@ def read_json(text: str | bytes) -> Any:
         raise QueryError(f"this is not JSON: {error}") from None
 
 
-def node_out(node: Node) -> dict[str, Any]:
+def node_out(node: Node) -> dict[str, object]:
     """Returns a node as JSON has it."""
-    out: dict[str, Any] = {"counts": list(node.counts)}
+    out: dict[str, object] = {"counts": list(node.counts)}
     if node.split is not None:
         out |= {"split": _split_out(node.split), "children": list(node.children)}
     noise = {name: getattr(node, name) for name in NOISE}
     return out | {name: value for name, value in noise.items() if value is not None}
 
 
-def node_in(index: int, stored: Any) -> Node:
+def node_in(index: int, stored: object) -> Node:
     """Reads a node that ``node_out`` wrote; ``index`` names it in a ``QueryError``."""
     keys = {"split", "children", "counts", *NOISE}
     if not isinstance(stored, dict) or not set(stored) <= keys:
@@ -58,26 +58,26 @@ def node_in(index: int, stored: Any) -> Node:
     )
 
 
-def _number(index: int, name: str, stored: Any) -> float:
+def _number(index: int, name: str, stored: object) -> float:
     """Reads a number of a node."""
     if isinstance(stored, bool) or not isinstance(stored, (int, float)) or abs(stored) > 1e300:
         raise QueryError(f"`{name}` of node {index} of the stored tree is {str(stored)[:40]!r}; it must be a number.")
     return float(stored)
 
 
-def _split_out(split: Split) -> dict[str, Any]:
+def _split_out(split: Split) -> dict[str, object]:
     """Returns a split as JSON has it: its kind first, its points or groups as lists."""
     fields = asdict(split)
     details = {name: _as_lists(value) for name, value in fields.items() if name not in ("kind", "column")}
     return {"kind": split.kind, "column": split.column, **details}
 
 
-def _as_lists(values: tuple[Any, ...]) -> list[Any]:
+def _as_lists(values: Iterable[object]) -> list[object]:
     """Returns a tuple as a list, and the tuples in it as lists."""
     return [list(value) if isinstance(value, tuple) else value for value in values]
 
 
-def _split_in(index: int, stored: Any) -> Split | None:
+def _split_in(index: int, stored: object) -> Split | None:
     """Reads the split of a node; None at a leaf."""
     if stored is None:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,14 @@ from miners.fitted.node import Node
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema, closest
 from pinq.public.specs import Axis, bind
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from numpy.typing import ArrayLike
+
+    Frame: TypeAlias = pd.DataFrame | pa.Table
+    ColumnValues: TypeAlias = pd.Series | pa.ChunkedArray | ArrayLike
 
 __all__ = ["Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values"]
 
@@ -94,7 +102,7 @@ class Router:
         return node
 
 
-def encode_rows(schema: Schema, names: Iterable[str], frame: Any) -> dict[str, np.ndarray]:
+def encode_rows(schema: Schema, names: Iterable[str], frame: Frame) -> dict[str, np.ndarray]:
     """Returns the codes of the columns that a tree asks for; see ``encode``.
 
     It warns of categories that the schema does not declare. The warning counts rows, so this is for
@@ -113,7 +121,7 @@ def encode_rows(schema: Schema, names: Iterable[str], frame: Any) -> dict[str, n
     return codes
 
 
-def encode(schema: Schema, name: str, frame: Any) -> np.ndarray:
+def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:
     """Returns the codes of one column of a pandas or Arrow table, shape (rows,).
 
     The code is -1 where a value is not declared.
@@ -135,7 +143,7 @@ def encode(schema: Schema, name: str, frame: Any) -> np.ndarray:
     return encode_values(schema, name, values.to_pandas() if hasattr(values, "to_pandas") else pd.Series(values))
 
 
-def encode_values(schema: Schema, name: str, values: Any) -> np.ndarray:
+def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray:
     """Returns the codes of a sequence of values of one column."""
     import pandas as pd
 
@@ -149,7 +157,7 @@ def encode_values(schema: Schema, name: str, values: Any) -> np.ndarray:
     return result
 
 
-def _undeclared(values: Any, codes: np.ndarray) -> int:
+def _undeclared(values: ColumnValues, codes: np.ndarray) -> int:
     """Returns how many values are not missing and have no code."""
     import pandas as pd
 

@@ -34,6 +34,8 @@ from pinq.public.schema import Schema, Value
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from miners.fitted.route import Frame
+
 __all__ = ["ENDS", "Node", "Split", "Tree", "as_array", "length"]
 
 FORMAT = "pinq-tree"
@@ -185,7 +187,7 @@ class Tree:
         column = self.schema.numeric(self.target)
         return column.number(0), column.number(column.cells - 1)
 
-    def apply(self, frame: Any) -> np.ndarray:
+    def apply(self, frame: Frame) -> np.ndarray:
         """Returns the node that answers for each row of a pandas or Arrow table, shape (rows,).
 
         Nodes are given by their positions in ``nodes``.
@@ -212,12 +214,12 @@ class Tree:
             reached[start : start + ROWS_AT_ONCE] = router.walk(bins[:, start : start + ROWS_AT_ONCE], self.depth)
         return reached
 
-    def predict_proba(self, frame: Any) -> np.ndarray:
+    def predict_proba(self, frame: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""
         result: np.ndarray = self.probabilities[self.apply(frame)]
         return result
 
-    def predict(self, frame: Any) -> np.ndarray:
+    def predict(self, frame: Frame) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,).
 
         In a tie it is the class that is declared first.
@@ -278,7 +280,7 @@ class Tree:
         return cls.from_dict(read_json(text))
 
     @classmethod
-    def from_dict(cls, stored: Any) -> Tree:
+    def from_dict(cls, stored: object) -> Tree:
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is a whole and valid tree."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT:
             raise QueryError(f"this is not a stored tree: its `format` must be {FORMAT!r}.")
@@ -299,7 +301,7 @@ class Tree:
             )
         return tree
 
-    def with_nodes(self, nodes: Any) -> Tree:
+    def with_nodes(self, nodes: object) -> Tree:
         """Returns a tree under the same schema for the same target, of other nodes.
 
         The nodes are as ``to_dict`` writes them.
@@ -307,7 +309,7 @@ class Tree:
         return self._read(self.schema, self.target, nodes, self.shares)
 
     @classmethod
-    def _read(cls, schema: Schema, target: Any, nodes: Any, shares: Any) -> Tree:
+    def _read(cls, schema: Schema, target: Any, nodes: object, shares: str) -> Tree:
         """Reads stored nodes; the constructor checks all the rest."""
         if not isinstance(nodes, list):
             raise QueryError("the stored tree has no list of `nodes`.")
@@ -345,11 +347,11 @@ class Tree:
         return Router(self.schema, self.nodes)
 
 
-def length(frame: Any) -> int:
+def length(frame: Frame) -> int:
     """Returns the number of rows of a pandas or Arrow table."""
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
         raise QueryError(
             f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; "
             "pandas.DataFrame(rows, columns=[...]) names them."
         )
-    return int(frame.num_rows) if hasattr(frame, "num_rows") else len(frame)
+    return len(frame)

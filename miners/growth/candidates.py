@@ -118,7 +118,9 @@ def require_attributes(parameter: str, named: Iterable[str], attributes: Sequenc
 
 
 def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> list[str]:
-    """The columns to split by: those that were named, else all but the target that have more than one value.
+    """Returns the columns to split by.
+
+    They are those that were named, else all but the target that have more than one value.
 
     Raises:
         QueryError: An unknown, repeated or unusable column.
@@ -150,7 +152,9 @@ def families(schema: Schema, names: Sequence[str]) -> tuple[Family, ...]:
 
 
 def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon, *, fewer: float = 0.0) -> int:
-    """How many levels of two-way splits a budget carries, each node's split being one choice from all ``families``.
+    """Returns how many levels of two-way splits a budget carries.
+
+    Each node's split is one choice from all ``families``.
 
     A rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4
     levels less for each doubling of the logarithm of the number of candidates, over which a noisy

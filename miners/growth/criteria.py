@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By what a split is judged: scores for noisy selection, and the same quantities of noisy tables."""
+"""Criteria judge splits: as scores for noisy selection, and as quantities of noisy tables."""
 
 from __future__ import annotations
 

@@ -174,12 +174,12 @@ class LeavesAskedAtOnce:
 
 @dataclass(frozen=True)
 class LeavesWithoutAnswers:
-    """Leaves that are not described until it is known which of them stay; they note what is left."""
+    """Leaves that note what their paths have left, until it is known which of them stay."""
 
     strategy: Strategy
 
     def early(self, level: Level, asked: Sequence[Step]) -> None:
-        """Notes what the paths to these leaves have left, the question where paths end being paid."""
+        """Notes what the paths to these leaves have left once their ends are asked for."""
         recipe = self.strategy.recipe
         left = recipe.left(level.number, [recipe.leaf_step(StepName.STOP), *asked])
         for node in level.nodes:

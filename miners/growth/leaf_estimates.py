@@ -44,7 +44,7 @@ def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty:
 
 
 def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:
-    """The counts that Friedman & Schuster's Algorithm 3 makes of sizes and leaves' counts, pruned."""
+    """Calibrates sizes and leaves' counts by Friedman & Schuster's Algorithm 3; prunes."""
     children = [open_node.children for open_node in grown]
     cells = calibrate(children, [open_node.size for open_node in grown], [open_node.cells for open_node in grown])
     return _nodes(grown, cells[:, :kept], [None] * len(grown), worth_keeping(children, cells[:, :kept], certainty))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which splits of a grown tree are not worth keeping: C4.5's error-based pruning, on counts that are noisy.
+"""Finds the splits of a grown tree that are not worth keeping.
+
+It is C4.5's error-based pruning, on counts that are noisy.
 
 Privacy:
     Claim: free. Why: a function of differentially private answers (post-processing).
@@ -22,7 +24,7 @@ Children = Sequence[Sequence[int]]
 
 
 def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Class counts of all nodes as Friedman & Schuster's Algorithm 3 makes them agree, shape (nodes, cells).
+    """Makes class counts of all nodes agree, by Friedman & Schuster's Algorithm 3.
 
     Top-down each node's rows are shared out among its children in proportion to their noisy sizes;
     bottom-up a leaf's rows are shared out among the classes in proportion to their noisy counts,
@@ -33,6 +35,9 @@ def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence
         children: Of each node, the root first, parents before their children.
         sizes: Noisy number of rows of each node.
         cells: Noisy class counts of each leaf; of an inner node they are not looked at.
+
+    Returns:
+        Shape (nodes, cells).
     """
     width = len(next(counts for counts in cells if counts is not None))
     rows = np.zeros(len(children))
@@ -82,7 +87,9 @@ def _extra(rows: float, errors: float, certainty: float) -> float:
 def worth_keeping(
     children: Children, cells: np.ndarray, certainty: float, *, shares: np.ndarray | None = None
 ) -> np.ndarray:
-    """Which nodes keep their split, shape (nodes,): those that err less with it, or tell more apart.
+    """Finds the nodes that keep their split, shape (nodes,).
+
+    They err less with it, or tell more apart.
 
     C4.5 asks for errors alone, and so cuts away what separates an uncertain leaf from a certain one
     of the same class. Where ``shares`` are given, a split is also kept if the leaves below it lie

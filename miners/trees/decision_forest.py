@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DP-DF: a forest of multiway splits by attributes that a noisy Gini index chooses (Fletcher & Islam 2015)."""
+"""DP-DF: a forest of multiway splits that a noisy Gini index chooses (Fletcher & Islam 2015)."""
 
 from __future__ import annotations
 

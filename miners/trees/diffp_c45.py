@@ -82,7 +82,7 @@ class Paper(Published):
         return [node] * levels, [self.size_question("each leaf"), self.classes_question("each leaf")]
 
     def choose(self, level: Level) -> Sequence[Split | None]:
-        """Finds a cut of each numeric attribute, then chooses among those and the other attributes."""
+        """Finds a cut of each numeric attribute, then chooses among those and the others."""
         offered: list[list[Candidate]] = [
             [split for split in self.open_splits(node.used) if isinstance(split, Values)] for node in level.nodes
         ]

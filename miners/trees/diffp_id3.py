@@ -21,7 +21,7 @@ __all__ = ["DiffPID3"]
 
 
 class Best(MultiwayStrategy):
-    """A node is asked for its classes; a leaf gets one histogram with all that its path has left."""
+    """Asks a node for its classes, and a leaf for one histogram with all that its path has left."""
 
     def questions(self) -> tuple[list[list[Question]], list[Question]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""

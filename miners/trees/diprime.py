@@ -130,7 +130,10 @@ class Paper(DiPriMeStrategy):
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
 
     def without_split(self, level: int) -> Sequence[Step]:
-        """Returns the medians: a node that has none is not asked which is best, so its leaf has that as well."""
+        """Returns the medians.
+
+        A node that has none is not asked which is best, so its leaf has that as well.
+        """
         return [self.recipe.step(StepName.MEDIAN, level)]
 
     def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
@@ -141,15 +144,19 @@ class Paper(DiPriMeStrategy):
 VARIANTS: Mapping[str, type[Best] | type[Paper]] = {"best": Best, "paper": Paper}
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMe(ForestMiner):
     """What the four estimators share: checks, and which public facts the defaults follow."""
 
-    n_estimators: int | None = 1
-    max_depth: int | None
-    max_features: int | None
-    rho: float | None
-    criterion: str | None
-    variant: Variant
+    epsilon: Loss = 1.0
+    max_depth: int | None = None
+    max_features: int | None = None
+    rho: float | None = None
+    criterion: str | None = None
+    variant: Variant = "best"
+    stopping: float | None = None
+    attributes: Sequence[str] | None = None
+    random_state: int | None = None
 
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> DiPriMeStrategy:
         require_word("variant", self.variant, tuple(VARIANTS))
@@ -201,38 +208,14 @@ class DiPriMe(ForestMiner):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class DiPriMeTree(DiPriMe):
-    """A single tree, on all rows."""
-
-    epsilon: Loss = 1.0
-    max_depth: int | None = None
-    max_features: int | None = None
-    rho: float | None = None
-    criterion: str | None = None
-    variant: Variant = "best"
-    stopping: float | None = None
-    attributes: Sequence[str] | None = None
-    random_state: int | None = None
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
 class DiPriMeForest(DiPriMe):
     """Several trees."""
 
-    epsilon: Loss = 1.0
     n_estimators: int | None = None
-    max_depth: int | None = None
-    max_features: int | None = None
-    rho: float | None = None
-    criterion: str | None = None
     rows: Rows = "shards"
-    variant: Variant = "best"
-    stopping: float | None = None
-    attributes: Sequence[str] | None = None
-    random_state: int | None = None
 
 
-class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):
+class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMe):
     """A tree that predicts the values of a categorical column.
 
     See ``DiPriMeForestClassifier``, whose arguments it has but for those that speak of several
@@ -248,7 +231,7 @@ class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMeTree):
     """
 
 
-class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMeTree):
+class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMe):
     """A tree that predicts the mean of a numeric column.
 
     See ``DiPriMeForestRegressor``, whose arguments it has but for those that speak of several
@@ -267,7 +250,7 @@ class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMeTree):
 
 
 class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
-    """A forest that predicts the values of a categorical column, grown level by level on a private handle.
+    """A forest that predicts the values of a categorical column, grown level by level.
 
     Every node is split in two: a numeric column at a point of its public grid, a categorical one
     into two groups of its values. "best" chooses column and point together, by one noisy selection.

@@ -113,6 +113,7 @@ class ForestMiner(TreeMiner[ForestStrategy]):
     """A miner that grows trees from random beginnings on a private handle."""
 
     random_state: int | None
+    n_estimators: int | None = 1
     rows: Rows = "shards"
     stopping: float | None = None
 

@@ -93,11 +93,11 @@ class GreedyStrategy(TreeStrategy):
         return self.noise_factor * self.max_parts(node) * self.problem.classes * noise
 
     def default_depth(self) -> int:
-        """Returns the levels to ask for where nobody says; none where ``max_rows`` rows would not be split."""
+        """Returns the levels to ask for where nobody says: as many as ``max_rows`` rows carry."""
         return self.levels_carried(self.schema.max_rows)
 
     def levels_carried(self, rows: int) -> int:
-        """Returns how many levels the budget carries, at most as many as attributes can be used for."""
+        """Returns how many levels the budget carries, as far as there are attributes for them."""
         levels = 0
         while levels < MAX_LEVELS:
             deeper = replace(self, depth=levels + 1)
@@ -107,7 +107,7 @@ class GreedyStrategy(TreeStrategy):
         return levels
 
     def _splits_last_level(self, rows: int) -> bool:
-        """Whether nodes of the last level are still split, on a table of so many rows that splits evenly."""
+        """Whether nodes of the last level are still split, where so many rows split evenly."""
         return rows / self.typical_parts ** (self.recipe.depth - 1) >= self.threshold(OpenNode())
 
     def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
@@ -155,7 +155,7 @@ class MultiwayStrategy(GreedyStrategy):
         return math.exp(sum(math.log(size) for size in self._sizes) / len(self._sizes))
 
     def fan_out(self, level: int) -> int:
-        """Returns the most parts that a split of this level makes: the widest attributes come first."""
+        """Returns the most parts that a split of this level makes, the widest attributes first."""
         return self._sizes[level]
 
     def uses_up(self, split: Split) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all strategies share: which questions there are, how they read in a plan, how splits are asked for.
+"""What all strategies share: their questions, how those read in a plan, how splits are chosen.
 
 A strategy is everything that one algorithm does its own way. Where an algorithm has the variants
 "best" and "paper", its file has the strategies ``Best`` and ``Paper``.
@@ -193,7 +193,7 @@ class TreeStrategy(ABC):
         return splits
 
     def ask_where_offered(self, level: Level, offered: Sequence[Sequence[Candidate]], step: Step) -> list[Split | None]:
-        """Returns the same for nodes of which some are offered nothing; those get None, and are not asked."""
+        """Returns the same where some nodes are offered nothing: not asked, they get None."""
         splits: list[Split | None] = [None] * len(offered)
         rows = [row for row, candidates in enumerate(offered) if candidates]
         if rows:

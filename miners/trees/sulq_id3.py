@@ -45,7 +45,7 @@ class NoisyTables(MultiwayStrategy):
         return self.tables_per_attribute * (self.attributes - level)
 
     def tables_question(self, level: int) -> Question:
-        """Returns the question for the tables of all attributes that a path of this length has left."""
+        """Returns the question for the tables of all attributes that a path has left here."""
         asked = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
         tables = self._tables(level)
         return Question(
@@ -60,10 +60,10 @@ class NoisyTables(MultiwayStrategy):
 
     @abstractmethod
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """Returns the noisy rows of each of these parts, shape (nodes, parts), where they are asked."""
+        """Returns the noisy rows of each part, shape (nodes, parts), where they are asked."""
 
     def choose(self, level: Level) -> Sequence[Split | None]:
-        """Asks one request for each attribute; returns the best split of each node by its tables."""
+        """Asks one request for each attribute; returns the best split of each node."""
         epsilon = self.recipe.step(StepName.TABLES, level.number).epsilon
         tables: list[dict[Split, np.ndarray]] = [{} for _ in level.nodes]
         gains: list[dict[Split, float]] = [{} for _ in level.nodes]
@@ -131,7 +131,7 @@ class Paper(Published, NoisyTables):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class SuLQID3(GreedyTree):
-    """A decision tree with multiway splits, each chosen by looking at noisy counts of every attribute.
+    """A decision tree with multiway splits, each chosen by noisy counts of every attribute.
 
     It pays for a table of class counts for each attribute and node, where ``DiffPID3`` pays for one
     noisy selection: the baseline against which that is measured. In return every criterion of its

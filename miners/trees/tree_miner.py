@@ -166,7 +166,7 @@ def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
 
 
 def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
-    """Raises ``QueryError`` unless a parameter is one of some words, or None where that is among them."""
+    """Raises ``QueryError`` unless a parameter is one of some words."""
     if value in words:
         return
     near = closest(str(value), [word for word in words if word is not None])

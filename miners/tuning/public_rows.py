@@ -6,7 +6,7 @@ So scikit-learn's cross-validation and searches can compare settings on them.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
@@ -17,6 +17,12 @@ from miners.estimator import Fitted
 from miners.tuning.simulated import simulated
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
+
+    from miners.fitted.route import Frame
 
 __all__ = ["PublicRows"]
 
@@ -67,7 +73,7 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.schema = schema
         self.target = target
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> Self:
         """Fits a clone of the miner on public rows.
 
         Args:
@@ -80,32 +86,33 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """
         if not hasattr(X, "assign"):
             raise QueryError(f"a pandas frame with the schema's columns is needed, not {type(X).__name__}.")
-        if len(X) != len(y):
-            raise QueryError(f"`y` has {len(y):,} values for {len(X):,} rows.")
-        rows = X.assign(**{self.target: np.asarray(y)})
+        labels = np.asarray(y)
+        if len(X) != len(labels):
+            raise QueryError(f"`y` has {len(labels):,} values for {len(X):,} rows.")
+        rows = X.assign(**{self.target: labels})
         with simulated(self.schema, data=rows, epsilon=self.estimator.epsilon) as handle:
             self.estimator_ = clone(self.estimator).fit(handle, self.target)
         if hasattr(self.estimator_, "classes_"):
             self.classes_ = self.estimator_.classes_
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Frame) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,)."""
         check_is_fitted(self)
         return self.estimator_.predict(X)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Frame, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Returns the miner's own ``score``: the share of classes that are right, or R^2."""
         check_is_fitted(self)
         score: float = self.estimator_.score(X, y, sample_weight)
         return score
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         tags = super().__sklearn_tags__()
         tags.estimator_type = get_tags(self.estimator).estimator_type
         return tags
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes_``."""
         check_is_fitted(self)
         return self.estimator_.predict_proba(X)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pinq.public.epsilon import Loss
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
+    from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = ["simulated"]
@@ -20,10 +21,10 @@ MISSING = "Trying settings on public rows needs the provider's side: pip install
 class Simulator(Protocol):
     """A simulator opens a handle on public rows; ``pinq.simulate`` is one."""
 
-    def __call__(self, schema: Schema, *, data: Any, epsilon: Loss) -> PrivateQueryable: ...
+    def __call__(self, schema: Schema, *, data: Frame, epsilon: Loss) -> PrivateQueryable: ...
 
 
-def simulated(schema: Schema, *, data: Any, epsilon: Loss) -> PrivateQueryable:
+def simulated(schema: Schema, *, data: Frame, epsilon: Loss) -> PrivateQueryable:
     """Opens a handle on public rows, with the noise and the refusals of a real one.
 
     Miners import nothing of the provider's side. That side registers the simulator

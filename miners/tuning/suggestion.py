@@ -15,14 +15,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.isotonic import isotonic_regression
 
 from miners.budget.plan import FitWarning
-from miners.estimator import whole_number
+from miners.estimator import Classifier, whole_number
 from miners.tuning.simulated import simulated
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
@@ -156,7 +156,7 @@ class Suggestion:
 
 
 def suggest(
-    miner: Any,
+    miner: Classifier,
     schema: Schema,
     target: str,
     *,
@@ -250,7 +250,7 @@ class _Trial:
         handle = simulated(schema, data=concept.sample(rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
         return cls(opened.enter_context(handle), concept.sample(TEST_ROWS, seed=[*seed, 2]), target)
 
-    def score(self, miner: Any, epsilon: float) -> float:
+    def score(self, miner: Classifier, epsilon: float) -> float:
         """Returns the accuracy of a copy of the miner that learned with ``epsilon``."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # epsilons that are too small are tried on purpose
@@ -297,7 +297,7 @@ def _figures(number: float, figures: int) -> float:
 
 
 def _check(
-    miner: Any,
+    miner: Classifier,
     schema: object,
     target: str,
     *,
@@ -327,7 +327,7 @@ def _check(
         )
 
 
-def _name(miner: Any) -> str:
+def _name(miner: Classifier) -> str:
     """Returns the miner as text, without its own epsilon, which does not matter here."""
     return repr(clone(miner).set_params(epsilon=type(miner)().epsilon))
 

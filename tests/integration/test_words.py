@@ -28,7 +28,6 @@ RETIRED_PARTS = {"sprout", "sprouts", "bud", "buds", "harvest", "telling", "eps"
 
 EXCUSED_NAMES: set[str] = {
     "examples",
-    "miners",
     "pinq",
     "pinq/analyst",
     "pinq/curator",
@@ -55,11 +54,7 @@ EXCUSED_NAMES: set[str] = {
     "tests/unit/trees",
 }
 EXCUSED_DOCSTRINGS: set[str] = {
-    "miners",
-    "miners/budget",
-    "miners/growth",
     "miners/secure",
-    "miners/trees",
     "pinq",
     "pinq/analyst",
     "pinq/curator",
