@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pinq.analyst.client import connect as connect
@@ -110,19 +110,19 @@ __all__ = sorted(set(_HOME) - {"open"})  # a star import must not hide the built
 _NEEDS_PROVIDER = {"duckdb", "opendp", "sqlalchemy", "yaml"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'pinq' has no attribute {name!r}")
     try:
-        found = getattr(importlib.import_module(f"pinq.{_HOME[name]}"), name)
+        value = getattr(importlib.import_module(f"pinq.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _NEEDS_PROVIDER:
             raise
         raise ModuleNotFoundError(
             f"pinq.{name} needs the provider's side: pip install 'pinq-miners[provider]'", name=error.name
         ) from None
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

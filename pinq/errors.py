@@ -152,7 +152,7 @@ class NotAuthorised(PinqError):
 
 
 class NotAllowed(Refusal):
-    """The grant's terms forbid the request: its verb, a column, or its size; the refusal is in the log."""
+    """The grant's terms forbid the request (verb, column or size); the refusal is in the log."""
 
     code = "not-allowed"
 
@@ -191,19 +191,28 @@ class Unavailable(PinqError):
 
 
 class LedgerError(PinqError):
-    """The ledger cannot be trusted or reached. The dataset stays closed until the provider decides."""
+    """The ledger cannot be trusted or reached; the dataset stays closed.
+
+    The provider decides what is to be done.
+    """
 
     code = "ledger"
 
 
 class SessionError(PinqError):
-    """A computation among several parties could not start, or broke off; the text says which party and what to do."""
+    """A computation among several parties could not start, or broke off.
+
+    The text says which party, and what to do.
+    """
 
     code = "session"
 
 
 class EngineError(PinqError):
-    """The engine failed after the charge. One text for every cause, because the cause may depend on rows."""
+    """The engine failed after the charge.
+
+    There is one text for every cause, because the cause may depend on rows.
+    """
 
     code = "engine"
 

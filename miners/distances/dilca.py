@@ -25,9 +25,11 @@ from miners.distances.task import ContextTask, make_task
 from miners.estimator import Bill, plain, public_schema, read_stored, require_budget, whole_number
 from miners.fitted.route import encode
 from pinq.errors import QueryError, unspent
+from pinq.public.columns import text_of
 from pinq.public.epsilon import Loss
-from pinq.public.schema import Schema, closest, text_of
+from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values, bind
+from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

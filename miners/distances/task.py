@@ -16,8 +16,9 @@ from miners.estimator import whole_number
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, Loss
-from pinq.public.schema import Numeric, Schema, closest
+from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
+from pinq.public.spelling import closest
 
 __all__ = ["METHODS", "ContextTask", "Pair", "make_task"]
 

@@ -39,7 +39,8 @@ from miners.federated.source import (
 )
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.schema import Schema, closest
+from pinq.public.schema import Schema
+from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

@@ -14,8 +14,9 @@ from miners.budget.plan import Priced
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import PartSet
-from pinq.public.schema import Schema, closest
+from pinq.public.schema import Schema
 from pinq.public.scores import Score
+from pinq.public.spelling import closest
 
 __all__ = [
     "Ability",

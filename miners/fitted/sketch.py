@@ -16,7 +16,8 @@ import numpy as np
 from miners.fitted.node import Node
 from miners.fitted.target import Target
 from pinq.errors import QueryError
-from pinq.public.schema import Schema, Value, text_of
+from pinq.public.columns import text_of
+from pinq.public.schema import Schema, Value
 from pinq.public.specs import Groups, bind
 
 __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]

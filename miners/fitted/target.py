@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from pinq.public.schema import Categorical, Numeric, Schema, Value, text_of
+from pinq.public.columns import text_of
+from pinq.public.schema import Categorical, Numeric, Schema, Value
 
 __all__ = ["ENDS", "ClassTarget", "MeanTarget", "Target", "as_array", "target_of"]
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Schema, closest
+from pinq.public.schema import Schema
 from pinq.public.scores import ENTROPY_BITS, GINI_UNIT, AbsoluteError, Gini, InfoGain, MaxClass, Score, SquaredError
+from pinq.public.spelling import closest
 
 __all__ = [
     "CRITERIA",

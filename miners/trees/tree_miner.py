@@ -28,8 +28,9 @@ from miners.growth.frontier import grow
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import ZERO, Epsilon, Loss
-from pinq.public.schema import Categorical, Numeric, Schema, closest
+from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import MAX_PARTS
+from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that say what they are: numbers and arrays that also carry their ``epsilon``, ``scale`` and ``interval(0.95)``.
+"""Noisy numbers and arrays that carry their ``epsilon``, ``scale`` and ``interval(0.95)``.
 
 What is computed from them (a sum of two, a slice) is a plain number or array: its noise is no
 longer that of one release.
@@ -17,11 +17,11 @@ from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
 from pinq.public.queries import Answer
 
-__all__ = ["Facts", "NoisyArray", "NoisyFloat", "NoisyInt", "noisy"]
+__all__ = ["NoiseInfo", "NoisyArray", "NoisyFloat", "NoisyInt", "noisy"]
 
 
 @dataclass(frozen=True)
-class Facts:
+class NoiseInfo:
     """What is known of an answer's noise; public.
 
     Attributes:
@@ -39,16 +39,14 @@ class Facts:
     rows: np.ndarray | None = None
     bounds: tuple[float, float] = (-np.inf, np.inf)
 
-    def scales(self) -> Any:
-        """The scale, or one for each average; infinite where there seem to be no rows."""
-        if self.rows is None or self.scale is None:
-            return self.scale
-        found = np.full(self.rows.shape, np.inf)
-        np.divide(self.scale, self.rows, out=found, where=self.rows > 0)
-        return found
+    def scales(self) -> np.ndarray | None:
+        """Returns the scale, or one for each average; infinite where there seem to be no rows."""
+        if self.scale is None:
+            return None
+        return np.array(self.scale) if self.rows is None else self._by_rows(self.scale, self.rows)
 
-    def interval(self, value: Any, level: float) -> tuple[Any, Any]:
-        """Lower and upper ends that hold the exact answer with probability at least ``level``.
+    def interval(self, value: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ends that hold the exact answer with probability at least ``level``.
 
         For an average U/(U+L) both noisy bins are within k of their exact sums with that
         probability, if each is with (1 + level) / 2; then the exact share lies within k / (U+L) of
@@ -63,61 +61,87 @@ class Facts:
                 "this answer was stored by a version of pinq that did not keep its scale, so it has no interval."
             )
         if self.rows is None:
-            half: Any = laplace_interval(self.scale / self.grid, level) * self.grid
+            half = np.array(laplace_interval(self.scale / self.grid, level) * self.grid)
         else:
-            half = np.full(self.rows.shape, np.inf)
-            np.divide(
-                laplace_interval(self.scale / self.grid, (1 + level) / 2) * self.grid,
-                self.rows,
-                out=half,
-                where=self.rows > 0,
-            )
-        return np.maximum(value - half, self.bounds[0]), np.minimum(value + half, self.bounds[1])
+            half = self._by_rows(laplace_interval(self.scale / self.grid, (1 + level) / 2) * self.grid, self.rows)
+        low, high = np.maximum(value - half, self.bounds[0]), np.minimum(value + half, self.bounds[1])
+        if value.dtype.kind == "i":  # ends of counts are whole numbers, as counts are
+            return np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)
+        return low, high
+
+    @staticmethod
+    def _by_rows(width: float, rows: np.ndarray) -> np.ndarray:
+        widths = np.full(rows.shape, np.inf)
+        np.divide(width, rows, out=widths, where=rows > 0)
+        return widths
 
 
 class _Noisy:
-    facts: Facts
+    facts: NoiseInfo
 
     @property
     def epsilon(self) -> Fraction:
         """What the whole answer was charged, exact."""
         return self.facts.epsilon
 
+
+class _NoisyNumber(_Noisy):
     @property
-    def scale(self) -> Any:
-        """Scale of the noise in the answer's units; for averages one each, and only about right."""
-        return _single(self.facts.scales())
-
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """Lower and upper end between which the exact answer lies with probability ``level`` or a little more; free.
-
-        Of counts they are whole numbers, as counts are; of an array an array each.
-        """
-        value: Any = self
-        plain = +value  # the sign makes it plain
-        low, high = (np.asarray(end) for end in self.facts.interval(plain, level))
-        if np.asarray(plain).dtype.kind == "i":
-            low, high = (np.rint(end).astype(np.int64) for end in (low, high))
-        return _single(low), _single(high)
+    def scale(self) -> float | None:
+        """Scale of the noise in the answer's units; of an average only about right."""
+        scales = self.facts.scales()
+        return None if scales is None else float(scales)
 
 
-class NoisyInt(_Noisy, int):
+class NoisyInt(_NoisyNumber, int):
     """A noisy count: an int with ``epsilon``, ``scale`` and ``interval()``."""
 
+    def interval(self, level: float = 0.95) -> tuple[int, int]:
+        """Returns ends between which the exact count lies with probability ``level``; free.
 
-class NoisyFloat(_Noisy, float):
+        The probability may be a little higher.
+        """
+        low, high = self.facts.interval(np.array(int(self)), level)
+        return int(low), int(high)
+
+
+class NoisyFloat(_NoisyNumber, float):
     """A noisy sum or average: a float with ``epsilon``, ``scale`` and ``interval()``."""
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Returns ends between which the exact number lies with probability ``level``; free.
+
+        The probability may be a little higher.
+        """
+        low, high = self.facts.interval(np.array(float(self)), level)
+        return float(low), float(high)
 
 
 class NoisyArray(_Noisy, np.ndarray):
-    """Noisy numbers: an array with ``epsilon``, ``scale`` and ``interval()``; whatever is computed from it is a plain array."""
+    """An array of noisy numbers, with ``epsilon``, ``scale`` and ``interval()``.
+
+    Whatever is computed from it is a plain array.
+    """
+
+    @property
+    def scale(self) -> float | np.ndarray | None:
+        """Scale of the noise in the answers' units; for averages one each, and only about right."""
+        scales = self.facts.scales()
+        return float(scales) if scales is not None and scales.ndim == 0 else scales
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ends between which each exact number lies with probability ``level``; free.
+
+        The probability may be a little higher.
+        """
+        return self.facts.interval(self.view(np.ndarray), level)
 
     def __getitem__(self, item: Any) -> Any:
         return self.view(np.ndarray)[item]
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if "out" in kwargs:
-            kwargs["out"] = tuple(_plain(one) for one in kwargs["out"])
+            kwargs["out"] = tuple(map(_plain, kwargs["out"]))
         return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
 
     def __reduce__(self) -> Any:
@@ -125,9 +149,12 @@ class NoisyArray(_Noisy, np.ndarray):
 
 
 def noisy(
-    answer: Answer, shape: tuple[int, ...], kind: type[np.generic], bounds: tuple[float, float] | None = None
-) -> Any:
-    """An answer's numbers in their parts' shape: a number where that is (), else an array.
+    answer: Answer,
+    shape: tuple[int, ...],
+    kind: type[np.int64] | type[np.float64],
+    bounds: tuple[float, float] | None = None,
+) -> NoisyInt | NoisyFloat | NoisyArray:
+    """Reads an answer's numbers in their parts' shape: a number where that is (), else an array.
 
     Args:
         answer: Counts, sums or averages.
@@ -137,18 +164,14 @@ def noisy(
     """
     values = np.array(answer.values, dtype=kind).reshape(shape)
     rows = None if answer.rows is None else np.array(answer.rows, dtype=np.float64).reshape(shape)
-    facts = Facts(Fraction(answer.epsilon), answer.scale, answer.grid, rows, bounds or (-np.inf, np.inf))
-    found: Any = (
-        (NoisyInt if kind is np.int64 else NoisyFloat)(values.item()) if shape == () else values.view(NoisyArray)
-    )
-    found.facts = facts
-    return found
+    numbers: NoisyInt | NoisyFloat | NoisyArray
+    if shape:
+        numbers = values.view(NoisyArray)
+    else:
+        numbers = NoisyInt(values.item()) if kind is np.int64 else NoisyFloat(values.item())
+    numbers.facts = NoiseInfo(Fraction(answer.epsilon), answer.scale, answer.grid, rows, bounds or (-np.inf, np.inf))
+    return numbers
 
 
-def _single(value: Any) -> Any:
-    """A number where there is but one."""
-    return value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value
-
-
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.view(np.ndarray) if isinstance(value, NoisyArray) else value

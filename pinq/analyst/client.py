@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import NoReturn, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -98,16 +98,16 @@ class RemoteSession:
             base_url=root, headers=headers, verify=verify or False, timeout=patience, trust_env=verify is not None
         )
         try:
-            told = self._read(self._send("GET", "", opening=True), Description)
-            self.name, self.analyst, self.schema = told.dataset, told.analyst, told.columns
-            if self.schema.digest != told.digest:
+            described = self._read(self._send("GET", "", opening=True), Description)
+            self.name, self.analyst, self.schema = described.dataset, described.analyst, described.columns
+            if self.schema.digest != described.digest:
                 raise Unavailable(
                     "The server's schema does not read the same here; use the same version of pinq on both sides."
                 )
         except BaseException:
             self._client.close()
             raise
-        self._client.headers[SCHEMA_HEADER] = told.digest
+        self._client.headers[SCHEMA_HEADER] = described.digest
 
     def ask(self, request: Request) -> Answer:
         """The server's answer, once: retries carry the same request id."""
@@ -138,7 +138,7 @@ class RemoteSession:
         """Closes the connections."""
         self._client.close()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise TypeError(
             "A handle cannot be pickled: it would carry its token elsewhere. Connect again where it is needed."
         )
@@ -147,7 +147,7 @@ class RemoteSession:
         return self._read(self._send("GET", path), kind)
 
     def _send(self, method: str, path: str, content: str | None = None, *, opening: bool = False) -> httpx.Response:
-        """Sends until there is an answer, an error that repeating would not change, or no time left.
+        """Sends until there is an answer, an error that repeating would not change, or no time.
 
         Once an attempt was lost on the way it may have been charged, so no later error of the same
         request can say that nothing was spent. A question that never left cannot have been charged.
@@ -192,10 +192,10 @@ class RemoteSession:
         try:
             return Failure.model_validate_json(response.content).error()
         except ValidationError:
-            known = "" if spoken is None else f", which speaks protocol {spoken} while this client speaks {PROTOCOL}"
+            version = "" if spoken is None else f", which speaks protocol {spoken} while this client speaks {PROTOCOL}"
             return Unavailable(
                 f"{self._client.base_url} answered {response.status_code} and is not a pinq server that this "
-                f"client understands{known}."
+                f"client understands{version}."
             )
 
     def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool) -> PinqError:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an analyst sees of the log: a pandas frame of times and numbers that also fits a terminal."""
+"""``History`` shows an analyst's lines of the log as a frame that fits a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from shutil import get_terminal_size
-from typing import Any
 
 import pandas as pd
 
@@ -25,12 +24,12 @@ class History(pd.DataFrame):
     """
 
     @classmethod
-    def of(cls, lines: Iterable[tuple[Asked, Any]]) -> History:
-        """The frame of an analyst's lines of the log, each with its answer in the schema's values."""
+    def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
+        """Builds the frame of lines of the log, each with its answer in the schema's values."""
         lines = list(lines)
         asked = [line for line, _ in lines]
-        told = pd.Series([line.at for line in asked], dtype=object)
-        at = pd.to_datetime(told, utc=True, format="ISO8601", errors="coerce")
+        texts = pd.Series([line.at for line in asked], dtype=object)
+        at = pd.to_datetime(texts, utc=True, format="ISO8601", errors="coerce")
         return cls(
             {
                 "at": at.dt.as_unit("ms"),
@@ -43,7 +42,10 @@ class History(pd.DataFrame):
         )
 
     def __repr__(self) -> str:
-        """As wide as the terminal: long questions and answers are cut, and no column is left out."""
+        """Writes the frame as wide as the terminal, no column left out.
+
+        Long questions and answers are cut.
+        """
         room = get_terminal_size((120, 24)).columns - FIXED
         widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
         short = {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}
@@ -52,7 +54,7 @@ class History(pd.DataFrame):
         return text
 
 
-def _short(value: Any, width: int | None) -> str:
+def _short(value: object, width: int | None) -> str:
     if isinstance(value, pd.Timestamp):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, float) and width is None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analyst's face: five verbs on one part (``PrivateQueryable``) or on many (``Parts``). It holds no data and no secrets.
+"""The analyst's face: five verbs on one part (``PrivateQueryable``) or many (``Parts``).
+
+It holds no data and no secrets.
 
 Every call of a verb is one request, one pass and one charge, over however many parts.
 """
@@ -9,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
+from pinq.analyst.session import Session
 from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import Answer, Asked, Budget, Preview, Request, WireParts, candidate, candidate_lists, new_id
+from pinq.public.queries import Asked, Budget, Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.public.questions import ChoiceQuestion
 from pinq.public.schema import Categorical, Schema
 from pinq.public.scores import require_score
@@ -27,25 +31,11 @@ from pinq.public.specs import Cross, Shards, Spec, Splitting, bind
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Parts", "PrivateQueryable", "Session"]
+__all__ = ["Parts", "PrivateQueryable"]
 
 # What the verbs answer: of one part a number, of many an array.
 Count = TypeVar("Count", NoisyInt, NoisyArray)
 Number = TypeVar("Number", NoisyFloat, NoisyArray)
-
-
-class Session(Protocol):
-    """What stands behind a handle: a curator in this process, or one at the other end of a wire."""
-
-    name: str
-    schema: Schema
-
-    def ask(self, request: Request) -> Answer: ...
-    def preview(self, request: Request) -> Preview: ...
-    def budget(self) -> Budget: ...
-    def history(self) -> list[Asked]: ...
-    def terms(self) -> str: ...
-    def close(self) -> None: ...
 
 
 class _Verbs(Generic[Count, Number]):
@@ -65,7 +55,9 @@ class _Verbs(Generic[Count, Number]):
         return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
 
     def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Count:
-        """Number of rows of each part, plus discrete Laplace noise of scale 1/epsilon; can be negative.
+        """Counts the rows of each part, plus discrete Laplace noise of scale 1/epsilon.
+
+        The answer can be negative.
 
         Args:
             epsilon: Loss; parts are disjoint, so all of them together cost this once.
@@ -93,7 +85,9 @@ class _Verbs(Generic[Count, Number]):
     def noisy_sum(
         self, column: str | Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
     ) -> Number | NoisyArray:
-        """Sum of a numeric column over each part, values clamped to the declared bounds, missing ones left out.
+        """Adds up a numeric column over each part.
+
+        Values are clamped to the declared bounds, missing ones left out.
 
         Args:
             column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``):
@@ -112,7 +106,9 @@ class _Verbs(Generic[Count, Number]):
         return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
 
     def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
-        """Average of a numeric column over each part, within its declared bounds; about their middle where a part is empty.
+        """Averages a numeric column over each part, within its declared bounds.
+
+        Of an empty part it is about their middle.
 
         Args:
             column: A numeric column.
@@ -177,7 +173,10 @@ class _Verbs(Generic[Count, Number]):
 
     @unspent()
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
-        """What a call would cost and how exact it would be: ``h.preview("noisy_sum", "age", epsilon=0.1)``. Costs nothing."""
+        """Says what a call would cost and how exact it would be. Costs nothing.
+
+        Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
+        """
         build = {
             "noisy_count": ("epsilon",),
             "noisy_sum": ("column", "epsilon", "by"),
@@ -244,7 +243,7 @@ class _Verbs(Generic[Count, Number]):
 
 
 class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
-    """One part of a sensitive table: the whole of it, as ``pinq.open`` returns it, or a part of a partition."""
+    """One part of a sensitive table: all of it, as ``pinq.open`` returns it, or less."""
 
     def __init__(self, session: Session, part: Part | None = None) -> None:
         super().__init__(session, PartSet([Block(part or Part())], shape=()))
@@ -265,7 +264,10 @@ class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
 
     @unspent()
     def partition(self, *specs: Spec | tuple[Spec, ...]) -> Parts:
-        """Cuts this part by one spec, or by every combination of several; answers get one axis for each."""
+        """Cuts this part by one spec, or by every combination of several.
+
+        Answers get one axis for each.
+        """
         return Parts(self._session, self._parts.split(bind(_joined(specs), self.schema)))
 
     def shards(self, count: int, key: int = 0) -> Parts:
@@ -273,7 +275,9 @@ class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
         return self.partition(Shards(count, key))
 
     def history(self) -> pd.DataFrame:
-        """What was asked, what it cost, what came back: one row for each charge and refusal, oldest first.
+        """Lists what was asked, what it cost and what came back, oldest first.
+
+        There is one row for each charge and refusal.
 
         Returns:
             Columns ``at`` (datetime64, UTC), ``asked``, ``epsilon`` (float64, missing for a
@@ -284,18 +288,17 @@ class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
 
         return History.of((line, self._answered(line)) for line in self._session.history())
 
-    def _answered(self, asked: Asked) -> Any:
+    def _answered(self, asked: Asked) -> object:
+        """Reads a stored answer in the schema's values, by what the log keeps of its question."""
         if asked.answer is None:
             return None
-        values: list[Any] = list(asked.answer.values)
+        values: list[object] = list(asked.answer.values)
         if isinstance(self.schema.columns.get(asked.classes or ""), Categorical):
             labels = self.schema.categorical(asked.classes).labels
-            values = [labels[place] if place < len(labels) else place for place in values]
-        elif asked.answer.verb == "exp_mech" and asked.classes is None:
+            values = [labels[int(code)] if code < len(labels) else code for code in asked.answer.values]
+        elif asked.answer.chosen or (-1 in asked.answer.values and asked.answer.verb == "exp_mech"):
             chosen = asked.answer.chosen
-            values = [
-                None if place < 0 else chosen[place] if chosen else place for place in values
-            ]  # EnoughRows chooses numbers
+            values = [None if number < 0 else chosen[int(number)] for number in asked.answer.values]
         return values[0] if len(values) == 1 else values
 
     def close(self) -> None:
@@ -314,11 +317,12 @@ class PrivateQueryable(_Verbs[NoisyInt, NoisyFloat]):
         return f"PrivateQueryable({self._session.name}{where}; {len(self.schema.columns)} columns, {self.budget!r})"
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{escape(self._session.name)}</b>, {escape(str(self._parts.at(0)))}</p>{self.budget._repr_html_()}{self.schema._repr_html_()}"
+        head = f"<p><b>{escape(self._session.name)}</b>, {escape(str(self._parts.at(0)))}</p>"
+        return f"{head}{self.budget._repr_html_()}{self.schema._repr_html_()}"
 
 
 class Parts(_Verbs[NoisyArray, NoisyArray]):
-    """An ordered collection of pairwise disjoint parts of one table; answers are arrays of its shape."""
+    """An ordered collection of disjoint parts of one table; answers are arrays of its shape."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -343,22 +347,29 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
 
     @unspent()
     def __getitem__(self, item: Any) -> Any:
-        """One part by its label (a value; a tuple for several specs), or by position where no label is a number; or a collection by a mask, list or slice."""
+        """Picks one part by its label, or a collection by a mask, list or slice.
+
+        A label is a value, or a tuple for several specs. Where no label is a number, a position
+        picks a part too.
+        """
         single = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
         if isinstance(item, (list, slice)) or (hasattr(item, "__array__") and np.ndim(item)):
             return Parts(self._session, self._parts.take(self._positions(item)))
         if single is not None and single.partition is not None:
             return PrivateQueryable(self._session, single.at(single.partition.find(item)))
         if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
-            return PrivateQueryable(self._session, self._parts.at(int(self._positions([item])[0])))
+            return PrivateQueryable(self._session, self._parts.at(int(self._positions(np.array([item]))[0])))
         raise QueryError(
             f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to "
             f"{len(self) - 1}."
         )
 
     @unspent()
-    def partition(self, *specs: Any) -> Parts:
-        """Cuts each part: all by the same spec(s), or, given one list, each by its own (None leaves a part as it is)."""
+    def partition(self, *specs: object) -> Parts:
+        """Cuts each part: all by the same spec(s), or, given one list, each by its own.
+
+        None in the list leaves a part as it is.
+        """
         if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
             own = list(specs[0])
             if len(own) != len(self):
@@ -373,15 +384,18 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
     @staticmethod
     @unspent()
     def union(*collections: Parts) -> Parts:
-        """All parts of several collections, in order, flat. ``QueryError`` where a row could be in two of them."""
+        """Joins several collections, in order, flat.
+
+        ``QueryError`` where a row could be in two of them.
+        """
         if not collections:
             raise QueryError("union needs at least one collection.")
         session = collections[0]._session
-        if any(one._session is not session for one in collections):
+        if any(parts._session is not session for parts in collections):
             raise QueryError("parts of different handles cannot be joined.")
-        return Parts(session, PartSet.union([one._parts for one in collections]))
+        return Parts(session, PartSet.union([parts._parts for parts in collections]))
 
-    def frame(self, values: Any) -> pd.DataFrame:
+    def frame(self, values: ArrayLike) -> pd.DataFrame:
         """An answer as a labelled table: a row for each part, a column for each spec and ``value``.
 
         The label of missing values is None.
@@ -389,9 +403,8 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         import pandas as pd
 
         block = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
-        flat = (
-            np.asarray(values, dtype=object).reshape(-1) if not isinstance(values, np.ndarray) else values.reshape(-1)
-        )
+        kept = values.dtype if isinstance(values, np.ndarray) else object
+        flat = np.asarray(values, dtype=kept).reshape(-1)
         if block is None or block.partition is None:
             return pd.DataFrame({"part": self.labels, "value": flat})
         names = [axis.column or "shard" for axis in block.partition.axes]
@@ -402,7 +415,7 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
         kind = object if any(None in row for row in rows) else None
         return pd.DataFrame(rows, columns=names, dtype=kind).assign(value=flat)
 
-    def _positions(self, item: Any) -> np.ndarray:
+    def _positions(self, item: slice | ArrayLike) -> np.ndarray:
         if isinstance(item, slice):
             return np.arange(len(self))[item]
         wanted = np.asarray(item)
@@ -419,12 +432,14 @@ class Parts(_Verbs[NoisyArray, NoisyArray]):
 
     def __repr__(self) -> str:
         shown = [str(part) for part, _ in zip(self._parts, range(4), strict=False)]
-        return f"Parts({len(self)} of {self._session.name}, shape {self.shape}: {'; '.join(shown)}{'; ...' if len(self) > 4 else ''})"
+        listed = "; ".join(shown) + ("; ..." if len(self) > 4 else "")
+        return f"Parts({len(self)} of {self._session.name}, shape {self.shape}: {listed})"
 
     def _repr_html_(self) -> str:
         shown = [str(part) for part, _ in zip(self._parts, range(20), strict=False)]
         more = f"<li>... and {len(self) - 20} more</li>" if len(self) > 20 else ""
-        return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{''.join(f'<li>{escape(text)}</li>' for text in shown)}{more}</ol>"
+        listed = "".join(f"<li>{escape(text)}</li>" for text in shown)
+        return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{listed}{more}</ol>"
 
 
 @contextmanager
@@ -433,13 +448,15 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except (QueryError, ValueError, LookupError, ArithmeticError) as error:
-        said = "The answer came, was charged, and cannot be read here: both sides understand the schema differently. The ledger keeps it. Please report this"
-        raise InternalError(f"{said}: {error}") from error
+        raise InternalError(
+            "The answer came, was charged, and cannot be read here: both sides understand the schema differently. "
+            f"The ledger keeps it. Please report this: {error}"
+        ) from error
 
 
 def _joined(specs: Sequence[Any]) -> Spec:
     """One spec of several; a tuple counts as its members."""
-    flat = [one for spec in specs for one in (spec if isinstance(spec, tuple) else (spec,))]
+    flat = [member for spec in specs for member in (spec if isinstance(spec, tuple) else (spec,))]
     if not flat:
         raise QueryError("partition needs at least one spec.")
     if len(flat) == 1:
@@ -452,10 +469,10 @@ def _joined(specs: Sequence[Any]) -> Spec:
                 "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one "
                 "spec for each part."
             )
-        found = candidate(flat[0])
-        if not isinstance(found, Splitting):
-            raise QueryError(f"{found!r} is a family of candidates; let exp_mech choose a member first.")
-        return found
+        single = candidate(flat[0])
+        if not isinstance(single, Splitting):
+            raise QueryError(f"{single!r} is a family of candidates; let exp_mech choose a member first.")
+        return single
     factors: list[Any] = [
         factor for spec in flat for factor in (spec.factors if isinstance(spec, Splitting) else (spec,))
     ]

@@ -23,7 +23,7 @@ MAX_TOKEN = 256
 
 
 def new_token() -> str:
-    """A fresh token: ``pinq_`` and 256 bits from the operating system, in 43 url-safe characters."""
+    """Makes a token: ``pinq_`` and 256 bits of the operating system in 43 url-safe characters."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
@@ -32,9 +32,9 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def same(one: str, other: str) -> bool:
+def same(left: str, right: str) -> bool:
     """Compares two digests in a time that says nothing of where they differ."""
-    return hmac.compare_digest(one.encode(), other.encode())
+    return hmac.compare_digest(left.encode(), right.encode())
 
 
 def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
@@ -51,24 +51,24 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
     """
     if token is None:
         named = os.environ.get("PINQ_TOKEN_FILE")
-        found = os.environ.get("PINQ_TOKEN") or _from_file(Path(named) if named else _home(), url, required=bool(named))
+        text = os.environ.get("PINQ_TOKEN") or _from_file(Path(named) if named else _home(), url, required=bool(named))
     else:
-        found = token if isinstance(token, str) else _from_file(Path(token), url, required=True)
-    found = (found or "").strip()
-    if not found:
+        text = token if isinstance(token, str) else _from_file(Path(token), url, required=True)
+    text = text.strip()
+    if not text:
         raise QueryError(
             f"for {url} is missing; it may also stand in PINQ_TOKEN, or in a line `{url} TOKEN` of {_home()} "
             "(mode 0600).",
             parameter="token",
         )
-    printable = found.isascii() and found.isprintable() and " " not in found
-    if not found.startswith(PREFIX) or not printable or len(found) > MAX_TOKEN:
+    printable = text.isascii() and text.isprintable() and " " not in text
+    if not text.startswith(PREFIX) or not printable or len(text) > MAX_TOKEN:
         raise QueryError(
             f"is not a token; one looks like {PREFIX}... and is what `pinq grant` printed. A file that holds one is "
             "named by a Path, or by PINQ_TOKEN_FILE.",
             parameter="token",
         )
-    return found
+    return text
 
 
 def require_private(opened: IO[str], file: Path, what: str) -> None:

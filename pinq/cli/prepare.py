@@ -127,7 +127,6 @@ def _write(text: str, output: Path | None) -> None:
 
 def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
     from pinq.provider.report.terminal import print_table
-    from pinq.public.schema import describe
 
     out = console()
     lost = f"{report.source_rows - report.encoded_rows:,} left out"
@@ -140,7 +139,7 @@ def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
         start = f"columns.{name}."
         waiting = ", ".join(name.removeprefix(start) for name in report.unreviewed if name.startswith(start))
         clamped = f"{report.clamped[name]:,}" if name in report.clamped else ""
-        rows.append([name, describe(column), f"{report.left_out[name]:,}", clamped, waiting])
+        rows.append([name, column.describe(), f"{report.left_out[name]:,}", clamped, waiting])
     print_table(out, ["column", "domain", "left out >", "clamped >", "unreviewed"], rows)
     for advice in report.advice:
         out.print(printable(f"Note: {advice}"))

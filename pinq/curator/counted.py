@@ -74,7 +74,7 @@ def counted_in_slices(
     moments: Measure | None,
     step: int,
 ) -> Iterator[Counted]:
-    """Counts the tables of ``step`` parts, gives them away, and goes on with the next when these were used.
+    """Counts the tables of ``step`` parts at a time; what was used may be forgotten.
 
     Args:
         engine: Counts.
@@ -85,5 +85,5 @@ def counted_in_slices(
     """
     for start in range(0, len(parts), step):
         whole = len(parts) <= step
-        some = parts if whole else parts.take(np.arange(start, min(start + step, len(parts))))
-        yield Counted(some, engine.tabulate(some, tables, moments), start)
+        piece = parts if whole else parts.take(np.arange(start, min(start + step, len(parts))))
+        yield Counted(piece, engine.tabulate(piece, tables, moments), start)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One at a time for each key: threads that do the same thing follow each other, all others do not wait."""
+"""``KeyLocks`` lets one thread at a time do what has the same key; others do not wait."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class KeyLocks:
     def take(self, key: Hashable) -> Iterator[None]:
         """Waits until nobody else is inside with this key."""
         with self._guard:
-            one = self._locks.setdefault(key, _Lock())
-            one.users += 1
+            held = self._locks.setdefault(key, _Lock())
+            held.users += 1
         try:
-            with one.lock:
+            with held.lock:
                 yield
         finally:
             with self._guard:
-                one.users -= 1
-                if not one.users:
+                held.users -= 1
+                if not held.users:
                     del self._locks[key]
 
     def __len__(self) -> int:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact integer noise and noisy selection. Pure: the only inputs are numbers, the only randomness is the operating system's.
+"""Exact integer noise and noisy selection.
+
+Pure: the only inputs are numbers, the only randomness is the operating system's.
 
 Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each
 draw asks the operating system (OpenDP for noise and noisy max, ``secrets`` for the weighted
@@ -11,11 +13,11 @@ from __future__ import annotations
 import decimal
 import math
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import opendp.domains as dp_domains
@@ -147,7 +149,9 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
 
 
 def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> int | None:
-    """The run that the uniform number in [drawn, drawn + 1) / 2^64 falls into, or None where doubles cannot tell.
+    """Finds the run that the uniform number in [drawn, drawn + 1) / 2^64 falls into.
+
+    None where doubles cannot tell.
 
     Each weight's relative error is below (4 + |exponent|) * 2^-52, and exponents below -745 are
     zero to within 2^-1000; a cumulative sum of K terms adds K * 2^-53 of the total. Together below
@@ -158,38 +162,44 @@ def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> i
     weights = candidates.members / candidates.mass * np.exp(exponents)
     sums = np.cumsum(weights)
     slack = 2.0**-39 + len(sums) * 2.0**-50
-    place = drawn / 2.0**64
-    run = int(np.searchsorted(sums, place * sums[-1], side="right"))
+    uniform = drawn / 2.0**64
+    run = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
     if run >= len(sums) or candidates.members[run] == 0:
         return None
     below = sums[run - 1] / sums[-1] if run else -1.0
     above = sums[run] / sums[-1] if run < len(sums) - 1 else 2.0
-    # Runs after this one that hold weight make `above` a real boundary; so do earlier ones for
-    # `below`.
-    return run if below + slack < place and place + slack < above else None
+    # The run's share of [0, 1] is from `below` to `above`. Example: weights 3, 1, 4 give 0 to .375,
+    # .375 to .5 and .5 to 1. A uniform number of .4 is in the second share, with .025 to spare on its
+    # left; one of .375 + 1e-13 is closer to a boundary than the sums are exact, so decimals decide.
+    # The first share has no boundary on its left and the last none on its right: there -1 and 2
+    # stand, which no uniform number comes near.
+    return run if below + slack < uniform and uniform + slack < above else None
 
 
 def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bits: int, digits: int) -> int | None:
-    """The same with enclosures from correctly rounded decimals, or None where ``digits`` or ``bits`` do not suffice."""
+    """Does the same with enclosures from correctly rounded decimals.
+
+    None where ``digits`` or ``bits`` do not suffice.
+    """
     with decimal.localcontext() as context:
         context.prec, context.Emin, context.Emax = digits, decimal.MIN_EMIN, decimal.MAX_EMAX
         slack = Decimal(10) ** (8 - digits)
         low, high = [], []
-        known: dict[int, tuple[Decimal, Decimal]] = {}
+        powers: dict[int, tuple[Decimal, Decimal]] = {}
         for score, members, mass in zip(
             candidates.scores.tolist(), candidates.members.tolist(), candidates.mass.tolist(), strict=True
         ):
             exponent = eta * (best - score)
-            if score not in known:
+            if score not in powers:
                 if exponent > 10**6:
-                    known[score] = Decimal(0), Decimal(-(10**6)).exp()
+                    powers[score] = Decimal(0), Decimal(-(10**6)).exp()
                 else:  # |exponent| <= 10^6 < 10^7: its rounding changes the power by less than 10^(7 - digits)
                     power = (-Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
-                    known[score] = power * (1 - slack), power * (1 + slack)
-            low.append(known[score][0] * members / mass)
-            high.append(known[score][1] * members / mass)
+                    powers[score] = power * (1 - slack), power * (1 + slack)
+            low.append(powers[score][0] * members / mass)
+            high.append(powers[score][1] * members / mass)
         total_low, total_high = sum(low), sum(high)
-        place_low, place_high = Decimal(drawn) / Decimal(2**bits), Decimal(drawn + 1) / Decimal(2**bits)
+        uniform_low, uniform_high = Decimal(drawn) / Decimal(2**bits), Decimal(drawn + 1) / Decimal(2**bits)
         inner = len(low) * slack
         below = Decimal(-1)  # the upper bound on where the run begins
         sum_low = sum_high = Decimal(0)
@@ -199,7 +209,7 @@ def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
                 continue
             sum_low, sum_high = sum_low + at_least, sum_high + at_most
             above = Decimal(2) if run == last else sum_low / total_high - inner
-            if below < place_low and place_high < above:
+            if below < uniform_low and uniform_high < above:
                 return run
             below = sum_high / total_low + inner
     return None
@@ -213,13 +223,13 @@ def scale_of(sensitivity: int, epsilon: Fraction) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _laplace(scale: float) -> Any:
+def _laplace(scale: float) -> Callable[[list[int]], list[int]]:
     domain = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
     return dp_measurements.make_laplace(domain, dp_metrics.l1_distance(T="i64"), scale=scale)
 
 
 @lru_cache(maxsize=1024)
-def _noisy_max(scale: float) -> Any:
+def _noisy_max(scale: float) -> Callable[[list[int]], int]:
     domain = dp_domains.vector_domain(dp_domains.atom_domain(T="i64"))
     metric = dp_metrics.linf_distance(T="i64", monotonic=True)
     return dp_measurements.make_noisy_max(domain, metric, dp_measures.max_divergence(), scale=scale)

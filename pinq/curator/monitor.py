@@ -33,8 +33,8 @@ from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import Noise, PreparedQuery
 from pinq.engine.tables import Engine
 from pinq.errors import EngineError, QueryError, Refusal, unspent
-from pinq.ledger.events import Question
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.requests import LoggedQuestion
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Answer, Preview, Request
 from pinq.public.schema import Schema
@@ -84,7 +84,7 @@ class Curator:
         """
         with self.refusing(analyst, request.id):
             work = self._validate(request)
-            question = Question(
+            question = LoggedQuestion(
                 verb=request.verb,
                 about=work.query.about,
                 question=request.identity(self.schema.digest),
@@ -94,7 +94,10 @@ class Curator:
                 return self._once(analyst, request, work, question)
 
     def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
-        """Returns the answer that this request was given under the schema with this digest, or None."""
+        """Returns the answer that this request was given under the schema with this digest.
+
+        None where there is none.
+        """
         charge, payload = self.ledger.answer_of(analyst, request.id)
         if charge is None or payload is None or charge.question.question != request.identity(schema):
             return None
@@ -102,7 +105,7 @@ class Curator:
 
     @contextmanager
     def refusing(self, analyst: str, request: str) -> Iterator[None]:
-        """Lets refusals inside say that nothing was spent, unless the ledger has a charge of this request id."""
+        """Lets refusals inside say that nothing was spent, unless this request was charged."""
         try:
             yield
         except Refusal as error:
@@ -110,7 +113,7 @@ class Curator:
             error.charged = Fraction(0) if charge is None else None
             raise
 
-    def _once(self, analyst: str, request: Request, work: _Work, question: Question) -> Answer:
+    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion) -> Answer:
         """Charges and answers, or finds the answer that was given."""
         charge, given = self.ledger.charge(
             analyst,

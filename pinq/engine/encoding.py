@@ -30,7 +30,8 @@ from pinq.engine.sql import unsigned
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect
 from pinq.public.policy import DatabaseTable, Policy
-from pinq.public.schema import Categorical, Numeric, closest
+from pinq.public.schema import Categorical, Numeric
+from pinq.public.spelling import closest
 
 __all__ = ["EncodingReport", "RawTable", "open_engine", "read_columns", "require_readable"]
 

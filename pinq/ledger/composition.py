@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a set of answered queries costs in all: sequential and parallel composition over the tree of partitions. Pure.
+"""What answered queries cost in all: composition over the tree of partitions. Pure.
 
 The cost of a part is what was asked of it directly, plus, for each distinct partition of it, what
 was asked of all its parts alike and the largest cost among them::
@@ -28,7 +28,7 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.parts import PartSet
@@ -45,6 +45,10 @@ CAP_RULES: dict[CapRule, str] = {
     "union": "what several analysts ask alike once",
 }
 """What the cap over all analysts counts, in words."""
+
+
+DumpedDemand = tuple[list[str], list[tuple[int, int, str]], list[tuple[int, int]]]
+"""A ``Demand`` as JSON: the partitions' keys, the nodes, and what is asked, by numbers of partitions."""
 
 
 @dataclass(frozen=True)
@@ -65,30 +69,30 @@ class Demand:
     @classmethod
     def of(cls, parts: PartSet) -> Demand:
         """The demand of one question to all parts of a collection."""
-        ways = parts.ways()
-        place = {ROOT: 0} | {key: number for number, key in enumerate(ways, start=1)}
-        nodes = tuple((place[part.parent.key], part.partition.key, key) for key, part in ways.items())  # type: ignore[union-attr]
-        return cls(
-            nodes,
-            tuple(
-                (place[block.part.key], None if block.partition is None else block.partition.key)
-                for block in parts.blocks
-            ),
+        ancestors = parts.ancestors()
+        number = {ROOT: 0} | {key: position for position, key in enumerate(ancestors, start=1)}
+        nodes = tuple(
+            (number[part.parent.key], part.partition.key, key)  # type: ignore[union-attr]
+            for key, part in ancestors.items()
         )
+        asked = tuple(
+            (number[block.part.key], None if block.partition is None else block.partition.key) for block in parts.blocks
+        )
+        return cls(nodes, asked)
 
-    def dump(self) -> list[Any]:
+    def dump(self) -> DumpedDemand:
         """The demand as JSON: keys in hexadecimal, each partition's key once."""
         partitions: dict[bytes, int] = {}
         nodes = [
-            [parent, partitions.setdefault(split, len(partitions)), key.hex()] for parent, split, key in self.nodes
+            (parent, partitions.setdefault(split, len(partitions)), key.hex()) for parent, split, key in self.nodes
         ]
         asked = [
-            [node, -1 if split is None else partitions.setdefault(split, len(partitions))] for node, split in self.asked
+            (node, -1 if split is None else partitions.setdefault(split, len(partitions))) for node, split in self.asked
         ]
-        return [[key.hex() for key in partitions], nodes, asked]
+        return [key.hex() for key in partitions], nodes, asked
 
     @classmethod
-    def load(cls, dumped: list[Any]) -> Demand:
+    def load(cls, dumped: DumpedDemand) -> Demand:
         """A demand as the log holds it."""
         partitions = [bytes.fromhex(key) for key in dumped[0]]
         return cls(
@@ -117,7 +121,7 @@ class Costs:
         return Epsilon(self.part.get(ROOT, 0))
 
     def price(self, demand: Demand, epsilon: Epsilon) -> Epsilon:
-        """By how much ``spent`` would grow if ``epsilon`` were asked of every part of the demand."""
+        """Prices a question of ``epsilon`` to every part of the demand: the growth of ``spent``."""
         part, _ = self._after(demand, epsilon.nano)
         before = self.part.get(ROOT, 0)
         return Epsilon(part.get(ROOT, before) - before)
@@ -131,7 +135,13 @@ class Costs:
         return Epsilon(self.part.get(ROOT, 0) - before)
 
     def _after(self, demand: Demand, nano: int) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
-        """The changed entries. Parents precede children in ``nodes``, so walking backwards is bottom-up."""
+        """Computes the changed entries, from the leaves up: in ``nodes`` parents precede children.
+
+        Example: the table was split by sex, and women had been asked 3, men 5; the table has cost 5.
+        Asking women 1 more makes their cost 4, which is not above the largest, 5: the table still
+        costs 5. Asking women 3 more makes their cost 6, which raises the largest by 1: the table
+        costs 6.
+        """
         keys = [ROOT, *(key for _, _, key in demand.nodes)]
         grown = [0] * len(keys)
         for node, _ in demand.asked:
@@ -145,11 +155,11 @@ class Costs:
                 continue
             parent, split, key = demand.nodes[position - 1]
             part[key] = cost = self.part.get(key, 0) + grown[position]
-            place = (keys[parent], split)
-            known = largest.get(place, self.largest.get(place, 0))
-            if cost > known:
-                largest[place] = cost
-                grown[parent] += cost - known
+            partition = (keys[parent], split)
+            before = largest.get(partition, self.largest.get(partition, 0))
+            if cost > before:
+                largest[partition] = cost
+                grown[parent] += cost - before
         if grown[0]:
             part[ROOT] = self.part.get(ROOT, 0) + grown[0]
         return part, largest
@@ -191,10 +201,13 @@ class Together:
         return max(ZERO, self.cap - self.spent)
 
     def price(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> Epsilon:
-        """By how much ``spent`` would grow if an analyst asked the demand, for whom alone it costs ``own``."""
+        """Prices a demand that costs its analyst ``own``: the growth of ``spent``."""
         return own if self.rule == "sum" else self.union.price(demand, epsilon)
 
     def charge(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> None:
-        """Adds a demand that cost its analyst ``own``. Both counts are kept, for the rule may change."""
+        """Adds a demand that cost its analyst ``own``.
+
+        Both counts are kept, for the rule may change.
+        """
         self.sum += own
         self.union.charge(demand, epsilon)

@@ -7,47 +7,25 @@ Budgets are a replay of the log; there is no other state. ``events.py`` has the 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 from collections.abc import Collection, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
+from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
+from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Demand, Together
-from pinq.ledger.events import (
-    NOTHING,
-    Answered,
-    Charged,
-    Created,
-    Declared,
-    Event,
-    Extended,
-    Granted,
-    Question,
-    Record,
-    Refused,
-    Revoked,
-    SessionLogged,
-    TermsSet,
-    TokenSet,
-)
-from pinq.ledger.log import Log, Writing
+from pinq.ledger.events import Event, Record
+from pinq.ledger.log import Earlier, Log, digest_of
+from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import Account, LedgerState, meaning
 from pinq.ledger.store import Store, StoredAnswer
 from pinq.ledger.terms import FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
-__all__ = ["Earlier", "Ledger"]
-
-
-class Earlier(NamedTuple):
-    """A charge that was made before: its request's id, and what was asked."""
-
-    request: str
-    question: Question
+__all__ = ["Ledger"]
 
 
 class Ledger:
@@ -72,11 +50,11 @@ class Ledger:
             if self._log.seq == 0:
                 writing.append(Created(dataset or "", secrets.token_hex(16)))
         if dataset is not None and self._log.state.dataset != dataset:
-            known = self._log.state.dataset
+            owner = self._log.state.dataset
             raise LedgerError(
-                f"The ledger {self._store} belongs to the dataset {known!r}, not to {dataset!r}. "
+                f"The ledger {self._store} belongs to the dataset {owner!r}, not to {dataset!r}. "
                 "One table has one ledger, whatever the policies over it are called: "
-                f"use `dataset: {known}`, or another ledger for other data."
+                f"use `dataset: {owner}`, or another ledger for other data."
             )
 
     # What the log says
@@ -132,7 +110,7 @@ class Ledger:
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
         with self._log.transaction(write=False) as reading:
-            return self._known(reading, analyst, request)
+            return self._log.charge_of(reading, analyst, request)
 
     def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, StoredAnswer]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
@@ -145,10 +123,7 @@ class Ledger:
         ``LedgerError`` where the chain does not hold.
         """
         self._log.replay()
-        answered = [(event.seq, event.record) for event in self._log.events() if isinstance(event.record, Answered)]
-        with self._log.transaction(write=False) as reading:
-            for seq, record in answered:
-                self._payload(reading, seq, record)
+        self._log.check_answers()
         self._log.check_head()
         return self._log.seq
 
@@ -158,7 +133,7 @@ class Ledger:
         self,
         digest: str,
         cap: Epsilon,
-        schema: dict[str, Any],
+        schema: Body,
         *,
         rule: CapRule = "sum",
         may_raise: bool = True,
@@ -213,10 +188,10 @@ class Ledger:
             by: Whose act it is.
         """
         with self._log.transaction() as writing:
-            known = writing.state.grant_of(analyst)
-            if known is not None and not known.revoked:
+            earlier = writing.state.grant_of(analyst)
+            if earlier is not None and not earlier.revoked:
                 raise LedgerError(
-                    f"{analyst!r} already has a grant of epsilon {known.limit}. Use `pinq extend` to raise it."
+                    f"{analyst!r} already has a grant of epsilon {earlier.limit}. Use `pinq extend` to raise it."
                 )
             writing.append(Granted(limit, expires, terms, token), analyst, by=by)
         return self._log.state.grants[analyst]
@@ -250,7 +225,7 @@ class Ledger:
         request: str,
         demand: Demand,
         epsilon: Epsilon,
-        question: Question = NOTHING,
+        question: LoggedQuestion = NOTHING,
         *,
         columns: Collection[str] = (),
         reuse: bool = False,
@@ -281,16 +256,15 @@ class Ledger:
             try:
                 grant = _valid(writing.state, analyst)
                 before = writing.state.asked(analyst, question.question) if reuse else None
-                known = self._known(writing, analyst, before or request)
-                if known[0] is not None:
-                    return known
+                charge, payload = self._log.charge_of(writing, analyst, before or request)
+                if charge is not None:
+                    return charge, payload
                 writing.state.require(grant, question.verb, columns, demand, epsilon)
                 writing.append(Charged(epsilon, demand, question), analyst, request)
                 return None, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                 refused = error
-                told = NOTHING if isinstance(error, NotAuthorised) else question
-                writing.append(Refused.of(error, told), analyst, request)
+                writing.append(Refused.of(error, question), analyst, request)
         raise refused
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
@@ -300,13 +274,13 @@ class Ledger:
             The answer to send: the first one stays.
         """
         with self._log.transaction() as writing:
-            _, given = self._known(writing, analyst, request)
+            _, given = self._log.charge_of(writing, analyst, request)
             if given is None:
-                seq = writing.append(Answered(_digest(payload)), analyst, request)
+                seq = writing.append(Answered(digest_of(payload)), analyst, request)
                 self._store.insert_answer(writing.connection, seq, payload)
         return payload if given is None else given
 
-    def log_session(self, analyst: str, request: str, question: Question, opens: Collection[str]) -> None:
+    def log_session(self, analyst: str, request: str, question: LoggedQuestion, opens: Collection[str]) -> None:
         """Logs a computation among several parties: an exact one before, a charged one after it."""
         with self._log.transaction() as writing:
             writing.append(SessionLogged(question, tuple(opens)), analyst, request)
@@ -317,7 +291,7 @@ class Ledger:
             return self.grant_of(analyst)
         except NotAuthorised as error:
             with self._log.transaction() as writing:
-                writing.append(Refused.of(error, Question(about="open")), analyst)
+                writing.append(Refused.of(error, LoggedQuestion(about="open")), analyst)
             raise
 
     def price(
@@ -367,8 +341,8 @@ class Ledger:
         if before is not None and not may_raise:
             rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"
             policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, rule)
-        known = None if before is None else (before.digest, before.cap, before.cap_rule)
-        return None if known == (policy.digest, policy.cap, policy.cap_rule) else policy
+        logged = None if before is None else (before.digest, before.cap, before.cap_rule)
+        return None if logged == (policy.digest, policy.cap, policy.cap_rule) else policy
 
     def _change(self, analyst: str, record: Record, by: Signature | None) -> Grant:
         """Changes a grant that there is; returns it as it then is."""
@@ -379,32 +353,9 @@ class Ledger:
             writing.append(record, analyst, by=by)
         return self._log.state.grants[analyst]
 
-    def _known(self, reading: Writing, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
-        """The charge of a request and its answer, where there are."""
-        charge, payload = None, None
-        for row in self._store.of_request(reading.connection, analyst, request):
-            record = self._log.event(row).record
-            if isinstance(record, Charged):
-                charge = Earlier(request, record.question)
-            elif isinstance(record, Answered):
-                payload = self._payload(reading, row.seq, record)
-        return charge, payload
-
-    def _payload(self, reading: Writing, seq: int, record: Answered) -> str:
-        """The text of an answer; ``LedgerError`` where it is not the one that was logged."""
-        payload = self._store.payload(reading.connection, seq)
-        if payload is None or _digest(payload) != record.payload:
-            what = f"the answer of event {seq} is not the one that was logged"
-            raise LedgerError(f"The ledger {self._store} is damaged: {what}.")
-        return payload
-
 
 def _valid(state: LedgerState, analyst: str) -> Grant:
     grant = state.grant_of(analyst)
     if grant is None or not grant.valid:
         raise NotAuthorised()
     return grant
-
-
-def _digest(payload: str) -> str:
-    return hashlib.sha256(payload.encode()).hexdigest()

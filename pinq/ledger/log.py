@@ -16,18 +16,26 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
 from pinq.ledger.events import Event, Record, UnknownEvent, read
+from pinq.ledger.requests import Answered, Charged, LoggedQuestion
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import LedgerState
-from pinq.ledger.store import Store
+from pinq.ledger.store import EventRow, Store
 from pinq.ledger.terms import now
 
-__all__ = ["Log", "Writing"]
+__all__ = ["Earlier", "Log", "Writing", "digest_of"]
+
+
+class Earlier(NamedTuple):
+    """A charge that was made before: its request's id, and what was asked."""
+
+    request: str
+    question: LoggedQuestion
 
 
 class Writing:
@@ -91,10 +99,10 @@ class Log:
         Args:
             after: Number and hash of an event that is known already: only what follows it.
         """
-        known, chain = after
+        seq, chain = after
         with self.transaction(write=False) as reading:
-            rows = list(self.store.since(reading.connection, known + 1))
-        for number, row in enumerate(rows, start=known + 1):
+            rows = list(self.store.since(reading.connection, seq + 1))
+        for number, row in enumerate(rows, start=seq + 1):
             event = self._verified(row, number, chain)
             chain = event.hash
             yield event
@@ -117,6 +125,33 @@ class Log:
             or_else = f"Or delete {self.store.head_name} and accept that what was spent since no longer counts."
             raise LedgerError(f"{self._cut(head[0])} {or_else}")
 
+    def charge_of(self, reading: Writing, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
+        """Returns the charge of a request and its answer, each None where there is none."""
+        charge, payload = None, None
+        for row in self.store.of_request(reading.connection, analyst, request):
+            match record := self.event(row).record:
+                case Charged():
+                    charge = Earlier(request, record.question)
+                case Answered():
+                    payload = self._payload(reading, row.seq, record)
+        return charge, payload
+
+    def check_answers(self) -> None:
+        """``LedgerError`` where the text of an answer is not the one that was logged."""
+        events = list(self.events())
+        with self.transaction(write=False) as reading:
+            for event in events:
+                match event.record:
+                    case Answered() as record:
+                        self._payload(reading, event.seq, record)
+
+    def _payload(self, reading: Writing, seq: int, record: Answered) -> str:
+        payload = self.store.payload(reading.connection, seq)
+        if payload is None or digest_of(payload) != record.payload:
+            what = f"the answer of event {seq} is not the one that was logged"
+            raise LedgerError(f"The ledger {self.store} is damaged: {what}.")
+        return payload
+
     def append(
         self, connection: sa.Connection, record: Record, analyst: str, request: str, by: Signature | None
     ) -> Event:
@@ -125,20 +160,23 @@ class Log:
         body = record.to_body() | ({} if by is None else by.to_body())
         text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
         chained = _chain(self._hash, seq, at, record.kind, analyst, request, text)
-        self.store.insert(
-            connection, seq=seq, at=at, kind=record.kind, analyst=analyst, request=request, body=text, hash=chained
-        )
+        self.store.insert(connection, EventRow(seq, at, record.kind, analyst, request, text, chained))
         return Event(seq, at, analyst, request, record, chained, by)
 
     def _reset(self) -> None:
         self.seq, self._hash, self.state = 0, "", LedgerState()
 
     def _catch_up(self, connection: sa.Connection) -> None:
-        """Applies events that this process has not seen, verifying the chain."""
+        """Applies events that this process has not seen, verifying the chain.
+
+        Example: this process knows events 1 to 7, and another one appended 8 and 9. The rows read are
+        7, 8 and 9: event 7 must still have the hash that is known, or the log was cut or rolled back;
+        8 must continue the chain of 7, and 9 that of 8.
+        """
         rows = self.store.since(connection, max(1, self.seq))
         if self.seq:  # the last event that this process knows must still be there
-            known = next(rows, None)
-            if known is None or (known.seq, known.hash) != (self.seq, self._hash):
+            last = next(rows, None)
+            if last is None or (last.seq, last.hash) != (self.seq, self._hash):
                 raise LedgerError(self._cut(self.seq))
         for row in rows:
             self._apply(self._verified(row, self.seq + 1, self._hash))
@@ -147,7 +185,7 @@ class Log:
         self.state.apply(event)
         self.seq, self._hash = event.seq, event.hash
 
-    def _verified(self, row: Any, number: int, chain: str) -> Event:
+    def _verified(self, row: EventRow, number: int, chain: str) -> Event:
         """The event of a row that continues the chain."""
         if row.seq != number or row.hash != _chain(
             chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body
@@ -159,7 +197,7 @@ class Log:
             )
         return self.event(row)
 
-    def event(self, row: Any) -> Event:
+    def event(self, row: EventRow) -> Event:
         """The event of a row."""
         try:
             record, by = read(row.kind, json.loads(row.body))
@@ -179,3 +217,8 @@ class Log:
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
     text = json.dumps([before, seq, at, kind, analyst, request, body], separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of(payload: str) -> str:
+    """Identifies the text of an answer."""
+    return hashlib.sha256(payload.encode()).hexdigest()

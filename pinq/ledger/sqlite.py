@@ -6,14 +6,13 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from typing import Any
 
 __all__ = ["BUSY_SECONDS", "busy", "prepare"]
 
 BUSY_SECONDS = 30.0
 
 
-def prepare(connection: Any, _: Any) -> None:
+def prepare(connection: sqlite3.Connection, _: object) -> None:
     """Sets a new connection up: transactions begin where we say so, and a commit is on the disk."""
     connection.isolation_level = None
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=0"):

@@ -12,24 +12,14 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, assert_never
+from typing import assert_never
 
 from pinq.errors import BudgetExceeded
+from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
+from pinq.ledger.body import Body
 from pinq.ledger.composition import Costs, Demand, Together
-from pinq.ledger.events import (
-    Answered,
-    Charged,
-    Created,
-    Declared,
-    Event,
-    Extended,
-    Granted,
-    Refused,
-    Revoked,
-    SessionLogged,
-    TermsSet,
-    TokenSet,
-)
+from pinq.ledger.events import Event
+from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
 from pinq.ledger.terms import FREE, Grant, Terms
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -122,9 +112,11 @@ class Account:
             case Charged():
                 grown = self.costs.charge(record.demand, record.epsilon)
                 self.waiting.add(event.request)
+                self._asked(event)
                 if self.grant is not None:
                     self.grant.charged(datetime.fromisoformat(event.at))
             case Refused():
+                self._asked(event)
                 self.refused[record.reason] += 1
             case Answered() | SessionLogged():
                 self.answered += event.request in self.waiting
@@ -133,9 +125,10 @@ class Account:
                 pass  # these concern all
             case _:
                 assert_never(record)
-        if isinstance(record, (Charged, Refused)):
-            self.first, self.last = self.first or event.at, event.at
         return grown
+
+    def _asked(self, event: Event) -> None:
+        self.first, self.last = self.first or event.at, event.at
 
     def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
         assert self.grant is not None
@@ -225,26 +218,24 @@ class LedgerState:
 
     def apply(self, event: Event) -> None:
         """Adds one event."""
-        record = event.record
-        if isinstance(record, Created):
-            self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
-        elif isinstance(record, Declared):
-            self.policy, self.together.cap, self.together.rule = record, record.cap, record.cap_rule
-        elif event.analyst:
-            grown = self.account(event.analyst).apply(event)
-            if isinstance(record, Charged):
+        grown = self.account(event.analyst).apply(event) if event.analyst else ZERO
+        match record := event.record:
+            case Created():
+                self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
+            case Declared():
+                self.policy, self.together.cap, self.together.rule = record, record.cap, record.cap_rule
+            case Charged():
                 self.together.charge(record.demand, record.epsilon, grown)
                 if record.question.question:
                     self._questions[event.analyst, record.question.question] = event.request
 
     def account(self, analyst: str) -> Account:
         """The analyst's account, an empty one for who is new."""
-        known = self.accounts.get(analyst)
-        if known is None:
-            known = self.accounts[analyst] = Account(analyst, self.together)
-        return known
+        if analyst not in self.accounts:
+            self.accounts[analyst] = Account(analyst, self.together)
+        return self.accounts[analyst]
 
 
-def meaning(schema: dict[str, Any]) -> str:
+def meaning(schema: Body) -> str:
     """What an epsilon means under a logged schema: adjacency and privacy unit."""
     return json.dumps([schema.get("adjacency", "add-remove"), schema.get("privacy_unit", "row")], sort_keys=True)

@@ -11,17 +11,17 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare
 
-__all__ = ["Store", "StoredAnswer"]
+__all__ = ["EventRow", "Store", "StoredAnswer"]
 
 IDLE_SECONDS = 300  # of a PostgreSQL transaction; the first replay of millions of events stays below
 WRITERS_LOCK = 7162390  # PostgreSQL: one writer at a time
@@ -60,8 +60,20 @@ _requests = (
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
 
 
+class EventRow(NamedTuple):
+    """An event as the table has it; ``body`` is its record as JSON."""
+
+    seq: int
+    at: str
+    kind: str
+    analyst: str
+    request: str
+    body: str
+    hash: str
+
+
 class StoredAnswer(NamedTuple):
-    """A stored answer: when it was found, and its text."""
+    """A stored answer: when it was given, and its text."""
 
     at: str
     payload: str
@@ -109,21 +121,21 @@ class Store:
 
     # Rows; each method within a transaction
 
-    def since(self, connection: sa.Connection, seq: int) -> Iterator[Any]:
+    def since(self, connection: sa.Connection, seq: int) -> Iterator[EventRow]:
         """The events from this number on."""
-        return iter(connection.execute(_since, {"since": seq}))
+        return map(EventRow._make, connection.execute(_since, {"since": seq}))
 
-    def insert(self, connection: sa.Connection, **event: Any) -> None:
+    def insert(self, connection: sa.Connection, event: EventRow) -> None:
         """Adds an event."""
-        connection.execute(_insert_event, event)
+        connection.execute(_insert_event, event._asdict())
 
-    def of_request(self, connection: sa.Connection, analyst: str, request: str) -> Iterable[Any]:
+    def of_request(self, connection: sa.Connection, analyst: str, request: str) -> Iterator[EventRow]:
         """The charge and the answer of a request, where there are."""
-        return connection.execute(_by_request, {"who": analyst, "id": request})
+        return map(EventRow._make, connection.execute(_by_request, {"who": analyst, "id": request}))
 
-    def of_analyst(self, connection: sa.Connection, analyst: str) -> Iterable[Any]:
+    def of_analyst(self, connection: sa.Connection, analyst: str) -> Iterator[EventRow]:
         """An analyst's charges and refusals, oldest first."""
-        return connection.execute(_requests, {"who": analyst})
+        return map(EventRow._make, connection.execute(_requests, {"who": analyst}))
 
     def insert_answer(self, connection: sa.Connection, seq: int, payload: str) -> None:
         """Adds the text of an answer."""
@@ -131,8 +143,8 @@ class Store:
 
     def payload(self, connection: sa.Connection, seq: int) -> str | None:
         """The text of the answer that an event logged."""
-        found: str | None = connection.execute(_payload, {"seq": seq}).scalar()
-        return found
+        payload: str | None = connection.execute(_payload, {"seq": seq}).scalar()
+        return payload
 
     def answers(
         self, connection: sa.Connection, analyst: str, requests: Collection[str] | None = None
@@ -184,9 +196,10 @@ class Store:
                 connection.rollback()
                 time.sleep(random.uniform(0.0001, 0.001))
 
-    def _options(self, memory: bool) -> dict[str, Any]:
+    def _options(self, memory: bool) -> dict[str, object]:
+        options: dict[str, object]
         if self._sqlite:
-            options: dict[str, Any] = {"connect_args": {"timeout": 0, "check_same_thread": False}}
+            options = {"connect_args": {"timeout": 0, "check_same_thread": False}}
             return options | ({"poolclass": sa.StaticPool} if memory else {})
         options = {"isolation_level": "READ COMMITTED"}
         if sa.make_url(self.url).get_driver_name().startswith("psycopg"):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What analysts may do: a grant's budget, end and pace, and the terms that it has beside them. Pure."""
+"""``Grant``: an analyst's budget, its end and pace, and the terms beside them. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pinq.errors import NotAllowed, TooManyRequests
+from pinq.ledger.body import Body, without
 from pinq.ledger.composition import Costs
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -42,39 +42,43 @@ class Terms:
     queries_per_minute: int | None = None
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Terms:
-        """From an event's body. ``TypeError`` for a field that is no term."""
-        terms: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in body.items()
-        }
-        if "max_epsilon_per_query" in terms:
-            terms["max_epsilon_per_query"] = Epsilon(terms["max_epsilon_per_query"])
-        return cls(**terms)
+    def of(cls, body: Body) -> Terms:
+        """Reads terms back. ``TypeError`` for a field that is no term."""
+        unknown = without(body, "max_epsilon_per_query", "columns", "verbs", "queries_per_minute")
+        if unknown:
+            raise TypeError(f"no term is called {', '.join(sorted(unknown))}")
+        nano, columns, verbs = (body.get(name) for name in ("max_epsilon_per_query", "columns", "verbs"))
+        return cls(
+            None if nano is None else Epsilon(nano),
+            None if columns is None else tuple(columns),
+            None if verbs is None else tuple(verbs),
+            body.get("queries_per_minute"),
+        )
 
-    def to_body(self) -> dict[str, Any]:
-        """As an event keeps them: only what limits."""
-        limits = {
-            "max_epsilon_per_query": None if self.max_epsilon_per_query is None else self.max_epsilon_per_query.nano
-        }
-        terms = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in (asdict(self) | limits).items()
+    def to_body(self) -> Body:
+        """Writes the terms down: only what limits."""
+        terms: Body = {
+            "max_epsilon_per_query": None if self.max_epsilon_per_query is None else self.max_epsilon_per_query.nano,
+            "columns": None if self.columns is None else list(self.columns),
+            "verbs": None if self.verbs is None else list(self.verbs),
+            "queries_per_minute": self.queries_per_minute,
         }
         return {name: value for name, value in terms.items() if value is not None}
 
     def __str__(self) -> str:
-        said = []
+        limits = []
         if self.max_epsilon_per_query is not None:
-            said.append(f"epsilon at most {self.max_epsilon_per_query} a query")
+            limits.append(f"epsilon at most {self.max_epsilon_per_query} a query")
         if self.columns is not None:
-            said.append(f"columns {', '.join(self.columns) or 'none'}")
+            limits.append(f"columns {', '.join(self.columns) or 'none'}")
         if self.verbs is not None:
-            said.append(f"verbs {', '.join(self.verbs)}")
+            limits.append(f"verbs {', '.join(self.verbs)}")
         if self.queries_per_minute is not None:
-            said.append(f"{self.queries_per_minute} queries a minute")
-        return "; ".join(said) or "no terms"
+            limits.append(f"{self.queries_per_minute} queries a minute")
+        return "; ".join(limits) or "no terms"
 
     def require(self, verb: str, columns: Collection[str], epsilon: Epsilon) -> None:
-        """``NotAllowed`` where the terms forbid a request. Follows the request alone, never the rows."""
+        """``NotAllowed`` where the terms forbid a request, whatever the rows are."""
         if self.verbs is not None and verb not in self.verbs:
             raise NotAllowed(f"this grant does not allow {verb}; it allows {', '.join(self.verbs)}. {_ASK}")
         wrong = sorted(set(columns) - set(self.columns)) if self.columns is not None else []
@@ -155,4 +159,5 @@ class Grant:
 def no_grant(analyst: str, holders: list[str]) -> str:
     """That an analyst has no grant, and who has one."""
     listed = ", ".join(holders[:12]) + (f" and {len(holders) - 12} more" if len(holders) > 12 else "")
-    return f"{analyst!r} has no grant; {listed or 'nobody'} {'have' if len(holders) > 1 else 'has'}. Use `pinq grant` first."
+    verb = "have" if len(holders) > 1 else "has"
+    return f"{analyst!r} has no grant; {listed or 'nobody'} {verb}. Use `pinq grant` first."

@@ -13,8 +13,9 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.composition import Together
-from pinq.ledger.events import Charged, Event, Refused
+from pinq.ledger.events import Event
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.requests import Charged, Refused
 from pinq.ledger.signature import Signature, here
 from pinq.ledger.state import Account
 from pinq.ledger.terms import now

@@ -20,10 +20,12 @@ from pinq.errors import InternalError, PolicyError
 from pinq.provider.identifiers import FEW, Unit, is_identifier, is_quantity, may_be_unit
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.text import printable
+from pinq.public.columns import REAL_CELLS, round_up, text_of
 from pinq.public.dialect import Dialect
 from pinq.public.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.public.policy import Policy
-from pinq.public.schema import REAL_CELLS, Categorical, closest, round_up, text_of
+from pinq.public.schema import Categorical
+from pinq.public.spelling import closest
 
 __all__ = ["propose", "propose_like"]
 

@@ -35,8 +35,8 @@ import numpy as np
 from pinq.engine import ListRequest, open_engine
 from pinq.errors import PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import Question
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.requests import LoggedQuestion
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
@@ -247,7 +247,7 @@ class _Booking:
         loss = f"epsilon {self._epsilon}" if session.nano else "exact"
         about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"
         self._verb = "secure_topdown" if session.protocol == "topdown" else "secure_id3"
-        self._question = Question(verb=self._verb, session=session.digest, about=about[:200])
+        self._question = LoggedQuestion(verb=self._verb, session=session.digest, about=about[:200])
         self.run = ""
 
     def require_affordable(self) -> None:

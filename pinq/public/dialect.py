@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a provider's delimited text (CSV, TSV) is written. It is declared; nothing of it is guessed from the rows."""
+"""How a provider's delimited text is written: declared, never guessed from the rows."""
 
 from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pinq.public.schema import _Declared
+from pinq.public.declared import Declared
 
 __all__ = ["Dialect", "is_delimited"]
 
@@ -35,12 +35,13 @@ Encoding = Literal[
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
-class Dialect(_Declared):
+class Dialect(Declared):
     """How fields, numbers and characters are written, and how many lines may be unreadable."""
 
     delimiter: str | None = Field(
         default=None,
-        description="between fields: a tab, or one sign of ASCII that is no letter, digit or quote; by default a comma, for .tsv a tab",
+        description="between fields: a tab, or one sign of ASCII that is no letter, digit or quote; "
+        "by default a comma, for .tsv a tab",
     )
     quote: Literal['"', "'", ""] = Field(
         default='"', description="around a field that holds a delimiter, doubled inside it; empty for none"
@@ -73,7 +74,7 @@ class Dialect(_Declared):
 
     @field_validator("header", mode="before")
     @classmethod
-    def _names(cls, header: Any) -> Any:
+    def _names(cls, header: object) -> object:
         if header is False:
             raise ValueError("where the first line is a row, name the columns, such as [name, age]")
         return header

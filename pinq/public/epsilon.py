@@ -70,7 +70,9 @@ class Epsilon:
 
     @classmethod
     def exactly(cls, loss: Loss, *, name: str = "epsilon") -> Epsilon:
-        """Reads a loss that a provider allows. It is never rounded: up, it would be more than what was written.
+        """Reads a loss that a provider allows; it is never rounded.
+
+        Rounded up, it would be more than what was written.
 
         Raises:
             QueryError: As in ``of``, or finer than a nano-epsilon.
@@ -85,7 +87,10 @@ class Epsilon:
 
     @property
     def figures(self) -> str:
-        """The first three figures. They are cut, not rounded: what is spent never looks like the limit too early."""
+        """The first three figures, cut and not rounded.
+
+        So what is spent never looks like the limit too early.
+        """
         step = 10 ** min(9, max(0, len(str(self.nano)) - 3))
         return str(Epsilon(self.nano // step * step))
 
@@ -115,7 +120,10 @@ class Epsilon:
     __rmul__ = __mul__
 
     def __floordiv__(self, shares: int) -> Epsilon:
-        """One of so many equal shares, rounded down, so that all shares together are no more than the loss."""
+        """Returns one of so many equal shares, rounded down.
+
+        So all shares together are no more than the loss.
+        """
         return Epsilon(self.nano // shares) if isinstance(shares, int) else NotImplemented
 
     def __bool__(self) -> bool:

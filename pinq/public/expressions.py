@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What specs, families and scores have in common: each is a frozen value that answers for itself."""
+"""What specs, families and scores share: each is a frozen value that answers for itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import fields
 from functools import cached_property
-from typing import Any
 
 from pydantic import ConfigDict
 
@@ -40,7 +39,10 @@ class Expression(ABC):
 
     @cached_property
     def identity(self) -> Hashable:
-        """The kind and all values with their types: for Python ``True == 1``, but a column can have both as values."""
+        """The kind and all values with their types.
+
+        For Python ``True == 1``, but a column can have both as values.
+        """
         names = [field.name for field in fields(self) if field.name != "kind"]  # type: ignore[arg-type]
         identity = (self.kind, *(_tagged(getattr(self, name)) for name in names))
         try:
@@ -50,7 +52,7 @@ class Expression(ABC):
         return identity
 
 
-def _tagged(value: Any) -> Hashable:
+def _tagged(value: object) -> Hashable:
     if isinstance(value, Expression):
         return value.identity
     if isinstance(value, tuple):

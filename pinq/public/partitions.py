@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a partition spec means under a schema: row-wise maps from encoded columns to parts. No data, no noise, no I/O.
+"""What a spec means under a schema: row-wise maps from encoded columns to parts.
+
+No data, no noise, no I/O.
 
 Two partitions of the same part are *the same* exactly when they send every possible row to the same
 place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with
@@ -11,14 +13,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.schema import closest
+from pinq.public.columns import Numeric, Value, text_of
+from pinq.public.spelling import closest
 
-__all__ = ["Axis", "Partition"]
+if TYPE_CHECKING:
+    from pinq.public.specs import Spec
+
+__all__ = ["Axis", "Label", "Partition"]
+
+Label = Value | float | tuple[Value | None, ...] | None
+"""What a part along an axis is called."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +46,7 @@ class Axis:
 
     column: str | None
     size: int
-    labels: tuple[Any, ...]
+    labels: tuple[Label, ...]
     thresholds: tuple[int, ...] | None = None
     lookup: np.ndarray | None = None
     shard_key: int | None = None
@@ -55,8 +64,30 @@ class Axis:
             return np.where(codes < 0, -1, self.lookup[codes])
         return codes
 
-    def find(self, label: Any) -> int:
-        """The part with this label, or of this number where no label is a whole number; else ``QueryError``."""
+    def codes_of(self, part: int, column: Numeric) -> tuple[int, int]:
+        """Returns the cells [first, end) that a part holds; none for missing values."""
+        if self.thresholds is None:
+            return (part, part + 1) if part < column.cells else (0, 0)
+        edges = (0, *self.thresholds, column.cells)
+        return edges[part], edges[part + 1]
+
+    def describe(self, part: int) -> str:
+        """Says what a part is, for people: ``sex = Female``, ``age < 30``."""
+        label, name = self.labels[part], self.column if self.column is not None else "shard"
+        if label is None:
+            return f"{name} missing"
+        if self.thresholds is not None:
+            return f"{name} {label}"
+        if isinstance(label, tuple):
+            members = ("missing" if value is None else text_of(value) for value in label)
+            return f"{name} in {{{', '.join(members)}}}"
+        return f"{name} = {label}"
+
+    def find(self, label: object) -> int:
+        """Finds the part with this label, or of this number where no label is a whole number.
+
+        ``QueryError`` where there is none.
+        """
         wanted = label.item() if isinstance(label, np.generic) else label
         for part, known in enumerate(self.labels):
             if type(known) is type(wanted) and known == wanted:
@@ -81,7 +112,7 @@ class Partition:
         key: Identifies the map from rows to numbered parts, 16 bytes.
     """
 
-    spec: Any
+    spec: Spec
     axes: tuple[Axis, ...]
     key: bytes
 
@@ -95,18 +126,28 @@ class Partition:
         """Number of parts."""
         return int(np.prod([int(n) for n in self.shape], dtype=object))
 
+    def positions(self, index: int) -> list[tuple[Axis, int]]:
+        """Returns which part along each axis part ``index`` is."""
+        return list(zip(self.axes, map(int, np.unravel_index(index, self.shape)), strict=True))
+
     def label(self, index: int) -> Any:
-        """What part ``index`` is called: a value, an interval's text, a group, a shard's number; a tuple for a Cross."""
-        places = np.unravel_index(index, self.shape)
-        labels = tuple(axis.labels[int(place)] for axis, place in zip(self.axes, places, strict=True))
+        """Returns what part ``index`` is called; a tuple for a Cross.
+
+        It is a value, an interval's text, a group, or a shard's number.
+        """
+        labels = tuple(axis.labels[part] for axis, part in self.positions(index))
         return labels[0] if len(labels) == 1 else labels
 
-    def find(self, label: Any) -> int:
-        """The part of a label, or of its number. ``QueryError`` when there is none."""
+    def describe(self, index: int) -> str:
+        """Says what part ``index`` is, for people."""
+        return ", ".join(axis.describe(part) for axis, part in self.positions(index))
+
+    def find(self, label: object) -> int:
+        """Finds the part of a label, or of its number. ``QueryError`` where there is none."""
         labels = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
         if len(labels) != len(self.axes):
             raise QueryError(
                 f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
             )
-        places = [axis.find(own) for axis, own in zip(self.axes, labels, strict=True)]
-        return int(np.ravel_multi_index(places, self.shape))
+        positions = [axis.find(own) for axis, own in zip(self.axes, labels, strict=True)]
+        return int(np.ravel_multi_index(positions, self.shape))

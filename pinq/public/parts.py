@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places in the tree of partitions below the whole table, and disjointness. No data, no noise, no I/O.
+"""``Part`` and ``PartSet``: places in the tree of partitions below the whole table.
+
+No data, no noise, no I/O.
 
 A ``Part`` is the whole table or one part of a partition of another part; a ``PartSet`` is an
 ordered collection of pairwise disjoint ones.
@@ -14,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.schema import Numeric, text_of
+from pinq.public.schema import Numeric
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Partition
 
-__all__ = ["Block", "Part", "PartSet", "say"]
+__all__ = ["Block", "Part", "PartSet"]
 
 
 class Part:
-    """A place in the tree of partitions: the whole table, or part ``index`` of a partition of its parent.
+    """The whole table, or part ``index`` of a partition of its parent.
 
     Attributes:
         key: Identifies the place for the ledger, 16 bytes; equal keys mean the same rows of every
@@ -40,56 +42,35 @@ class Part:
 
     def steps(self) -> list[tuple[Partition, int]]:
         """The way down from the whole table."""
-        way, part = [], self
+        steps, part = [], self
         while part.parent is not None and part.partition is not None:
-            way.append((part.partition, part.index))
+            steps.append((part.partition, part.index))
             part = part.parent
-        return way[::-1]
+        return steps[::-1]
 
     def interval(self, name: str, column: Numeric) -> tuple[int, int]:
-        """The cells [first, last + 1) of a numeric column that the splits above leave to this part. Public."""
+        """Returns the cells [first, end) of a column that this part has left. Public."""
         low, high = 0, column.cells
         for partition, index in self.steps():
-            places = np.unravel_index(index, partition.shape)
-            for axis, place in zip(partition.axes, places, strict=True):
-                if axis.column != name:
-                    continue
-                if axis.thresholds is None:
-                    low, high = (max(low, int(place)), min(high, int(place) + 1)) if place < column.cells else (0, 0)
-                else:
-                    edges = (0, *axis.thresholds, column.cells)
-                    low, high = max(low, edges[place]), min(high, edges[place + 1])
+            for axis, position in partition.positions(index):
+                if axis.column == name:
+                    first, end = axis.codes_of(position, column)
+                    low, high = max(low, first), min(high, end)
         return low, max(low, high)
 
     def values_left(self, name: str, codes: int) -> np.ndarray:
         """Which codes of a column the splits above leave to this part, shape (codes,). Public."""
         left, every = np.ones(codes, dtype=bool), np.arange(codes)
         for partition, index in self.steps():
-            for axis, place in zip(partition.axes, np.unravel_index(index, partition.shape), strict=True):
+            for axis, position in partition.positions(index):
                 if axis.column == name:
-                    left &= axis.parts_of(every) == place
+                    left &= axis.parts_of(every) == position
         return left
 
     def __str__(self) -> str:
         if not self.depth:
             return "the whole table"
-        return ", ".join(say(partition, index) for partition, index in self.steps())
-
-
-def say(partition: Partition, index: int) -> str:
-    """What a part is, for people: ``sex = Female``, ``age < 30``."""
-    said = []
-    for axis, place in zip(partition.axes, np.unravel_index(index, partition.shape), strict=True):
-        label, name = axis.labels[int(place)], axis.column if axis.column is not None else "shard"
-        if label is None:
-            said.append(f"{name} missing")
-        elif axis.thresholds is not None:
-            said.append(f"{name} {label}")
-        elif axis.lookup is not None:
-            said.append(f"{name} in {{{', '.join('missing' if v is None else text_of(v) for v in label)}}}")
-        else:
-            said.append(f"{name} = {label}")
-    return ", ".join(said)
+        return ", ".join(partition.describe(index) for partition, index in self.steps())
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,19 +122,19 @@ class PartSet:
         block = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.blocks[block].at(index - int(self._starts[block]))
 
-    def ways(self) -> dict[bytes, Part]:
-        """Every part on a way down to a block, the whole table left out, parents first; by key."""
-        found: dict[bytes, Part] = {}
+    def ancestors(self) -> dict[bytes, Part]:
+        """Lists every part from below the whole table down to a block; by key, parents first."""
+        ancestors: dict[bytes, Part] = {}
         for block in self.blocks:
-            way, part = [], block.part
-            while part.parent is not None and part.key not in found:
-                way.append(part)
+            path, part = [], block.part
+            while part.parent is not None and part.key not in ancestors:
+                path.append(part)
                 part = part.parent
-            found |= {part.key: part for part in reversed(way)}
-        return found
+            ancestors |= {part.key: part for part in reversed(path)}
+        return ancestors
 
     def take(self, chosen: np.ndarray) -> PartSet:
-        """The parts at the flat positions ``chosen``; a block that is taken whole and in order stays whole."""
+        """Picks parts by flat positions; a block that is taken whole and in order stays whole."""
         chosen = np.asarray(chosen, dtype=np.int64)
         if len(np.unique(chosen)) != len(chosen):
             raise QueryError("the same part is chosen twice.")
@@ -177,7 +158,7 @@ class PartSet:
         return PartSet(blocks)
 
     def split(self, partitions: Partition | Sequence[Partition]) -> PartSet:
-        """Each part by one partition for all (shape grows by its shape), or each by its own (flat)."""
+        """Splits each part: all by one partition (the shape grows), or each by its own (flat)."""
         if isinstance(partitions, Partition):
             return PartSet([Block(part, partitions) for part in self], self.shape + partitions.shape)
         if len(partitions) != self.size:
@@ -188,13 +169,15 @@ class PartSet:
 
     @staticmethod
     def union(sets: Sequence[PartSet]) -> PartSet:
-        """All parts of several collections, in order, flat. ``QueryError`` unless provably disjoint."""
-        joined = PartSet([block for one in sets for block in one.blocks])
+        """Joins several collections, in order, flat. ``QueryError`` unless provably disjoint."""
+        joined = PartSet([block for parts in sets for block in parts.blocks])
         joined.check_disjoint()
         return joined
 
     def check_disjoint(self) -> None:
-        """``QueryError`` unless every two parts are different parts of one partition, somewhere on their ways down.
+        """``QueryError`` unless the parts are provably disjoint.
+
+        They are where every two are different parts of one partition, somewhere above them.
 
         On the ways down to what is asked, a part is used in one of three manners: it is asked
         whole; it is split, and all parts of the split are asked at once; or it is split and

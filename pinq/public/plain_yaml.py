@@ -52,7 +52,7 @@ for _tag, (_form, _starts) in _MEANINGS.items():
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that begins like a number, so that a list of codes looks the same throughout: '01067', '01069'.
+    """Quotes every text that begins like a number: a list of codes looks the same throughout.
 
     PyYAML's own rule quotes what YAML 1.1 would read as something else, which is more than
     ``_Loader`` does. Unicode's line breaks are escaped: read back raw, they would be blanks.
@@ -77,7 +77,10 @@ def read_yaml(text: str) -> Any:
 
 
 def write_yaml(content: object, flow: bool | None = False) -> str:
-    """Writes a text that ``read_yaml`` reads back equal; with ``flow`` None, innermost lists stand in brackets."""
+    """Writes a text that ``read_yaml`` reads back equal.
+
+    With ``flow`` None, innermost lists stand in brackets.
+    """
     return str(
         yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=flow)
     )

@@ -18,15 +18,16 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from pinq.errors import PolicyError
+from pinq.public.declared import Declared, FiniteDecimal
 from pinq.public.dialect import Dialect
 from pinq.public.epsilon import is_exact, to_nano
 from pinq.public.plain_yaml import plain_number, write_yaml
-from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
 
 __all__ = ["DatabaseTable", "Policy"]
 
 
-class DatabaseTable(_Declared):
+class DatabaseTable(Declared):
     """A table or view of a DuckDB database file."""
 
     database: str
@@ -34,7 +35,7 @@ class DatabaseTable(_Declared):
     schema_name: str = Field(default="main", alias="schema")
 
 
-class Policy(_Declared):
+class Policy(Declared):
     """One dataset: what is public about it, where it is, and how much may be learned of it."""
 
     version: Literal[1] = 1
@@ -70,7 +71,8 @@ class Policy(_Declared):
     )
     secure: Literal["noise", "exact"] = Field(
         default="noise",
-        description="what computations among several parties may open of the rows: noisy results only, or exact ones too",
+        description="what computations among several parties may open of the rows: "
+        "noisy results only, or exact ones too",
     )
     unreviewed: tuple[str, ...] = Field(
         default=(), description="fields that were guessed or read off the data and wait for the provider's word"
@@ -163,7 +165,7 @@ class Policy(_Declared):
 
 
 def _require_one_type(name: str, column: Categorical | Numeric) -> None:
-    """``ValueError`` where a list mixes types: then a value was read as something else than was meant."""
+    """``ValueError`` where a list mixes types: then a value was read as something else."""
     values = column.values if isinstance(column, Categorical) else ()
     first = {type(value): value for value in reversed(values)}
     if len(first) > 1:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -69,24 +69,30 @@ class WireParts(_Frozen):
 
     @classmethod
     def of(cls, parts: PartSet) -> WireParts:
-        """The wire form of a collection. ``QueryError`` where it names more single parts or specs than a request may."""
-        ways = parts.ways()
-        if max(len(ways), len(parts.blocks)) > MAX_NODES:
+        """Writes a collection down. ``QueryError`` where it names too much."""
+        ancestors = parts.ancestors()
+        if max(len(ancestors), len(parts.blocks)) > MAX_NODES:
             raise QueryError(
                 f"this names more than {MAX_NODES:,} parts one by one. Split by several columns at once, or "
                 f"ask fewer parts."
             )
-        splits = [part.partition for part in ways.values()] + [block.partition for block in parts.blocks]
+        splits = [part.partition for part in ancestors.values()] + [block.partition for block in parts.blocks]
         specs = {split.key: split.spec for split in splits if split is not None}
         if len(specs) > MAX_SPECS:
             raise QueryError(
                 f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request."
             )
-        number = {key: place for place, key in enumerate(specs)}
-        place = {b"": 0} | {key: position for position, key in enumerate(ways, start=1)}
-        nodes = tuple((place[part.parent.key], number[part.partition.key], part.index) for part in ways.values())  # type: ignore[union-attr]
+        spec_number = {key: number for number, key in enumerate(specs)}
+        node_number = {b"": 0} | {key: number for number, key in enumerate(ancestors, start=1)}
+        nodes = tuple(
+            (node_number[part.parent.key], spec_number[part.partition.key], part.index)  # type: ignore[union-attr]
+            for part in ancestors.values()
+        )
         asked = tuple(
-            (place[block.part.key], -1 if block.partition is None else number[block.partition.key])
+            (
+                node_number[block.part.key],
+                -1 if block.partition is None else spec_number[block.partition.key],
+            )
             for block in parts.blocks
         )
         return cls.model_construct(specs=tuple(specs.values()), nodes=nodes, asked=asked, shape=parts.shape)
@@ -150,7 +156,11 @@ class Request(_Frozen):
 
     @property
     def question(self) -> Question:
-        """What is asked. ``QueryError`` where a field is said that the question does not read, or that it needs is not."""
+        """What is asked.
+
+        ``QueryError`` where a field is given that the question does not read, or one is missing
+        that it needs.
+        """
         return question_of(self.verb, {name: getattr(self, name) for name in UNSAID})
 
     def columns(self) -> set[str]:
@@ -158,7 +168,7 @@ class Request(_Frozen):
         return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))
 
     def identity(self, schema: str) -> str:
-        """Identifies the question, asked under the schema with the digest ``schema``, whatever the request's id.
+        """Identifies the question under the schema with a digest, whatever the request's id.
 
         A charge keeps it: a request that is asked again is compared by it. The schema belongs to
         the question, for a charge for one meaning of "part 1" must not pay for another. The id and
@@ -242,7 +252,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a request would cost now and how exact its answer would be. Free: it follows public facts and the ledger alone.
+    """What a request would cost now and how exact its answer would be.
+
+    It is free: it follows public facts and the ledger alone.
 
     Attributes:
         cost: By how much ``spent`` would grow.
@@ -292,18 +304,17 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def candidate(item: Any) -> Candidate:
-    """A candidate as callers write it: a spec, a family, or a tuple of specs for their joint parts."""
+def candidate(item: object) -> Candidate:
+    """Reads a candidate: a spec, a family, or a tuple of specs for their joint parts."""
     if isinstance(item, tuple) and item:
         return item[0] if len(item) == 1 else Cross(item)
     if type(item) not in get_args(Candidate):
         names = ", ".join(kind.__name__ for kind in get_args(Candidate))
         raise QueryError(f"{item!r} is not a candidate; use {names} or a tuple of specs.")
-    found: Candidate = item
-    return found
+    return cast(Candidate, item)
 
 
-def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
+def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candidate, ...], ...], tuple[int, ...]]:
     """Reads ``candidates`` as one list for all parts or a list for each.
 
     Returns:
@@ -313,21 +324,24 @@ def candidate_lists(candidates: Any, parts: int) -> tuple[tuple[tuple[Candidate,
         raise QueryError(
             "must be a list of specs and families, or one such list for each part.", parameter="candidates"
         )
-    items: Sequence[Any] = list(candidates)
+    items = list(candidates)
     own = bool(items) and all(isinstance(item, list) for item in items)
     if own and len(items) != parts:
         raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts.")
     lists = [tuple(candidate(inner) for inner in listed) for listed in (items if own else [items])]
     if not any(lists):
         return (), (0,)
-    identities = [tuple(one.identity for one in listed) for listed in lists]
+    identities = [tuple(listed.identity for listed in own_list) for own_list in lists]
     distinct = dict(zip(identities, lists, strict=True))
-    number = {identity: place for place, identity in enumerate(distinct)}
+    number = {identity: position for position, identity in enumerate(distinct)}
     return tuple(distinct.values()), tuple(number[identity] for identity in identities)
 
 
-def _require_single_keys(pairs: list[tuple[str, Any]]) -> None:
-    """``QueryError`` where a key of a JSON object is said twice: readers differ in which of the two counts."""
+def _require_single_keys(pairs: list[tuple[str, object]]) -> None:
+    """``QueryError`` where a key of a JSON object stands twice.
+
+    Readers differ in which of the two counts.
+    """
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be asked of the parts of a table: seven questions, each a frozen value with the fields that it reads.
+"""What can be asked of parts: seven questions, each a frozen value with the fields it reads.
 
 An analyst writes five verbs. ``noisy_sum`` is two questions, told apart by what it adds up: a
 column, or derivatives. ``exp_mech`` is three, told apart by its score: a choice among candidates, a
@@ -52,7 +52,7 @@ class Question(ABC):
     def columns(self) -> set[str]:
         """The columns that it names."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, str]:
         """What the log keeps beside the text that identifies the question."""
         return {}
 
@@ -159,7 +159,7 @@ class Choose(ChoiceQuestion):
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
         """The chosen specs; None where a part had nothing to choose from."""
-        return [None if place < 0 else chosen[int(place)] for place in values]
+        return [None if number < 0 else chosen[int(number)] for number in values]
 
 
 @dataclass(frozen=True)
@@ -175,14 +175,14 @@ class Vote(ChoiceQuestion):
         """The column."""
         return self.score.columns()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, str]:
         """Through which column the answer's numbers are read."""
         return {"classes": self.score.target}
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
         """The chosen values."""
         labels = schema.categorical(self.score.target).labels
-        return [labels[int(place)] for place in values]
+        return [labels[int(code)] for code in values]
 
 
 @dataclass(frozen=True)
@@ -209,24 +209,24 @@ UNSAID = {"column": None, "by": None, "score": None, "candidates": (), "which": 
 """The fields by which requests differ, each with the value that says nothing."""
 
 
-def question_of(verb: str, said: Mapping[str, Any]) -> Question:
+def question_of(verb: str, given: Mapping[str, Any]) -> Question:
     """The question that a request asks.
 
     Args:
         verb: Of the request.
-        said: A value for each name in ``UNSAID``.
+        given: A value for each name in ``UNSAID``.
 
     Raises:
         QueryError: The request says something that the question does not read, or does not say what
             it needs.
     """
-    kind = _BY_VERB.get(verb) or _BY_SCORE.get(type(said["score"]), Choose)
+    kind = _BY_VERB.get(verb) or _BY_SCORE.get(type(given["score"]), Choose)
     if kind is Sum:
-        kind = _BY_SUMMAND.get(type(said["column"]), Sum)
+        kind = _BY_SUMMAND.get(type(given["column"]), Sum)
     reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     for name, nothing in UNSAID.items():
-        if name not in reads and said[name] != nothing:
+        if name not in reads and given[name] != nothing:
             raise QueryError(f"{kind.task}; it takes no `{name}`.")
-        if name in reads & {"column", "score"} and said[name] is None:
+        if name in reads & {"column", "score"} and given[name] is None:
             raise QueryError(f"{kind.task}; it needs a `{name}`.")
-    return kind(**{name: said[name] for name in reads})
+    return kind(**{name: given[name] for name in reads})

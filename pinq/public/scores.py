@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quality functions for ``exp_mech``: exact integer arithmetic on tables of counts, with their sensitivities.
+"""Quality functions for ``exp_mech``: exact integers from tables of counts.
 
 A candidate partition sends the rows of a part into *cells* j (its parts). A score sees a table of
 shape (..., cells, measure) and returns integers of shape (...,), in units of its own;
@@ -26,7 +26,7 @@ from abc import abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 
@@ -138,7 +138,10 @@ class _OfCategories(Expression):
 
 @dataclass(frozen=True)
 class MaxClass(_OfCategories, Score):
-    """Σ_j max_c n_jc: rows that a vote in each cell gets right. Sensitivity 1, monotone (F&S 2010, sec. 4.2)."""
+    """Σ_j max_c n_jc: rows that a vote in each cell gets right.
+
+    Sensitivity 1, monotone (F&S 2010, sec. 4.2).
+    """
 
     kind: Literal["max_class"] = field(default="max_class", repr=False)
 
@@ -152,7 +155,10 @@ class MaxClass(_OfCategories, Score):
 
 @dataclass(frozen=True)
 class Gini(_OfCategories, Score):
-    """-Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored per cell. Sensitivity < 2 rows, monotone (privacy.md 2.5)."""
+    """-Σ_j n_j (1 - Σ_c (n_jc/n_j)^2), in 1/1024 of a row, floored per cell.
+
+    Sensitivity < 2 rows, monotone (privacy.md 2.5).
+    """
 
     kind: Literal["gini"] = field(default="gini", repr=False)
 
@@ -171,7 +177,9 @@ class Gini(_OfCategories, Score):
 
 @dataclass(frozen=True)
 class InfoGain(_OfCategories, Score):
-    """-n H(class given cell) in 2^-20 bits: Σ_jc F(n_jc) - Σ_j F(n_j), F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
+    """-n H(class given cell) in 2^-20 bits.
+
+    It is Σ_jc F(n_jc) - Σ_j F(n_j), F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
 
     φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so
     the score is an exact integer, one row changes it by φ(n_jc) - φ(n_j) in [-φ(N-1), 0] whatever
@@ -195,7 +203,7 @@ class InfoGain(_OfCategories, Score):
 
 @dataclass(frozen=True)
 class MutualInformation(InfoGain):
-    """n I(target; candidate) up to the common term n H(target): what ``InfoGain`` computes, under DILCA's name.
+    """n I(target; candidate) up to the common term n H(target): ``InfoGain`` under DILCA's name.
 
     A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint
     cells (Battaglia et al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts``
@@ -339,7 +347,9 @@ class SquaredError(_OfNumbers):
 
 @dataclass(frozen=True)
 class AbsoluteError(_OfNumbers):
-    """-Σ_j Σ |y - median_j| of a numeric target on at most 256 public levels: a few extreme values weigh less than in ``SquaredError``.
+    """-Σ_j Σ |y - median_j| of a numeric target on at most 256 public levels.
+
+    A few extreme values weigh less than in ``SquaredError``.
 
     With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly.
     One row raises each of these levels - 1 terms by 0 or 1; so the sensitivity, in units of one
@@ -368,7 +378,7 @@ class AbsoluteError(_OfNumbers):
         return max(1, self.levels(schema) - 1)
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, levels); one more place, of missing values, does not count."""
+        """Scores of tables (..., cells, levels); a last position, of missing values, does not count."""
         below = np.cumsum(table[..., : self.levels(schema)], axis=-1)
         return -np.minimum(below, below[..., -1:] - below).sum(axis=(-1, -2))
 
@@ -445,7 +455,10 @@ class Gradient(Score):
 
 @dataclass(frozen=True)
 class ClassCount(_OfCategories):
-    """n_c, to choose among the *values* of the target itself: a noisy majority vote. Sensitivity 1, monotone."""
+    """n_c, to choose among the *values* of the target: a noisy majority vote.
+
+    Sensitivity 1, monotone.
+    """
 
     kind: Literal["class_count"] = field(default="class_count", repr=False)
 
@@ -462,7 +475,9 @@ class ClassCount(_OfCategories):
 
 @dataclass(frozen=True)
 class EnoughRows(Expression):
-    """For whole trees, asked of their leaves: does each part above them have rows enough to stay split? One charge, whatever the depth (pinq/curator/verbs/stop.py).
+    """Asks of the leaves of whole trees: has each part above them rows enough to stay split?
+
+    It is one charge, whatever the depth (pinq/curator/verbs/stop.py).
 
     Attributes:
         least: Rows from which a tree's first part is more likely to stay split than not; further
@@ -530,15 +545,15 @@ def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def _f(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """F(x) = Σ_{i<x} φ(i); beyond the cap φ stays at its last step."""
-    if starts[-1] < 2**16:  # every step is one wide: the place is the number itself
-        place = np.minimum(counts, len(starts) - 1)
+    if starts[-1] < 2**16:  # every step is one wide: its number is the number itself
+        step = np.minimum(counts, len(starts) - 1)
     else:
-        place = np.searchsorted(starts, counts, side="right") - 1
-    return sums[place] + (counts - starts[place]) * steps[place]
+        step = np.searchsorted(starts, counts, side="right") - 1
+    return sums[step] + (counts - starts[step]) * steps[step]
 
 
 def _share_of(share: object) -> Fraction:
-    """Reads the share of ``Balance``: None is a half. ``QueryError`` unless it lies between 0 and 1."""
+    """Reads the share of ``Balance``: None is a half. ``QueryError`` unless it is in (0, 1)."""
     text = "1/2" if share is None else str(share)
     try:
         exact = Fraction(text if SHARE.fullmatch(text) else 0)
@@ -551,7 +566,10 @@ def _share_of(share: object) -> Fraction:
 
 
 def _dropped_bits(schema: Schema, target: str, levels: int) -> int:
-    """Low bits of a numeric column's cells to drop, so that at most so many levels are left; ``levels`` is a power of 2."""
+    """Counts the low bits to drop from a numeric column's cells to reach so many levels.
+
+    ``levels`` is a power of 2.
+    """
     return max(0, (schema.numeric(target).cells - 1).bit_length() - levels.bit_length() + 1)
 
 
@@ -562,7 +580,7 @@ def _roomy(table: np.ndarray, unit: int) -> np.ndarray:
     return table.astype(object) if wide else table.astype(np.int64, copy=False)
 
 
-def require_score(score: Any, schema: Schema) -> AnyScore:
+def require_score(score: object, schema: Schema) -> AnyScore:
     """``QueryError`` unless this is one of the scores and its target exists."""
     kinds = get_args(AnyScore)
     if isinstance(score, type) and score in kinds:
@@ -574,6 +592,6 @@ def require_score(score: Any, schema: Schema) -> AnyScore:
             f"{score!r} is not a score; use {', '.join(names[:-1])} or {names[-1]}. "
             "Gain ratio is not among them: its sensitivity is its whole range at every table size."
         )
-    score.check(schema)
-    found: AnyScore = score
-    return found
+    known = cast(AnyScore, score)
+    known.check(schema)
+    return known

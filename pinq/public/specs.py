@@ -19,14 +19,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.expressions import Expression
 from pinq.public.partitions import Axis, Partition
-from pinq.public.schema import Categorical, Numeric, Schema, Value
+from pinq.public.schema import Schema, Value
 
 __all__ = [
     "AnyCross",
@@ -75,8 +75,8 @@ class Factor(Splitting):
         return (self,)
 
     @abstractmethod
-    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
-        """The axis under a schema, and what identifies it: kind, column, domain, and the numbered parts."""
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """Binds to a schema: the axis, and what identifies it (kind, column, domain, parts)."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,19 @@ class _OfColumn:
 
 @dataclass(frozen=True)
 class Values(_OfColumn, Factor):
-    """One part for each declared value of a categorical column, or each grid cell of a numeric one; missing last."""
+    """One part for each declared value, or each grid cell of a numeric column; missing last."""
 
     kind: Literal["values"] = field(default="values", repr=False)
 
-    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each code."""
         column = schema.column(self.column)
-        return Axis(self.column, column.codes, _labels(column)), [self.kind, self.column, column.digest]
+        return Axis(self.column, column.codes, column.labels_up_to(MAX_PARTS)), [self.kind, self.column, column.digest]
 
 
 @dataclass(frozen=True)
 class Cuts(_OfColumn, Factor):
-    """``len(points) + 1`` parts of a numeric column: below the first point, ..., at or above the last; missing last."""
+    """``len(points) + 1`` parts of a numeric column, from below the first point; missing last."""
 
     points: tuple[float, ...]
     kind: Literal["cuts"] = field(default="cuts", repr=False)
@@ -122,7 +122,7 @@ class Cuts(_OfColumn, Factor):
             wrong = f"the cuts of `{self.column}` must be a list of numbers, not {points!r}"
             raise QueryError(f"{wrong}.") from None
 
-    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each interval of codes; a missing code is beyond one more threshold."""
         column = schema.numeric(self.column)
         thresholds = tuple(column.threshold(point, self.column) for point in self.points)
@@ -140,7 +140,7 @@ class Cuts(_OfColumn, Factor):
 
 @dataclass(frozen=True)
 class Groups(_OfColumn, Factor):
-    """One part for each listed group of values of a categorical column; ``None`` names the missing value.
+    """One part for each listed group of values; ``None`` names the missing value.
 
     Rows in no group go nowhere.
     """
@@ -157,7 +157,7 @@ class Groups(_OfColumn, Factor):
             raise QueryError(f"{wrong}.") from None
         object.__setattr__(self, "groups", groups)
 
-    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each group, by a table from codes to groups."""
         column = schema.categorical(self.column)
         lookup = np.full(column.codes, -1, dtype=np.int64)
@@ -177,7 +177,7 @@ class Groups(_OfColumn, Factor):
 
 @dataclass(frozen=True)
 class Shards(Factor):
-    """``count`` random disjoint parts: one independent keyed coin for each row, steady across sessions.
+    """``count`` random disjoint parts: one keyed coin for each row, steady across sessions.
 
     Another ``key``, other coins.
     """
@@ -198,7 +198,7 @@ class Shards(Factor):
         """None: the coins are drawn beside the columns."""
         return set()
 
-    def axis(self, schema: Schema) -> tuple[Axis, list[Any]]:
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each face of the coin."""
         return Axis(None, self.count, tuple(range(self.count)), shard_key=self.key), [self.kind, self.count, self.key]
 
@@ -227,7 +227,7 @@ class Cross(Splitting):
 
 @dataclass(frozen=True)
 class AnyCut(_OfColumn, Expression):
-    """A family of candidates for ``exp_mech``: every cut of a numeric column at a grid point, mass one in all."""
+    """A family for ``exp_mech``: every cut of a numeric column at a grid point, mass one in all."""
 
     kind: Literal["any_cut"] = field(default="any_cut", repr=False)
 
@@ -238,7 +238,7 @@ class AnyCut(_OfColumn, Expression):
 
 @dataclass(frozen=True)
 class AnyGrouping(_OfColumn, Expression):
-    """A family of candidates for ``exp_mech``: bipartitions of a categorical column's values, mass one in all.
+    """A family for ``exp_mech``: bipartitions of a column's values, mass one in all.
 
     Of the values that the splits above leave to a part: all bipartitions while there are at most
     ``MAX_GROUPINGS``; otherwise as many distinct ones, drawn by ``seed`` (public randomness).
@@ -266,7 +266,7 @@ class AnyGrouping(_OfColumn, Expression):
 
 @dataclass(frozen=True)
 class AnyCross(Expression):
-    """A family of candidates for ``exp_mech``: the joint parts of every ``size`` of the specs, mass one in all.
+    """A family for ``exp_mech``: joint parts of every ``size`` of the specs, mass one in all.
 
     ``AnyCross((Values("job"), Values("sex"), Cuts("age", (30,))), 2)`` is three candidates: job x
     sex, job x age and sex x age.
@@ -320,7 +320,10 @@ class AnyCross(Expression):
         return Cross(specs) if len(specs) > 1 else specs[0]
 
     def require_room(self, sizes: Sequence[int], classes: int) -> None:
-        """``QueryError`` where the cells of some member cannot be numbered. ``sizes`` are the parts of each spec."""
+        """``QueryError`` where the cells of some member cannot be numbered.
+
+        ``sizes`` are the parts of each spec.
+        """
         cells = math.prod(sorted(sizes)[-self.size :]) * classes
         if cells * len(sizes) > MAX_CELLS:
             raise QueryError(
@@ -359,30 +362,24 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     columns = [axis.column for axis, _ in bound if axis.column is not None]
     if len(set(columns)) != len(columns):
         raise QueryError(f"a column stands twice in {spec!r}.")
-    identity: list[Any] = [key for _, key in bound]
+    identity: list[object] = [key for _, key in bound]
     if len(columns) < len(bound) or schema.privacy_unit != "row":
         # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under
         # another encoding a row could fall into another part, so it is another partition.
         identity.append(schema.row_digest)
     key = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
-    partition = Partition(spec, tuple(axis for axis, _ in bound), key)
+    partition = Partition(cast(Spec, spec), tuple(axis for axis, _ in bound), key)
     if partition.size > MAX_PARTS:
         raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
     return partition
 
 
-def _labels(column: Categorical | Numeric) -> tuple[Any, ...]:
-    """What the codes of a column are called; nothing for a numeric column of too many cells to be split by each."""
-    if isinstance(column, Categorical):
-        return column.labels
-    numbers = [column.number(code) for code in range(column.cells)] if column.cells <= MAX_PARTS else []
-    missing = (None,) if column.nullable else ()
-    return (*(int(number) if number == int(number) else number for number in numbers), *missing)
-
-
 @lru_cache(maxsize=256)
 def _sides(column: str, seed: int, count: int) -> np.ndarray:
-    """Bipartitions of ``count`` values, as rows of truth values: value i is in the first group where bit i is set."""
+    """Draws bipartitions of ``count`` values, as rows of truth values.
+
+    Value i is in the first group where bit i is set.
+    """
     if count < 2:
         return np.zeros((0, count), dtype=bool)
     # The last value is always in the second group, so that no bipartition appears twice.

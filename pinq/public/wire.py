@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What server and client agree on: version, headers, and the JSON of everything but requests and answers (those are in ``queries``).
+"""What server and client agree on beside requests and answers: version, headers, errors.
 
 One table joins errors and HTTP statuses, one JSON shape carries every error, and the client makes
 the same error of it again.
@@ -128,9 +128,9 @@ class Failure(_Wire):
             return TooManyRequests(self.message, self.retry_after or 1.0)
         if kind is QueryError:
             return QueryError(self.problem or self.message, parameter=self.parameter, allowed=self.allowed or "")
-        found = kind.__new__(kind)
-        found.args = (self.message,)
-        return found
+        error = kind.__new__(kind)
+        error.args = (self.message,)
+        return error
 
 
 class Description(_Wire):

@@ -49,8 +49,8 @@ from pinq import (
 from pinq.curator.mechanisms import choose, laplace
 from pinq.engine import open_engine
 from pinq.engine.duckdb import Moments, TableRequest
-from pinq.ledger.events import Refused
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.requests import Refused
 from pinq.ledger.terms import now
 from pinq.provider.local import open_ledger
 from pinq.provider.policy_file import load_policy

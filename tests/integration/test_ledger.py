@@ -16,9 +16,10 @@ import pytest
 import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
+from pinq.ledger.acts import Declared
 from pinq.ledger.composition import CapRule, Demand
-from pinq.ledger.events import Declared, Question
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.requests import LoggedQuestion
 from pinq.ledger.terms import now
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
@@ -52,8 +53,8 @@ def ledger() -> Iterator[Ledger]:
 
 def test_a_charge_is_charged_once(ledger: Ledger) -> None:
     """The same request id finds its charge, then its answer; the first answer stays."""
-    assert ledger.charge("ana", "r", WHOLE, Epsilon(5), Question(about="a")) == (None, None)
-    charge, given = ledger.charge("ana", "r", WHOLE, Epsilon(5), Question(about="a"))
+    assert ledger.charge("ana", "r", WHOLE, Epsilon(5), LoggedQuestion(about="a")) == (None, None)
+    charge, given = ledger.charge("ana", "r", WHOLE, Epsilon(5), LoggedQuestion(about="a"))
     assert charge is not None
     assert (charge.question.about, given) == ("a", None)
     assert ledger.answer("ana", "r", "one") == "one"

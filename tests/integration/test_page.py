@@ -20,8 +20,8 @@ from markupsafe import escape
 
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import Question
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.requests import LoggedQuestion
 from pinq.ledger.terms import Terms
 from pinq.provider import grants as provider
 from pinq.public.epsilon import Epsilon
@@ -628,12 +628,16 @@ def test_what_happens_elsewhere_is_shown(owner: Visitor, policy: Path) -> None:
     with closing(Ledger(policy.parent / "people.parquet.ledger")) as ledger:
         everything = Demand((), ((0, None),))
         ledger.charge(
-            "bea", "r1", everything, Epsilon.of(1) // 4, Question("noisy_count", about="a count of all", question="q")
+            "bea",
+            "r1",
+            everything,
+            Epsilon.of(1) // 4,
+            LoggedQuestion("noisy_count", about="a count of all", question="q"),
         )
         ledger.answer("bea", "r1", "{}")
         with pytest.raises(BudgetExceeded):
             ledger.charge(
-                "bea", "r2", everything, Epsilon.of(1), Question("noisy_count", about="too much", question="q")
+                "bea", "r2", everything, Epsilon.of(1), LoggedQuestion("noisy_count", about="too much", question="q")
             )
     page = owner.get("/datasets/people").text
     for text in (

@@ -12,7 +12,7 @@ import pinq
 import pinq.curator.candidates.any_cross
 from pinq.curator.monitor import Curator
 from pinq.ledger.composition import Costs, Demand, Together
-from pinq.ledger.events import Question
+from pinq.ledger.requests import LoggedQuestion
 from pinq.ledger.state import Account
 from pinq.ledger.terms import Grant
 from pinq.provider.local import LocalSession
@@ -61,7 +61,7 @@ class PassingLedger:
         self.costs = Costs()
 
     def charge(
-        self, analyst: str, request: str, demand: Demand, epsilon: Epsilon, question: Question, **terms: object
+        self, analyst: str, request: str, demand: Demand, epsilon: Epsilon, question: LoggedQuestion, **terms: object
     ) -> tuple[None, None]:
         self.costs.charge(demand, epsilon)
         return None, None

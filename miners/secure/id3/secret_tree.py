@@ -256,7 +256,7 @@ def require_paths(task: Task) -> None:
 
 
 def _padded(task: Task, table: Shares) -> Shares:
-    """Gives each attribute's values an axis as long as the max_size attribute's; dummy values are 0.
+    """Gives each attribute's values an axis as long as the longest attribute's; dummies are 0.
 
     Args:
         task: The public facts.

@@ -24,8 +24,9 @@ from miners.secure.session.connection import json_object
 from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Growth, TopDown
 from miners.secure.sums.joint import Joint
 from pinq.errors import QueryError, SessionError
+from pinq.public.declared import Declared, FiniteDecimal, derived
 from pinq.public.epsilon import exact, to_nano
-from pinq.public.schema import Categorical, FiniteDecimal, Numeric, PrivacyUnit, Schema, _Declared, derived
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
 
 __all__ = ["MAX_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session"]
@@ -37,7 +38,7 @@ MAX_ROWS = 2**33
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
-class Member(_Declared):
+class Member(Declared):
     """One party."""
 
     name: str = Field(pattern=NAME, description="what the others call it")
@@ -70,7 +71,7 @@ class Member(_Declared):
         return None if self.certificate is None else ssl.PEM_cert_to_DER_cert(self.certificate)
 
 
-class Session(_Declared):
+class Session(Declared):
     """What several parties compute together, by which rules, and what is opened to whom."""
 
     version: Literal[1] = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``exp_mech`` scores what it may choose from: one file for each way, behind one protocol (``scorer.Scorer``).
+"""How ``exp_mech`` scores candidates: one file for each kind, behind one protocol.
 
 ``selection.py`` is where to start: a list of candidates, the tables that they need, the noisy
 choice. Each candidate is scored by one class: a plain split (``split.py``), or a family of many

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``AnyCross``: every combination of so many specs as one family of candidates, and the exact scores of its members.
+"""``AnyCrossScorer`` scores every combination of so many specs.
 
 35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one candidate of
 a request however many they are, and all members are scored from one listing of the table, each from
@@ -25,7 +25,7 @@ BLOCK = 2**18  # keys that are made at a time
 DENSE_CELLS = 2**22  # a larger table is counted by sorting
 
 
-class AnyCrossScorer(Scorer):
+class AnyCrossScorer(Scorer[AnyCross]):
     """Scores every member from one listing of the occupied cells over all specs."""
 
     def __init__(self, candidate: AnyCross, frame: Frame) -> None:
@@ -99,15 +99,15 @@ def member_scores(
     lengths = np.array(sizes, dtype=np.int64)
     step = max(1, BLOCK // max(1, codes.shape[1]))
     room = np.empty((min(step, len(lengths)), codes.shape[1]), dtype=np.int64)
-    found: list[np.ndarray] = []
+    scores: list[np.ndarray] = []
     for start, prefix, cells in _prefixes(codes, lengths, size):
         # Every member that continues this prefix by one more spec, some at a time.
         for low in range(start, len(lengths), step):
             block = slice(low, min(low + step, len(lengths)))
             keys = np.multiply(prefix, (lengths[block] * classes)[:, None], out=room[: block.stop - low])
             keys += last[block]
-            found.append(_block(keys, cells * lengths[block], classes, counts, score, schema))
-    return np.concatenate(found)
+            scores.append(_block(keys, cells * lengths[block], classes, counts, score, schema))
+    return np.concatenate(scores)
 
 
 def _prefixes(

@@ -20,7 +20,7 @@ __all__ = ["AnyCutScorer"]
 FLIP_CUTS = 256  # among more cuts of one column many score alike, and the two mechanisms have nearly the same law
 
 
-class AnyCutScorer(Scorer):
+class AnyCutScorer(Scorer[AnyCut]):
     """Scores all cuts at once, by sums of what is below each."""
 
     def __init__(self, candidate: AnyCut, frame: Frame) -> None:
@@ -54,7 +54,7 @@ class AnyCutScorer(Scorer):
         return runs
 
     def _every_gap(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
-        """A run for each gap between occupied codes, and one before the first and behind the last of them."""
+        """Makes a run of each gap between occupied codes, and of both ends."""
         runs = []
         occupation = occupied(self.frame, counted, self.table, self._column.codes, rows)
         for row, (codes, counts) in zip(rows, occupation, strict=True):

@@ -15,8 +15,8 @@ from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
 __all__ = ["AnyGroupingScorer"]
 
 
-class AnyGroupingScorer(Scorer):
-    """Scores all bipartitions at once, by a product of the sides with the table of the column's values."""
+class AnyGroupingScorer(Scorer[AnyGrouping]):
+    """Scores all bipartitions at once: their sides times the table of the column's values."""
 
     def __init__(self, candidate: AnyGrouping, frame: Frame) -> None:
         super().__init__(candidate, frame)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ways to score candidates have in common: the tables of a request, and runs of equal score."""
+"""What all scorers share: the tables of a request, and runs of members of equal score."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
 from pinq.public.scores import Score
-from pinq.public.specs import Axis, Spec, Values, bind
+from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
 __all__ = ["Frame", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
 
 DENSE_CODES = 1024
+C = TypeVar("C", bound=Candidate)
+
 FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more share a table of the column's codes
 
 
@@ -62,7 +64,7 @@ def _nobody(number: int) -> Spec:
 
 
 class Frame:
-    """What all candidates of a request share: the schema, the score, and the tables, each asked for once.
+    """What all candidates of a request share: the schema, the score, and the tables.
 
     Args:
         schema: The public columns.
@@ -73,7 +75,7 @@ class Frame:
         tables: What the engine is to count, in the order in which it was asked for.
     """
 
-    def __init__(self, schema: Schema, score: Score, splits: Iterable[Spec] = ()) -> None:
+    def __init__(self, schema: Schema, score: Score, splits: Iterable[Splitting] = ()) -> None:
         self.schema, self.score = schema, score
         self.tables: list[TableRequest | ListRequest] = []
         self._by_codes: dict[str, int] = {}
@@ -111,7 +113,10 @@ class Frame:
         return len(self.tables) - 1
 
     def add_codes(self, name: str) -> int:
-        """Asks for a table over the codes of a column, once; returns its position. That of a fine grid is sparse."""
+        """Asks for a table over the codes of a column, once; returns its position.
+
+        That of a fine grid is sparse.
+        """
         if name not in self._by_codes:
             column = self.schema.column(name)
             few = column.codes <= DENSE_CODES or isinstance(column, Categorical)
@@ -129,8 +134,10 @@ class Frame:
         return np.asarray(self.score.of(table, self.schema)).astype(np.int64)
 
 
-class Scorer(ABC):
-    """How one candidate is scored: made before the charge from public facts, asked for scores after it.
+class Scorer(ABC, Generic[C]):
+    """Scores one candidate.
+
+    It is made before the charge from public facts, and asked for scores after it.
 
     Args:
         candidate: What is scored.
@@ -147,7 +154,7 @@ class Scorer(ABC):
     is_family: ClassVar[bool] = True
     table: int
 
-    def __init__(self, candidate: Any, frame: Frame) -> None:
+    def __init__(self, candidate: C, frame: Frame) -> None:
         self.candidate, self.frame = candidate, frame
         candidate.check(frame.schema)
         for target in candidate.columns() & frame.score.targets():
@@ -155,7 +162,7 @@ class Scorer(ABC):
 
     @property
     def options(self) -> int:
-        """How many candidates this one counts as where a preview says how far a choice may be from the best."""
+        """How many candidates this one counts as in a preview of the choice's error."""
         return 1
 
     @property
@@ -165,7 +172,10 @@ class Scorer(ABC):
 
     @abstractmethod
     def flips(self, size: int) -> bool:
-        """Whether a member, of so many that a part has, is chosen by permute-and-flip where nothing else is offered."""
+        """Whether a member is chosen by permute-and-flip where nothing else is offered.
+
+        ``size`` is how many members the part has.
+        """
 
     @abstractmethod
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
@@ -183,7 +193,10 @@ class Scorer(ABC):
 def occupied(
     frame: Frame, counted: Counted, position: int, codes: int, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Lists the occupied codes of a column, in order, and what is there, shape (codes, measure), for each of these parts."""
+    """Lists what is at the occupied codes of a column, part by part.
+
+    Yields the codes, in order, and their table, shape (codes, measure).
+    """
     table, classes = counted.sparse(position), frame.classes[0].size if frame.classes else 1
     part_of, rest = np.divmod(table.places, codes * classes)
     code, label = np.divmod(rest, classes)
@@ -200,7 +213,10 @@ def occupied(
 
 
 def cells_by_codes(axis: Axis, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What is in each part of a split, shape (parts, measure), from what is at codes of its column, (codes, measure)."""
+    """Adds up what is in each part of a split from what is at the codes of its column.
+
+    Takes shape (codes, measure), returns shape (parts, measure).
+    """
     parts, cells = axis.parts_of(codes), np.zeros((axis.size, counts.shape[1]), dtype=counts.dtype)
     np.add.at(cells, parts[parts >= 0], counts[parts >= 0])
     return cells

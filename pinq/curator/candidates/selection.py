@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``exp_mech`` among candidates: which tables a list of them needs, their exact scores, and the noisy choice.
+"""``Selection`` says which tables a list of candidates needs, and makes the noisy choice.
 
 Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members
 (privacy.md 2.7). Lists of plain candidates, one ``AnyCross``, and one family of at most 4,096
@@ -28,16 +28,21 @@ from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
-from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
+from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec, Splitting
 
 __all__ = ["SCORERS", "Selection", "choose_evenly"]
 
-SCORERS: dict[type, type[Scorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
+AnyScorer = Scorer[Any]
+"""The scorer of some kind of candidate."""
+
+SCORERS: dict[type, type[AnyScorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
 """How the members of each family are scored; any other candidate is a plain split."""
 
 
 class Selection:
-    """A checked list of candidates for each part: what to tabulate, and how to choose from the tables.
+    """A checked list of candidates for each part.
+
+    It knows what to tabulate, and how to choose from the tables.
 
     Args:
         schema: The public columns.
@@ -76,7 +81,7 @@ class Selection:
             choices = f"{len(parts) * self.choices:,} choices"
             raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible.")
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
-        splits: list[Any] = [candidate for candidate in distinct.values() if type(candidate) not in SCORERS]
+        splits = [candidate for candidate in distinct.values() if isinstance(candidate, Splitting)]
         self.frame = Frame(schema, score, splits)
         scorers = {
             identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
@@ -86,7 +91,7 @@ class Selection:
 
     @property
     def scratch_cells(self) -> int:
-        """Cells that choosing makes for each part beside its tables: the members of a family, two sides each."""
+        """Cells that choosing makes for each part: the members of a family, two sides each."""
         widest = max(scorer.widest for listed in self._listed for scorer in listed)
         return widest * 2 * math.prod(axis.size for axis in self.frame.classes)
 
@@ -105,11 +110,11 @@ class Selection:
 
     @cached_property
     def choices(self) -> int:
-        """How many choices each part's epsilon is spread over: as many as the longest list has candidates."""
+        """How many choices share each part's epsilon: the length of the longest list."""
         return max(map(len, self.lists)) if self.each else 1
 
     def choose(self, counted: Counted, epsilon: Fraction) -> list[Spec | None]:
-        """Chooses for each part that was counted: a spec, or None where it has nothing to choose from.
+        """Chooses a spec for each counted part, None where it has nothing to choose from.
 
         With ``each`` a part has ``choices`` choices, one after the other.
 
@@ -135,9 +140,9 @@ class Selection:
             chosen += [None] * (self.choices - len(listed))
         return chosen
 
-    def _runs(self, counted: Counted, which: Sequence[int]) -> dict[Scorer, dict[int, Runs]]:
-        """The runs of each candidate for each counted part that may choose it, by the part's row."""
-        users: dict[Scorer, list[int]] = {}
+    def _runs(self, counted: Counted, which: Sequence[int]) -> dict[AnyScorer, dict[int, Runs]]:
+        """Scores each candidate for each counted part that may choose it, by the part's row."""
+        users: dict[AnyScorer, list[int]] = {}
         for row, number in enumerate(which):
             for scorer in self._listed[number]:
                 users.setdefault(scorer, []).append(row)
@@ -145,8 +150,8 @@ class Selection:
             scorer: dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True)) for scorer, rows in users.items()
         }
 
-    def _choose_one(self, listed: Sequence[Scorer], runs: Sequence[Runs], epsilon: Fraction) -> Spec | None:
-        """One choice among the members of some candidates; None where they have no member for this part."""
+    def _choose_one(self, listed: Sequence[AnyScorer], runs: Sequence[Runs], epsilon: Fraction) -> Spec | None:
+        """Chooses among the members of some candidates; None where a part has no member."""
         offered = [own for own in runs if own.size]
         if not offered:
             return None
@@ -180,15 +185,21 @@ class Selection:
 
 
 def choose_evenly(scores: np.ndarray, span: int, epsilon: Fraction, *, textbook: bool) -> int:
-    """Which of equally likely candidates, by permute-and-flip; in the textbook's form by the exponential mechanism."""
+    """Chooses among equally likely candidates by permute-and-flip.
+
+    In the textbook's form it is the exponential mechanism.
+    """
     if not textbook:
         return choose(scores, span, epsilon)
     single = np.ones(len(scores), dtype=np.int64)
     return choose_weighted(Weighted(np.asarray(scores).astype(np.int64), single, single), span, epsilon)[0]
 
 
-def _locate(lengths: Any, number: int) -> tuple[int, int]:
-    """Which of several stretches of these lengths, laid end to end, holds a number, and its number within it."""
+def _locate(lengths: np.ndarray | Sequence[int], number: int) -> tuple[int, int]:
+    """Finds in which of several stretches, laid end to end, a number lies.
+
+    Example: of stretches of lengths 2, 3 and 4, number 6 lies in the third, as its number 1.
+    """
     ends = np.cumsum(lengths)
     stretch = int(np.searchsorted(ends, number, side="right"))
     return stretch, number - int(ends[stretch] - lengths[stretch])

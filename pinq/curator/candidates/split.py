@@ -12,8 +12,11 @@ from pinq.public.specs import Spec, bind
 __all__ = ["SplitScorer"]
 
 
-class SplitScorer(Scorer):
-    """Scores a spec by a table of its parts; one of many splits of a column, by the table of codes that they share."""
+class SplitScorer(Scorer[Spec]):
+    """Scores a spec by a table of its parts.
+
+    Many splits of one column share the table of its codes.
+    """
 
     is_family = False
 

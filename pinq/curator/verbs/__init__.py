@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each question is answered: one file each, with one ``prepare`` that makes a ``PreparedQuery`` of it.
+"""How each question is answered: one file each, with one ``prepare``.
 
 ``prepared.py`` says what that is; ``count.py`` is the shortest to read first. What is prepared
 looks at public facts alone: it refuses what cannot be asked, and says what to tabulate, how exact
@@ -35,5 +35,8 @@ PREPARE: dict[type[Question], Callable[[Any, PartSet, Schema], PreparedQuery]] =
 
 
 def prepare(question: Question, parts: PartSet, schema: Schema) -> PreparedQuery:
-    """Checks a question against the schema. ``QueryError`` where it cannot be asked of these parts."""
+    """Checks a question against the schema.
+
+    ``QueryError`` where it cannot be asked of these parts.
+    """
     return PREPARE[type(question)](question, parts, schema)

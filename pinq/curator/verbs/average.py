@@ -47,8 +47,8 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         pairs: list[tuple[int, int]] = []
-        for some in slices:
-            rows, upper = some.array()[..., 0], some.array()[..., 1]
+        for counted in slices:
+            rows, upper = counted.array()[..., 0], counted.array()[..., 1]
             bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
             pairs += zip(*bins, strict=True)
         averages = [column.number(last * _share(up, low)) for up, low in pairs]
@@ -59,7 +59,7 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 
 def _average_error(spread: float, max_rows: int) -> str:
-    """Says how exact an average is for two sizes of a part; how large the parts are is not public."""
+    """Says how exact an average is for two sizes of a part; its own size is not public."""
     sizes = sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
     errors = [f"{spread / rows:,.4g} to {spread * math.sqrt(2) / rows:,.4g} over {rows:,} rows" for rows in sizes]
     return f"an average has a standard error of about {' and of '.join(errors)}"

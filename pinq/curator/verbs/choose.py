@@ -35,7 +35,7 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        chosen = [spec for some in slices for spec in selection.choose(some, epsilon)]
+        chosen = [spec for counted in slices for spec in selection.choose(counted, epsilon)]
         distinct = {spec.identity: spec for spec in chosen if spec is not None}
         number = {identity: position for position, identity in enumerate(distinct)}
         return Released([-1 if spec is None else number[spec.identity] for spec in chosen], tuple(distinct.values()))
@@ -49,7 +49,9 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 
 def within(span: int, epsilon: Fraction, options: int) -> float:
-    """How far a choice is from the best of so many options in 95 % of cases at most, in the score's integer units.
+    """Bounds how far a choice is from the best of so many options in 95 % of cases.
+
+    The answer is in the score's integer units.
 
     P[score of the choice < best - t] <= options * exp(-eta t), eta = epsilon / span: a bound for
     both mechanisms.

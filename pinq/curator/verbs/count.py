@@ -31,6 +31,6 @@ def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        return Released([count for some in slices for count in laplace(some.array(), 1, epsilon).tolist()])
+        return Released([count for counted in slices for count in laplace(counted.array(), 1, epsilon).tolist()])
 
     return PreparedQuery(parts, about("noisy_count", parts), noise, release)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A question that was checked against the schema: what to read of the data, and what to release of it."""
+"""``PreparedQuery``: what a checked question reads of the data, and what it releases."""
 
 from __future__ import annotations
 
@@ -95,7 +95,10 @@ class PreparedQuery:
 
     @property
     def _table_cells(self) -> int:
-        """The cells of one part's tables. The engine keeps one more along each axis, for rows in no part of it."""
+        """Counts the cells of one part's tables.
+
+        The engine keeps one more along each axis, for rows in no part of it.
+        """
         width = 1 if self.moments is None or isinstance(self.moments, Moments) else self.moments.width
         return width * sum(math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.is_dense)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``exp_mech`` by ``EnoughRows``: how far down each way of a grown tree goes on before its parts are too small.
+"""``exp_mech`` by ``EnoughRows``: how far down a grown tree its parts are large enough.
 
 It is charged once, however deep the tree. PrivTree's test (Zhang, Xiao & Xie 2016), of a whole tree
 of partitions at once: the tree is public by now, a part that is split stays split while its rows,
@@ -52,7 +52,7 @@ def prepare(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
         )
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        counts = [count for some in slices for count in some.array().tolist()]
+        counts = [count for counted in slices for count in counted.array().tolist()]
         return Released(splits_kept(parts, counts, score, epsilon))
 
     what = about(f"exp_mech by {score.kind}", parts)
@@ -68,7 +68,7 @@ def penalty(epsilon: Fraction) -> int:
 
 
 def beginnings(parts: PartSet, above: int) -> PartSet:
-    """The parts below which the trees begin: whose rows the answer depends on, hence what is charged."""
+    """Finds the parts where the trees begin: on their rows the answer depends, so they pay."""
     roots: dict[bytes, Part] = {}
     for block in parts.blocks:
         under = [block.part] if block.part.depth >= above else [block.at(index) for index in range(len(block))]
@@ -114,16 +114,13 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
         Zhang, Xiao & Xie 2016, "PrivTree", sec. 3.
     """
     eta, step = epsilon / WAY, penalty(epsilon)
-    ways = [_way(part, score.above) for part in parts]
-    rows: dict[bytes, int] = {}
-    for way, count in zip(ways, counts, strict=True):
-        for key in way:
-            rows[key] = rows.get(key, 0) + int(count)
+    paths = [_split_above(part, score.above) for part in parts]
+    rows = _rows_above(paths, counts)
     splits: dict[bytes, bool] = {}
     kept = []
-    for way in ways:
+    for path in paths:
         length = 0
-        for key in way:
+        for key in path:
             if key not in splits:
                 worth = max(-step, rows[key] - score.least - length * step)
                 splits[key] = choose(np.array([worth, 0]), 1, eta) == 0
@@ -134,10 +131,19 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
     return kept
 
 
-def _way(part: Part, above: int) -> list[bytes]:
-    """The parts that are split on the way from where the tree begins down to a part, in that order; by key."""
-    way = []
+def _rows_above(paths: Sequence[Sequence[bytes]], counts: Sequence[int]) -> dict[bytes, int]:
+    """Adds up the rows of each part above some leaves; by key."""
+    rows: dict[bytes, int] = {}
+    for path, count in zip(paths, counts, strict=True):
+        for key in path:
+            rows[key] = rows.get(key, 0) + int(count)
+    return rows
+
+
+def _split_above(part: Part, above: int) -> list[bytes]:
+    """Lists the keys of the parts that are split above a part, from where the tree begins."""
+    keys = []
     while part.depth > above and part.parent is not None:
         part = part.parent
-        way.append(part.key)
-    return way[::-1]
+        keys.append(part.key)
+    return keys[::-1]

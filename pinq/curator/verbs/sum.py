@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``noisy_sum``: a sum of whole numbers of units + DLap(largest / epsilon), scaled back to the column's own units.
+"""``noisy_sum``: a sum of whole units + DLap(largest / epsilon), in the column's own units.
 
 Cell k of the grid counts as ``factor * k + offset`` units, the largest unit of which the numbers of
 all cells are whole multiples. A column from 10 to 100 in steps of 10 has cells of 14.5, 24.5, ...:
@@ -46,7 +46,7 @@ class _Units:
         return cls(unit, factor, offset, max(abs(offset), abs(factor * (column.cells - 1) + offset)))
 
     def total(self, rows: np.ndarray, codes: np.ndarray, max_rows: int) -> np.ndarray:
-        """The sums in units, exact up to 2^62, from the rows and sums of codes of each part; int64."""
+        """Adds up units, exact up to 2^62, from the rows and sums of codes of each part; int64."""
         if rows.sum() > max_rows:  # the policy's cap was wrong: 64 bits may not do
             rows, codes = rows.astype(object), codes.astype(object)
         return np.clip(self.factor * codes + self.offset * rows, -MAX_SUM, MAX_SUM).astype(np.int64)
@@ -77,8 +77,8 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         sums: list[float] = []
-        for some in slices:
-            exact = units.total(some.array()[..., 0], some.array()[..., 1], schema.max_rows)
+        for counted in slices:
+            exact = units.total(counted.array()[..., 0], counted.array()[..., 1], schema.max_rows)
             sums += [float(value * units.unit) for value in laplace(exact, units.largest, epsilon).tolist()]
         return Released(sums)
 

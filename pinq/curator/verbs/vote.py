@@ -37,7 +37,7 @@ def prepare(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        tables = (counts for some in slices for counts in some.array())
+        tables = (counts for counted in slices for counts in counted.array())
         return Released([choose_evenly(counts, span, epsilon, textbook=question.textbook) for counts in tables])
 
     classes = (TableRequest(bind(Values(score.target), schema).axes),)

@@ -17,15 +17,16 @@ from dataclasses import dataclass, field, fields, replace
 
 from pinq.errors import QueryError
 from pinq.ledger.composition import CapRule, Together
-from pinq.ledger.events import Answered, Charged, Event, SessionLogged
+from pinq.ledger.events import Event
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.requests import Answered, Charged, SessionLogged
 from pinq.ledger.state import Account, LedgerState
 from pinq.provider.claim import ledger_url, masked
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.line import Line, line_of
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy
-from pinq.public.schema import closest
+from pinq.public.spelling import closest
 
 __all__ = ["Audit", "Replay", "audit", "replay"]
 

@@ -7,21 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
 from pinq.ledger.composition import CAP_RULES
-from pinq.ledger.events import (
-    Charged,
-    Created,
-    Declared,
-    Event,
-    Extended,
-    Granted,
-    Record,
-    Refused,
-    Revoked,
-    SessionLogged,
-    TermsSet,
-    TokenSet,
-)
+from pinq.ledger.events import Event, Record
+from pinq.ledger.requests import Charged, Refused, SessionLogged
 from pinq.ledger.state import Account, LedgerState
 from pinq.ledger.terms import FREE
 from pinq.provider.report.text import when

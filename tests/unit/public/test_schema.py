@@ -15,8 +15,9 @@ import pytest
 from pydantic import ValidationError
 
 from pinq.errors import QueryError
-from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, closest, describe, unit_text
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema, unit_text
 from pinq.public.specs import Values, bind
+from pinq.public.spelling import closest
 
 SEX = Categorical(values=("f", "m"), nullable=True)
 
@@ -201,7 +202,7 @@ def test_a_schema_shows_itself() -> None:
         "  age  whole numbers 0 to 9 in 10 cells",
     ]
     assert "&lt;b&gt;" in schema._repr_html_()
-    assert describe(Numeric(lower=0, upper=1)) == "numbers 0 to 1 in 4,096 cells"
+    assert Numeric(lower=0, upper=1).describe() == "numbers 0 to 1 in 4,096 cells"
     assert unit_text(PrivacyUnit(column="who", max_rows=2)) == "who (at most 2 rows each)"
 
 

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Session`` is what stands behind a handle: a curator in this process, or one behind a server."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pinq.public.queries import Answer, Asked, Budget, Preview, Request
+from pinq.public.schema import Schema
+
+__all__ = ["Session"]
+
+
+class Session(Protocol):
+    """Answers one analyst's requests; the wall lies behind it."""
+
+    name: str
+    schema: Schema
+
+    def ask(self, request: Request) -> Answer:
+        """Answers a request, and charges it."""
+
+    def preview(self, request: Request) -> Preview:
+        """Says what a request would cost, at no cost."""
+
+    def budget(self) -> Budget:
+        """Returns the analyst's budget as the ledger has it now."""
+
+    def history(self) -> list[Asked]:
+        """Returns the analyst's own lines of the log."""
+
+    def terms(self) -> str:
+        """Says what the grant allows beside the budget."""
+
+    def close(self) -> None:
+        """Frees what it holds."""

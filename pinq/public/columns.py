@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns with their declared domains: finite lists of *codes* 0, 1, 2, ...
+
+A category's code is its position in ``values``. A number's code is its cell in a public grid of
+width ``step`` after clamping to ``[lower, upper]``. In a nullable column a missing value has one
+more code, the last. Encoding looks at one value at a time, so it is a row-wise map: stability 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from abc import abstractmethod
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, PlainSerializer, field_validator, model_validator
+
+from pinq.errors import QueryError
+from pinq.public.declared import Declared, FiniteDecimal, derived
+from pinq.public.spelling import closest
+
+__all__ = ["REAL_CELLS", "Categorical", "Column", "Numeric", "Value", "require_text", "round_up", "text_of"]
+
+MAX_CELLS = 2**24
+MAX_VALUES = 2**16 - 1
+REAL_CELLS = 4096
+# Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles
+# can tell apart, where that is more) puts grid points into their own cell.
+CELL_TOLERANCE = 1e-9
+MAX_TOLERANCE = 1e-3
+
+Value = str | int | bool
+
+
+class _Column(Declared):
+    nullable: bool = Field(default=False, description="whether a missing value is a value of its own")
+    unreviewed: tuple[str, ...] = Field(
+        default=(), description="fields that were read off the data and wait for the provider's word"
+    )
+
+    @property
+    def codes(self) -> int:
+        """Number of codes, the one for a missing value included."""
+        return self.cells + int(self.nullable)
+
+    @property
+    def null_code(self) -> int | None:
+        """The code of a missing value, or None where none is declared."""
+        return self.cells if self.nullable else None
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """Number of codes that stand for values."""
+
+    @abstractmethod
+    def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
+        """Returns what each code is called; nothing where there are more than so many to list."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Says what the domain is, in one line."""
+
+    @property
+    def _missing(self) -> str:
+        return ", may be missing" if self.nullable else ""
+
+    @derived
+    def digest(self) -> str:
+        """Identifies the domain: two columns with equal digests give every value the same code."""
+        text = self.model_dump_json(exclude={"unreviewed", "cuts"})
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Categorical(_Column):
+    """A column with a declared list of values."""
+
+    type: Literal["categorical"] = "categorical"
+    # Dumped as they are: asked to choose among text, number and truth value once more, pydantic may
+    # take True for 1.
+    values: Annotated[tuple[Value, ...], PlainSerializer(lambda values: values)] = Field(
+        min_length=1, max_length=MAX_VALUES, description="every value that the column can have"
+    )
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _plain(cls, values: object) -> object:
+        if isinstance(values, (list, tuple)):
+            for value in values:
+                if not isinstance(value, (str, int, bool)):
+                    raise ValueError(f"{value!r} is neither text, a whole number nor true/false; put it in quotes")
+        return values
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Categorical:
+        texts = [text_of(value) for value in self.values]
+        if len(set(texts)) != len(texts):
+            twice = next(text for text in texts if texts.count(text) > 1)
+            raise ValueError(f"the value {twice!r} is listed twice")
+        for text in texts:
+            require_text(text, "a value")
+        return self
+
+    @property
+    def cells(self) -> int:
+        return len(self.values)
+
+    @derived
+    def texts(self) -> dict[str, int]:
+        """Each value's text form and its code."""
+        return {text_of(value): code for code, value in enumerate(self.values)}
+
+    @property
+    def labels(self) -> tuple[Value | None, ...]:
+        """The value of each code; None for a missing one."""
+        return (*self.values, None) if self.nullable else self.values
+
+    def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
+        """Returns the value of each code, however many there are."""
+        return self.labels
+
+    def describe(self) -> str:
+        """Lists the first values."""
+        listed = ", ".join(str(value) for value in self.values[:4])
+        more = ", ..." if len(self.values) > 4 else ""
+        return f"{len(self.values):,} values: {listed}{more}{self._missing}"
+
+    def code_of(self, value: Value | None, name: str) -> int:
+        """The code of one value. ``QueryError`` when it is not declared."""
+        if value is None and self.nullable:
+            return self.cells
+        code = None if value is None else self.texts.get(text_of(value))
+        if code is None:
+            listed = ", ".join(repr(v) for v in self.labels[:12]) + (", ..." if self.codes > 12 else "")
+            raise QueryError(
+                f"`{name}` has no value {value!r}{closest(str(value), [text_of(v) for v in self.values])}; "
+                f"it has {listed}."
+            )
+        return code
+
+    def encode(self, values: Any) -> np.ndarray:
+        """Codes of a column of values, shape (n,); -1 where a value is not declared."""
+        import pandas as pd
+
+        numbers, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
+        table = [self.texts.get(_text_of_any(value), -1) for value in distinct]
+        codes = np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)
+        return codes[numbers]  # a missing value has the number -1: the last code
+
+
+class Numeric(_Column):
+    """A column of numbers on a public grid."""
+
+    type: Literal["numeric"] = "numeric"
+    lower: FiniteDecimal = Field(description="smaller values count as this one")
+    upper: FiniteDecimal = Field(description="larger values count as this one")
+    step: Annotated[FiniteDecimal, Field(gt=0)] | None = Field(
+        default=None, description="width of a grid cell; 1 for whole numbers (more on a wide range), else range / 4096"
+    )
+    integer: bool = Field(default=False, description="whether the values are whole numbers")
+    cuts: tuple[FiniteDecimal, ...] = Field(
+        default=(), description="cut points that trees use unless the caller names others"
+    )
+
+    @model_validator(mode="after")
+    def _grid(self) -> Numeric:
+        if self.lower > self.upper or (self.lower == self.upper and not self.integer):
+            raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
+        if self.integer and any(
+            number != number.to_integral_value() for number in (self.lower, self.upper, self.step or Decimal(1))
+        ):
+            raise ValueError("lower, upper and step of a column of whole numbers must be whole")
+        if self.cells > MAX_CELLS:
+            raise ValueError(
+                f"the grid has {self.cells:,} cells, at most {MAX_CELLS:,} are possible; choose a larger step"
+            )
+        if self.tolerance > MAX_TOLERANCE:
+            raise ValueError(
+                f"a step of {float(self.width):g} is too fine for numbers as large as "
+                f"{max(abs(self.lower), abs(self.upper))}; choose a larger step"
+            )
+        for before, after in zip(self.cuts, self.cuts[1:], strict=False):
+            if before >= after:
+                raise ValueError("cuts must increase")
+        for cut in self.cuts:
+            if not self.lower < cut <= self.upper:
+                raise ValueError(f"the cut {cut} must be above lower ({self.lower}) and at most upper ({self.upper})")
+        return self
+
+    @derived
+    def width(self) -> Fraction:
+        """Width of a grid cell, exact. A default gives no more cells than a grid can have."""
+        if self.step is not None:
+            return Fraction(self.step)
+        span = Fraction(self.upper) - Fraction(self.lower)
+        if not self.integer:
+            return span / REAL_CELLS
+        return Fraction(round_up(Decimal(math.ceil((span + 1) / MAX_CELLS))))
+
+    @derived
+    def cells(self) -> int:
+        span = (Fraction(self.upper) - Fraction(self.lower)) / self.width
+        return math.floor(span) + 1 if self.integer else max(1, math.ceil(span))
+
+    @derived
+    def tolerance(self) -> float:
+        """By how much of a cell a number may lie below an edge and still count as on it."""
+        return max(CELL_TOLERANCE, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
+
+    @derived
+    def origin(self) -> Fraction:
+        """The number that cell 0 stands for: its only whole number, or its middle."""
+        return Fraction(self.lower) + (self.width - 1 if self.integer else self.width) / 2
+
+    def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
+        """Returns the number of each cell, whole numbers as such; none where they are too many."""
+        numbers = [self.number(code) for code in range(self.cells)] if self.cells <= count else []
+        labels = (int(number) if number == int(number) else number for number in numbers)
+        return (*labels, None) if self.nullable else tuple(labels)
+
+    def describe(self) -> str:
+        """Says the bounds, and how many cells there are."""
+        kind = "whole numbers" if self.integer else "numbers"
+        return f"{kind} {self.lower} to {self.upper} in {self.cells:,} cells{self._missing}"
+
+    def number(self, code: float | Fraction) -> float:
+        """The number that a (possibly fractional) cell stands for."""
+        return float(self.origin + self.width * Fraction(code))
+
+    def edge(self, cell: int) -> float:
+        """The left edge of a cell: values below it have smaller codes."""
+        return float(Fraction(self.lower) + self.width * cell)
+
+    def threshold(self, cut: float | Decimal, name: str) -> int:
+        """The first cell at or above a cut point: ``x < cut`` is ``code < threshold``.
+
+        Raises:
+            QueryError: Not a number, or no value would lie on one of the sides.
+        """
+        try:
+            point = Fraction(Decimal(repr(float(cut)))) if not isinstance(cut, (Decimal, int)) else Fraction(cut)
+        except (ValueError, TypeError, OverflowError, ArithmeticError):
+            raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
+        if not Fraction(self.lower) < point <= Fraction(self.upper):
+            raise QueryError(
+                f"the cut {cut} of `{name}` is out of bounds; it must be above {self.lower} and at most {self.upper}."
+            )
+        if self.cells < 2:
+            raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut.")
+        # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just
+        # below it as well.
+        return min(
+            max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(self.tolerance))), self.cells - 1
+        )
+
+    def encode(self, values: Any) -> np.ndarray:
+        """Codes of a column of numbers, shape (n,); -1 where missing and not nullable."""
+        import pandas as pd
+
+        numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        missing = np.isnan(numbers)
+        with np.errstate(over="ignore", invalid="ignore"):
+            cell = np.floor((numbers - float(self.lower)) / float(self.width) + self.tolerance)
+        codes = np.clip(np.where(missing, 0.0, cell), 0, self.cells - 1).astype(np.int64)
+        codes[missing] = self.cells if self.nullable else -1
+        return codes
+
+
+Column = Annotated[Categorical | Numeric, Field(discriminator="type")]
+
+
+def round_up(number: Decimal) -> Decimal:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below ``number``."""
+    power = Decimal(1).scaleb(number.adjusted())
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number)
+
+
+def text_of(value: object) -> str:
+    """The text by which a category is compared with the source: SQL's text form of the value."""
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def require_text(text: str, what: str) -> None:
+    """``ValueError`` for text that SQL cannot hold, or that cannot be stored or sent."""
+    if "\x00" in text:
+        raise ValueError(f"{what} contains a NUL character")
+    if _HALF.search(text):
+        raise ValueError(f"{what} contains half a character (a lone surrogate)")
+
+
+def _text_of_any(value: Any) -> str:
+    if isinstance(value, np.bool_):
+        return text_of(bool(value))
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return text_of(value)
