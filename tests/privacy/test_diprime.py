@@ -11,24 +11,21 @@ import pandas as pd
 import pytest
 
 from miners import DiPriMeTreeClassifier, DiPriMeTreeRegressor
-from miners.fitted.tree import Tree
-from miners.growth.frontier import grow
-from pinq.provider.simulation import simulate
 from pinq.provider.testing import epsilon_lower_bound
-from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import Values
+from pinq.public.schema import Categorical, Numeric
+from tests.copies import copies_schema, trees_of_copies
 
 ALMOST_NEVER = 1e-7
 EPSILON = Fraction(1, 10)
 COPIES, WIDTH, CELLS = 1200, 10, 8
-SCHEMA = Schema(
-    columns={
-        "copy": Categorical(values=tuple(range(COPIES))),
+SCHEMA = copies_schema(
+    {
         "x": Numeric(lower=0, upper=CELLS - 1, integer=True),
         "y": Numeric(lower=0, upper=WIDTH, integer=True),
         "class": Categorical(values=("n", "p")),
     },
-    max_rows=4 * COPIES,
+    COPIES,
+    max_rows=4,
 )
 ALONE = [(1, WIDTH, "p")]
 # One row more: a twin, or one of the other kind in a place of its own.
@@ -36,18 +33,12 @@ NEIGHBOURS = {"twin": [*ALONE, *ALONE], "far": [*ALONE, (6, 0, "n")]}
 
 
 def fits(miner: Any, variant: str, **more: Any) -> Any:
-    """Many fits at once: as many copies of a small table, each a part of a large one, so that each tree is one draw of a whole fit."""
+    """Fits on many copies at once: each tree is one draw of a whole fit."""
 
     def mechanism(rows: list[tuple[int, int, str]], runs: int) -> list[Any]:
-        table = pd.DataFrame(
-            [(copy, *row) for copy in range(COPIES) for row in rows], columns=list(SCHEMA.columns)
-        ).astype({"x": int, "y": int})
-        one = miner(epsilon=EPSILON, max_depth=1, attributes=["x"], variant=variant, random_state=0, **more)
-        target = "class" if miner is DiPriMeTreeClassifier else "y"
-        (strategy,) = one._checked(SCHEMA, target, need_target=True)
-        with simulate(SCHEMA, data=table, epsilon=1) as handle:
-            grown = grow(handle.partition(Values("copy")), strategy)
-        trees = [Tree(SCHEMA, target, strategy.estimates(nodes)) for nodes in grown]
+        table = pd.DataFrame(rows, columns=["x", "y", "class"])
+        built = miner(epsilon=EPSILON, max_depth=1, attributes=["x"], variant=variant, random_state=0, **more)
+        trees = trees_of_copies(built, SCHEMA, table, "class" if miner is DiPriMeTreeClassifier else "y")
         return [
             (
                 getattr(tree.nodes[0].split, "points", (0,))[0],

@@ -46,7 +46,7 @@ from pinq.public.scores import (
     MutualInformation,
     SquaredError,
 )
-from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Groups, Shards, Values, bind
+from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Values, bind
 from tests.laws import ALMOST_NEVER, WEAK, flip_law, law_is, weighted, weighted_law
 
 
@@ -155,7 +155,7 @@ def test_intervals_hold_their_level(scale: float) -> None:
 def test_choices_follow_permute_and_flip(scores: list[int]) -> None:
     """The law of permute-and-flip with eta = epsilon / span, by chi-square; a common shift changes nothing."""
     epsilon, span = Fraction(3, 2), 2
-    drawn = np.array([choose(np.array(scores) + 10**12, span, epsilon) for _ in range(8000)])
+    drawn = np.array([choose(np.array(scores) + 10**12, span, epsilon) for _ in range(6000)])
     law = flip_law(scores, float(epsilon / span))
     assert math.isclose(law.sum(), 1)
     law_is(drawn, law)
@@ -196,7 +196,7 @@ WEIGHTED = [
 def test_weighted_choices_follow_the_exponential_mechanism(one: Weighted) -> None:
     """P[run] is proportional to members / mass exp(eta score), by chi-square, and the member is uniform; runs without members never come."""
     epsilon, span = Fraction(3, 2), 3
-    drawn = [choose_weighted(one, span, epsilon) for _ in range(12_000)]
+    drawn = [choose_weighted(one, span, epsilon) for _ in range(6000)]
     law_is(np.array([run for run, _ in drawn]), weighted_law(one, float(epsilon / span)))
     for run in range(len(one.members)):
         inside = np.array([member for found, member in drawn if found == run])
@@ -420,23 +420,26 @@ def test_a_member_of_each_family_is_chosen_at_its_part_of_epsilon(weak: Callable
         return 3 * numbers[::2] + numbers[1::2]
 
     assert len(set(scores)) > 1
-    law_is(drawn(4000), np.outer(law, law).ravel())
+    law_is(drawn(2000), np.outer(law, law).ravel())
     weak()
     with pytest.raises(AssertionError):
-        law_is(drawn(4000), np.outer(law, law).ravel())
+        law_is(drawn(2000), np.outer(law, law).ravel())
 
 
-def test_a_choice_by_absolute_error_loses_its_epsilon(weak: Callable[[], None]) -> None:
+def test_a_choice_by_absolute_error_loses_its_epsilon() -> None:
     """Rows at one end in one cell; a row of the other end comes into that cell of a, alone into a cell of b: their scores part by the whole span."""
     score = AbsoluteError("z")
-    mechanism = selecting(schema_of(60), score, [Values("a"), Values("b")], Fraction(3, 2))
     levels = score.levels(schema_of(60))
     table = np.zeros((2, 3, levels), dtype=np.int64)
     table[:, 0, 0] = 30
     neighbour = table.copy()
     neighbour[0, 0, -1], neighbour[1, 1, -1] = 1, 1
-    holds_and_would_fail(
-        mechanism, [table[0, :2], table[1]], [neighbour[0, :2], neighbour[1]], epsilon=1.5, runs=9000, weaken=weak
+    loses_exactly(
+        score,
+        schema_of(60),
+        [Values("a"), Values("b")],
+        [table[0, :2], table[1]],
+        [neighbour[0, :2], neighbour[1]],
     )
 
 
@@ -464,7 +467,7 @@ def test_the_textbook_form_has_the_factor_two(score: Any, weak: Callable[[], Non
 
     def drawn() -> np.ndarray:
         return np.array(
-            [candidates.index(one) for _ in range(12) for one in selection.choose(Counted(parts, full), epsilon)]
+            [candidates.index(one) for _ in range(6) for one in selection.choose(Counted(parts, full), epsilon)]
         )
 
     law_is(drawn(), weight / weight.sum())
@@ -499,7 +502,7 @@ def test_any_cut_follows_its_exact_law(score: Any, other: tuple[Any, ...]) -> No
         law = weight / weight.sum()
     else:
         law = flip_law(scores, eta)
-    drawn = selecting(schema, score, [AnyCut("x"), *other], epsilon)([table, columns][: 1 + len(other)], 8000)
+    drawn = selecting(schema, score, [AnyCut("x"), *other], epsilon)([table, columns][: 1 + len(other)], 5000)
     law_is(np.array([names.index(one) for one in drawn]), law)
 
 
@@ -537,12 +540,12 @@ def test_a_joint_choice_of_column_and_cut_stays_under_its_epsilon(weak: Callable
     rows = [(0, 1)] * 38 + [(49, 1)] * 2
     tables = [[cut_tables(51, rows), [[0, 40], [0, 0]]], [cut_tables(51, [*rows, (50, 0)]), [[1, 40], [0, 0]]]]
     mechanism = selecting(schema_of(60, x=51), MaxClass("y"), [AnyCut("x"), Values("a")], Fraction(2))
-    assert epsilon_lower_bound(mechanism, *tables, runs=5000, error=ALMOST_NEVER) <= 2
+    assert epsilon_lower_bound(mechanism, *tables, runs=2000, error=ALMOST_NEVER) <= 2
     weight = np.array([math.exp(2) / 50, 49 / 50, 1])
     name = {repr(Cuts("x", (50.0,))): 0, repr(Values("a")): 2}
 
     def drawn() -> np.ndarray:
-        return np.array([name.get(one, 1) for one in mechanism(tables[1], 12_000)])
+        return np.array([name.get(one, 1) for one in mechanism(tables[1], 3000)])
 
     law_is(drawn(), weight / weight.sum())
     weak()
@@ -593,17 +596,20 @@ QUERIES: dict[str, Any] = {
     "noisy_count": lambda parts: parts.noisy_count(epsilon=1.5),
     "noisy_sum": lambda parts: parts.noisy_sum("x", epsilon=1.5),
     "noisy_avg": lambda parts: parts.noisy_avg("x", epsilon=1.5),
-    "majority": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=MaxClass("y"), epsilon=1.5),
-    "info_gain": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=InfoGain("y"), epsilon=1.5),
     "derivatives": lambda parts: parts.noisy_sum(Logistic("y", "n", Points(base=-2048)), epsilon=1.5)[:, 0],
+}
+A, B, C = Values("a"), Values("b"), Values("c")
+CHOICES: dict[str, tuple[list[Any], Any, list[Any]]] = {
+    "majority": ([A, B], MaxClass("y"), [A, B]),
+    "info_gain": ([A, B], InfoGain("y"), [A, B]),
     # The extra row lowers what is to mend in its cell of a, and raises it in its cell of b.
-    "gradient": lambda parts: parts.exp_mech([Values("a"), Values("b")], score=Gradient(ENDS), epsilon=1.5),
+    "gradient": ([A, B], Gradient(ENDS), [A, B]),
     # DILCA's context selection: of the pairs ac, ab and bc only ac keeps the extra row among the others.
-    "max_relevance": lambda parts: parts.exp_mech(
-        [Values("a"), Values("b")], score=MutualInformation(Cuts("x", (50.0,))), epsilon=1.5
-    ),
-    "max_dependency": lambda parts: parts.exp_mech(
-        [AnyCross((Values("a"), Values("b"), Values("c")), 2)], score=MutualInformation("y"), epsilon=1.5
+    "max_relevance": ([A, B], MutualInformation(Cuts("x", (50.0,))), [A, B]),
+    "max_dependency": (
+        [AnyCross((A, B, C), 2)],
+        MutualInformation("y"),
+        [Cross((A, B)), Cross((A, C)), Cross((B, C))],
     ),
 }
 
@@ -625,6 +631,33 @@ def test_answers_of_a_handle_lose_their_epsilon(verb: str, in_memory: Any, weak:
     holds_and_would_fail(
         drawing(QUERIES[verb]), handle_on(in_memory, 0), handle_on(in_memory, 1), epsilon=1.5, runs=9000, weaken=weak
     )
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_of_a_handle_lose_their_epsilon(name: str, in_memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End to end on neighbouring tables: what a request hands to permute-and-flip loses the epsilon that was charged, and not more.
+
+    Its law, held by ``test_choices_follow_permute_and_flip``, gives the loss without a draw, so a span that is 30 % too small shows without fail.
+    The parts' answers follow the same law, so what is chosen is what is answered.
+    """
+    candidates, score, members = CHOICES[name]
+    right, handed, laws = pinq.curator.candidates.selection.choose, [], []
+    monkeypatch.setattr(
+        "pinq.curator.candidates.selection.choose", lambda *given: handed.append(given) or right(*given)
+    )
+    for extra in (0, 1):
+        handle = handle_on(in_memory, extra)
+        answers = handle.partition(Values("part")).exp_mech(candidates, score=score, epsilon=1.5)
+        assert handle.budget.spent == Fraction(3, 2)
+        assert len(handed) == PARTS
+        ((scores, span, epsilon),) = {(tuple(map(int, scores)), span, epsilon) for scores, span, epsilon in handed}
+        assert epsilon == Fraction(3, 2)
+        laws.append([flip_law(list(scores), float(epsilon / (span * weaker))) for weaker in (1, WEAK)])
+        law_is(np.array([members.index(answer) for answer in answers]), laws[-1][0])
+        handed.clear()
+    loss, weak_loss = (np.abs(np.log(laws[0][i]) - np.log(laws[1][i])).max() for i in (0, 1))
+    assert 0.6 * 1.5 <= loss <= 1.5 * (1 + 1e-9)
+    assert weak_loss > 1.5
 
 
 @pytest.mark.parametrize("verb", ["noisy_count", "noisy_sum", "noisy_avg", "derivatives"])
