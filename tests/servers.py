@@ -8,8 +8,7 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import trustme
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
+from tests.processes import PinqProcess
 
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "categorical", "values": ["Female", "Male"]},
@@ -118,7 +118,7 @@ class Certificate:
 class Server:
     """A running ``pinq serve``."""
 
-    process: subprocess.Popen[bytes]
+    process: PinqProcess
     root: str
     certificate: Certificate | None
     log: Path
@@ -149,7 +149,6 @@ def serving(
     certificate: Certificate | None = None,
     port: int = 0,
     options: tuple[str, ...] = (),
-    **popen: Any,
 ) -> Iterator[Server]:
     """A server process; it is killed at the end unless it was stopped before."""
     port = port or free_port()
@@ -159,19 +158,8 @@ def serving(
         else ["--host", "127.0.0.1", "--tls-cert", str(certificate.cert), "--tls-key", str(certificate.key)]
     )
     log = folder / f"server-{port}.log"
-    command = [
-        sys.executable,
-        "-m",
-        "pinq.cli.main",
-        "serve",
-        *map(str, policies),
-        "--port",
-        str(port),
-        *secure,
-        *options,
-    ]
-    with log.open("ab") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, **popen)
+    words = ["serve", *map(str, policies), "--port", str(port), *secure, *options]
+    process = PinqProcess(words, output=log, errors=log)
     server = Server(process, f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}", certificate, log)
     try:
         wait_until_up(server)
@@ -198,67 +186,10 @@ def wait_until_up(server: Server, seconds: float = 60) -> None:
 
 def pinq_command(*words: object, **environment: str) -> str:
     """Runs the ``pinq`` command; its standard output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pinq.cli.main", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
-
-
-# A process that imports and builds everything once, and forks a server for each line of its input: starting one takes a tenth of a second.
-ZYGOTE = """
-import os, sys
-from pathlib import Path
-import uvicorn.lifespan.on, uvicorn.loops.auto, uvicorn.protocols.websockets.auto, uvloop
-from pinq.server.app import create_app
-from pinq.server.datasets import Datasets
-from pinq.server.log import RequestLog
-from pinq.server.run import serve
-
-port, *policies = sys.argv[1:]
-
-def build():
-    datasets = Datasets.open(policies)
-    return datasets, create_app(datasets, log=RequestLog(Path(os.devnull)))
-
-build()[0].close()  # nothing that it opened is left open
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        serve(build()[1], host="127.0.0.1", port=int(port), insecure_http=True)
-        os._exit(0)
-    print(child, flush=True)
-    os.waitpid(child, 0)
-    print("dead", flush=True)
-"""
-
-
-class Zygote:
-    """Starts servers quickly, one after the other."""
-
-    def __init__(self, port: int, *policies: Path) -> None:
-        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ZYGOTE, str(port), *map(str, policies)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def start(self) -> int:
-        """Forks a server; its process id."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("another\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def kill(self, server: int) -> None:
-        """Kills it, and waits until it is gone."""
-        assert self.process.stdout is not None
-        os.kill(server, signal.SIGKILL)
-        assert self.process.stdout.readline() == "dead\n"
-
-    def close(self) -> None:
-        """Ends the process; a server that still runs must have been killed before."""
-        self.process.kill()
-        self.process.communicate()
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        process = PinqProcess(
+            list(map(str, words)), output=output, errors=errors, environment={**os.environ, **environment}
+        )
+        assert process.wait(timeout=120) == 0, errors.read_text(encoding="utf-8")
+        return re.sub(r"\x1b\[[0-9;]*m", "", output.read_text(encoding="utf-8"))

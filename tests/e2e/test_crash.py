@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process is killed at random instants of 200 runs of grant, charge and answer: nothing that was seen is ever unpaid."""
+"""A process is killed at random instants of many runs of grant, charge and answer: nothing that was seen is ever unpaid.
+
+A window that one kill in twenty hits is missed by 80 kills once in 60 runs; `make explore` kills a thousand times.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.queries import Answer
 
-RUNS = 200
+RUNS = 1000 if os.environ.get("PINQ_EXPLORE") else 80
 SEED = 20260101
 
 # A forking server: imports once, then for each line of its input forks a child that works until it is killed. The child opens the
@@ -82,7 +85,7 @@ class Lines:
 
 
 @pytest.mark.slow
-def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
+def test_killed_at_random_instants(tmp_path: Path) -> None:
     """After each kill the chain verifies, what was seen was charged, and asking again by the same id gets the same answer and no charge."""
     chance = random.Random(SEED)
     file = tmp_path / "crash.ledger"
@@ -137,7 +140,7 @@ def test_killed_at_random_instants_of_two_hundred_runs(tmp_path: Path) -> None:
     assert ledger.joint()[0] == Epsilon.of("0.5") * len(charged)
     given = [Answer.from_json(given.payload) for name in seen_by for given in ledger.answers(name).values()]
     assert len(given) >= sum(map(len, seen_by.values()))
-    assert len(given) > 50, "the runs were killed too early to mean anything"
-    assert repeated > 10
+    assert len(given) > RUNS // 4, "the runs were killed too early to mean anything"
+    assert repeated > RUNS // 20
     assert len(charged) >= len(given)
     ledger.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from fractions import Fraction
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pandas as pd
 
@@ -15,22 +17,40 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 
-PROCESSES = 8
+PROCESSES, EACH, LEFT = 8, 40, 100
 
-# Opens, says so, waits until all have opened, and asks until the budget is gone.
-ASKER = """
-import sys, pinq
-handle = pinq.open(sys.argv[1], analyst="ana")
-print("open", flush=True)
-sys.stdin.readline()
-answers = 0
-try:
-    while True:
-        handle.noisy_count(epsilon=0.01)
-        answers += 1
-except pinq.BudgetExceeded as refusal:
-    assert refusal.remaining < refusal.asked
-print(answers, flush=True)
+# Imports once and forks: each child opens for itself, and says so. At the first word each asks `EACH` times without a pause, at the
+# second until the budget is gone; after each it says how many answers it got. A word to everybody is a line for each.
+ASKERS = f"""
+import os, sys, pinq
+from pinq.provider.local import open_ledger
+import pinq.engine
+
+def say(what):
+    os.write(1, f"{{what}}\\n".encode())
+
+def heard():
+    os.read(0, 1)
+
+def ask(handle, most):
+    answers = 0
+    try:
+        while answers < most:
+            handle.noisy_count(epsilon=0.01)
+            answers += 1
+    except pinq.BudgetExceeded as refusal:
+        assert refusal.remaining < refusal.asked
+    return answers
+
+for _ in range({PROCESSES}):
+    if os.fork() == 0:
+        handle = pinq.open(sys.argv[1], analyst="ana")
+        say("open")
+        for most in ({EACH}, 10**9):
+            heard()
+            say(ask(handle, most))
+        os._exit(0)
+sys.exit(any(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range({PROCESSES})))
 """
 
 
@@ -52,68 +72,36 @@ def published(folder: Path, epsilon: float) -> Path:
     return file
 
 
-def test_eight_processes_get_exactly_one_hundred_answers(tmp_path: Path) -> None:
-    """A grant of 1 has room for 100 answers at 0.01, whoever asks; each process gets some, and the log shows 100 charges."""
-    file = published(tmp_path, 1.0)
-    askers = [
-        subprocess.Popen(
-            [sys.executable, "-c", ASKER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(PROCESSES)
-    ]
+@contextmanager
+def askers(file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Eight processes that have opened: what speaks to them, and what they say."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ASKERS, str(file)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        for asker in askers:
-            assert asker.stdout is not None
-            assert asker.stdout.readline() == "open\n"
-        for asker in askers:
-            assert asker.stdin is not None
-            asker.stdin.write("go\n")
-            asker.stdin.flush()
-        answers = [int(asker.communicate(timeout=120)[0]) for asker in askers]
+        assert [process.stdout.readline() for _ in range(PROCESSES)] == [b"open\n"] * PROCESSES
+        yield process.stdin, process.stdout
+        assert process.wait(timeout=120) == 0
     finally:
-        for asker in askers:
-            asker.kill()
-            asker.communicate()
-    assert [asker.returncode for asker in askers] == [0] * PROCESSES
-    assert sum(answers) == 100
+        process.kill()
+        process.communicate()
+
+
+def test_eight_processes_share_one_grant_and_no_writer_starves(tmp_path: Path) -> None:
+    """With room for everybody, eight writers that charge without a pause all get their 40; of the 100 answers that are left exactly 100 are given."""
+    file = published(tmp_path, (PROCESSES * EACH + LEFT) / 100)
+    with askers(file) as (words, answers):
+        for expected in (PROCESSES * EACH, LEFT):
+            words.write(b"." * PROCESSES)
+            words.flush()
+            counts = [int(answers.readline()) for _ in range(PROCESSES)]
+            assert sum(counts) == expected
+            assert expected == LEFT or counts == [EACH] * PROCESSES
     ledger = open_ledger(load_policy(file))
-    assert ledger.verify() > 200
+    assert ledger.verify() > 2 * (PROCESSES * EACH + LEFT)
     kinds = [event.kind for event in ledger.events()]
-    assert (kinds.count("charge"), kinds.count("answer"), kinds.count("refusal")) == (100, 100, PROCESSES)
+    charges = PROCESSES * EACH + LEFT
+    assert (kinds.count("charge"), kinds.count("answer"), kinds.count("refusal")) == (charges, charges, PROCESSES)
     assert ledger.grants()["ana"].spent == ledger.grants()["ana"].limit
-    ledger.close()
-
-
-def test_no_writer_starves(tmp_path: Path) -> None:
-    """With room for everybody, eight writers that charge without a pause all get done: each charges its 40, none gives up waiting."""
-    file = published(tmp_path, 5.0)
-    askers = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                ASKER.replace("while True", "while answers < 40").replace(
-                    "except", "    raise SystemExit(print(answers, flush=True))\nexcept"
-                ),
-                str(file),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(PROCESSES)
-    ]
-    try:
-        for asker in askers:
-            assert asker.stdout is not None
-            assert asker.stdout.readline() == "open\n"
-        answers = [int(asker.communicate("go\n", timeout=120)[0]) for asker in askers]
-    finally:
-        for asker in askers:
-            asker.kill()
-            asker.communicate()
-    assert answers == [40] * PROCESSES
-    ledger = open_ledger(load_policy(file))
-    assert ledger.grants()["ana"].spent == Epsilon.of(Fraction(40 * PROCESSES, 100))
-    ledger.verify()
     ledger.close()
