@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import importlib
 import pickle
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from benchmarks.harness.cells import Cell, Store
 from benchmarks.harness.command import Study, options, reproduce
 from benchmarks.harness.datasets import stratified_folds, why_missing
 from benchmarks.harness.learners import Rows, exact_tree
-from benchmarks.harness.measure import Experiment, measure, missing
+from benchmarks.harness.measure import measure, missing
 from benchmarks.harness.publish import RESULTS, ROOT, publish, shortfall
 from benchmarks.harness.tables import replace_section
 from benchmarks.papers.dilca.__main__ import STUDY as DILCA
@@ -36,6 +35,7 @@ from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
 from benchmarks.speed.verbs import VERBS, Worker, in_turn
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.pauses import Pause
 
 CELL = Cell("fig3", "Max", 100.0, 0, "accuracy", 0.5)
 
@@ -277,25 +277,6 @@ def test_a_store_of_other_columns_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="Move it away, and what it holds is measured again"):
         Store(path)
     assert path.read_text().endswith("0.5\n")
-
-
-@dataclass(frozen=True)
-class Pause(Experiment):
-    """Says when it ran, and in which process."""
-
-    key: str
-    alone: bool
-    title: str = ""
-    xlabel: str = ""
-    runs: int = 3
-    data: str = ""
-    xs: Sequence[float] = (1.0,)
-    learners: Sequence[str] = ("pause",)
-
-    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
-        began = time.monotonic()
-        time.sleep(0.2)
-        return {name: {"began": began, "ended": time.monotonic()} for name in learners}
 
 
 def test_times_are_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
