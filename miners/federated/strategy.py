@@ -13,11 +13,11 @@ from miners.budget.recipe import Question, Step, StepName
 from miners.federated.asking import Task
 from miners.federated.held_node import HeldNode
 from miners.federated.source import Ability, CountSource
+from miners.growth.candidates import families
 from miners.growth.criteria import choice_noise_scale
 from miners.trees.strategy import Problem, noise_of
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Numeric
 
 __all__ = ["NEEDS", "STRATEGIES", "FederatedStrategy", "StrategyName", "require_abilities"]
 
@@ -78,8 +78,8 @@ class FederatedStrategy(ABC):
     @property
     def parts(self) -> int:
         """The most parts that a split in two makes: missing numbers are a part of their own."""
-        columns = [self.problem.schema.columns[name] for name in self.attributes]
-        return 2 + any(isinstance(column, Numeric) and column.nullable for column in columns)
+        schema = self.problem.schema
+        return max(family.max_parts(schema) for family in families(schema, self.attributes))
 
     def lines(self, holders: int) -> tuple[PlanLine, ...]:
         """Returns how the steps read in a plan."""

@@ -155,10 +155,11 @@ class DPTopDown(TreeClassifier):
         before, rounds, requests = source.spent(), source.rounds, dict(source.requests)
         try:
             nodes = strategy.grow(Task(source, strategy.problem, self.resume))
+        except HolderFailed:  # which says itself what was spent
+            raise
         except PinqError as error:
-            if not isinstance(error, HolderFailed):  # which says so itself
-                error.charged = None  # of one holder's request; the note is about all
-                error.add_note(f"Spent by the whole fit until then: {spent_text(_since(before, source))}.")
+            error.charged = None  # of one holder's request; the note is about all
+            error.add_note(f"Spent by the whole fit until then: {spent_text(_since(before, source))}.")
             raise
         spent = _since(before, source)
         asked = {name: sent - requests[name] for name, sent in source.requests.items()}

@@ -19,7 +19,7 @@ from miners.trees.strategy import Problem, many
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Numeric
-from pinq.public.specs import Cuts, Values, bind
+from pinq.public.specs import Cuts, Values
 
 __all__ = ["DPDecisionForest"]
 
@@ -57,7 +57,7 @@ class RandomFew(ForestStrategy):
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that one of the splits makes."""
-        return max(bind(split, self.schema).size for split in self.splits)
+        return max(split.max_parts(self.schema) for split in self.splits)
 
     def uses_up(self, split: Split) -> bool:
         """Returns True: a path splits each attribute once."""

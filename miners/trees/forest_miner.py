@@ -21,13 +21,12 @@ from miners.budget.plan import lost_votes
 from miners.budget.recipe import Question, Recipe, StepName
 from miners.budget.schedule import spread
 from miners.estimator import whole_number
-from miners.growth.candidates import attribute_names
+from miners.growth.candidates import attribute_names, families
 from miners.growth.open_node import OpenNode
 from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import TreeMiner, require_word
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Numeric
 from pinq.public.scores import WAY
 
 __all__ = ["MAX_TREES", "ForestMiner", "ForestStrategy", "Rows", "share"]
@@ -89,12 +88,8 @@ class ForestStrategy(TreeStrategy):
         return math.sqrt(2) * WAY * count_scale(self.schema, epsilon), "rows"
 
     def max_parts(self, node: OpenNode) -> int:
-        """Returns the most parts that a split makes.
-
-        There are two sides, and the missing values of a nullable column that is cut.
-        """
-        columns = [self.schema.columns[name] for name in self.names]
-        return 2 + any(isinstance(column, Numeric) and column.nullable for column in columns)
+        """Returns the most parts that a split in two makes."""
+        return max(family.max_parts(self.schema) for family in families(self.schema, self.names))
 
     def fan_out(self, level: int) -> int:
         """Returns the same for a level."""

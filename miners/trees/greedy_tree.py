@@ -22,7 +22,7 @@ from miners.growth.open_node import OpenNode
 from miners.trees.strategy import Candidate, Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant, require_word
 from pinq.public.schema import Schema
-from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Values, bind
+from pinq.public.specs import Cuts, Values
 
 __all__ = ["GreedyStrategy", "GreedyTree", "MultiwayStrategy", "Published"]
 
@@ -63,18 +63,7 @@ class GreedyStrategy(TreeStrategy):
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that one of a node's open splits makes."""
-        return max((self.parts_of(split) for split in self.open_splits(node.used)), default=1)
-
-    def parts_of(self, split: Candidate) -> int:
-        """Returns the parts that a split makes.
-
-        The missing values of a nullable column are a part of their own wherever it is cut.
-        """
-        if isinstance(split, AnyGrouping):
-            return 2
-        if isinstance(split, AnyCut):
-            return 2 + self.schema.columns[split.column].nullable
-        return bind(split, self.schema).size
+        return max((split.max_parts(self.schema) for split in self.open_splits(node.used)), default=1)
 
     def fan_out(self, level: int) -> int:
         """Returns the most parts that a split of this level makes."""
@@ -147,7 +136,7 @@ class MultiwayStrategy(GreedyStrategy):
 
     @cached_property
     def _sizes(self) -> list[int]:
-        return sorted((self.parts_of(split) for split in self.splits), reverse=True)
+        return sorted((split.max_parts(self.schema) for split in self.splits), reverse=True)
 
     @property
     def typical_parts(self) -> float:

@@ -129,13 +129,14 @@ class TreeMiner(Fitted, ABC, Generic[S]):
 
     def _problem(self, schema: Schema, target: str | None, epsilon: Epsilon) -> Problem:
         column, name = schema.column(target), type(self).__name__
-        if isinstance(column, Numeric) and not self._numeric_target:
+        is_numeric = isinstance(column, Numeric)
+        if is_numeric and not self._numeric_target:
             raise QueryError(f"the target `{target}` is numeric; {name} predicts the values of a categorical column.")
-        if not isinstance(column, Numeric) and self._numeric_target:
+        if not is_numeric and self._numeric_target:
             raise QueryError(f"the target `{target}` is categorical; {name} predicts the mean of a numeric column.")
         if column.cells < 2:
             raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
-        if isinstance(column, Numeric):
+        if is_numeric:
             return Problem(schema, target, ENDS, ENDS, epsilon, numeric=True)
         return Problem(schema, target, column.codes, column.cells, epsilon)
 

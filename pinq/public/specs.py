@@ -65,6 +65,10 @@ class Splitting(Expression):
         """``QueryError`` unless it binds."""
         bind(self, schema)
 
+    def max_parts(self, schema: Schema) -> int:
+        """How many parts it makes."""
+        return bind(self, schema).size
+
 
 class Factor(Splitting):
     """A spec of one axis."""
@@ -235,6 +239,10 @@ class AnyCut(_OfColumn, Expression):
         """``QueryError`` unless the column is numeric."""
         schema.numeric(self.column)
 
+    def max_parts(self, schema: Schema) -> int:
+        """How many parts a member makes: missing values are a part of their own."""
+        return 2 + schema.numeric(self.column).nullable
+
 
 @dataclass(frozen=True)
 class AnyGrouping(_OfColumn, Expression):
@@ -251,6 +259,10 @@ class AnyGrouping(_OfColumn, Expression):
         """``QueryError`` unless the column is categorical and has two values to tell apart."""
         if schema.categorical(self.column).codes < 2:
             raise QueryError(f"`{self.column}` has a single value, so it cannot be grouped.")
+
+    def max_parts(self, schema: Schema) -> int:
+        """How many parts a member makes: missing values are in one of the groups."""
+        return 2
 
     def sides(self, count: int) -> np.ndarray:
         """Which of ``count`` values are in the first group, shape (bipartitions, count). Public."""
