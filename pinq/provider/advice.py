@@ -17,7 +17,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.provider.claim import ledger_url
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
-from pinq.public.schema import Numeric, unit_text
+from pinq.public.schema import unit_text
 
 __all__ = ["advice"]
 
@@ -43,7 +43,7 @@ def _lines(policy: Policy, counted: EncodingReport) -> list[str]:
 
 
 def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
-    """Rows that are left out for a value, clamped, or over their unit's bound, where they are many."""
+    """Notes rows that are left out, clamped, or over their unit's bound, where they are many."""
 
     def many(count: int) -> bool:
         return 0 < count >= NOTED_SHARE * counted.source_rows
@@ -51,44 +51,47 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
     def share(count: int) -> str:
         return f"{count:,} rows ({100 * count / counted.source_rows:.0f} %)"
 
-    said = [
+    notes = [
         f"{name}: {share(count)} have no declared value and are left out; declare it, or `nullable: true`"
         for name, count in counted.left_out.items()
         if many(count)
     ]
-    said += [
+    notes += [
         f"{name}: {share(count)} lie outside [lower, upper] and count as the nearer bound"
         for name, count in counted.clamped.items()
         if many(count)
     ]
     if many(counted.over_unit):
-        said.append(
+        notes.append(
             f"privacy_unit: {share(counted.over_unit)} are beyond the bound of "
             f"{unit_text(policy.privacy_unit)}, or name no unit, "
             "and are left out; a higher bound keeps more and makes more noise"
         )
-    return said
+    return notes
 
 
 def _uneven(policy: Policy) -> list[str]:
-    """Grids of real numbers whose last cell is cut off at ``upper``: 140 to 210 in steps of 0.03."""
-    said = []
+    """Notes grids whose last cell is cut off at ``upper``: 140 to 210 in steps of 0.03."""
+    notes = []
     for name, column in policy.columns.items():
-        if not isinstance(column, Numeric) or column.integer or column.step is None:
+        if column.type == "categorical" or column.integer or column.step is None:
             continue
         end = column.lower + column.cells * column.step
         if Fraction(end) != Fraction(column.upper):
             middle = f"{column.number(column.cells - 1):g}"
-            said.append(
+            notes.append(
                 f"{name}: {column.lower} to {column.upper} is no whole number of steps of {column.step}; the "
                 f"last cell is cut off "
                 f"at `upper`, and what lies in it counts as {middle}. With `upper: {end}` all cells are equal"
             )
-    return said
+    return notes
 
 
 def _pending_cap(policy: Policy) -> list[str]:
-    """Whether the log has another cap, and from when on this one counts. Looks at a ledger file that is there, and makes none."""
+    """Notes that the log has another cap, and from when on this one counts.
+
+    It looks at a ledger file that is there, and makes none.
+    """
     with suppress(
         LedgerError, PolicyError, OSError
     ):  # of no concern here: what needs the ledger says what is wrong with it

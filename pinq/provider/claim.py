@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table, one ledger: finds the ledger of a source under whatever name, spelling or policy it is reached.
+"""One table, one ledger: finds the ledger of a source, whatever name or policy leads to it.
 
 Each data file has a *claim* beside its real path, which names the ledger that guards it. Two
 policies over one file, two spellings of its path, symbolic links to it and patterns that match it
@@ -22,7 +22,7 @@ __all__ = ["ledger_url", "masked"]
 
 
 def ledger_url(policy: Policy, *, create: bool = False) -> str:
-    """The file or URL of the policy's ledger.
+    """Finds the file or URL of the policy's ledger.
 
     Args:
         policy: Whose.
@@ -40,10 +40,9 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
     home = path.parent if os.access(path.parent, os.W_OK) else _state()
     stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
     default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
-    claims = [_places(file, policy) for file in source_files(policy)]
-    held = {_read(place) for places in claims for place in places if place.exists()} | (
-        {str(default)} if default.exists() else set()
-    )
+    claims = [_claim_files(file, policy) for file in source_files(policy)]
+    held = {_read(claim) for files in claims for claim in files if claim.exists()}
+    held |= {str(default)} if default.exists() else set()
     chosen = wanted or next(iter(held), str(default))
     for other in sorted(held - {masked(chosen)}):
         raise PolicyError(
@@ -53,31 +52,34 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
             f"delete the claims beside the data."
         )
     if create or held:
-        for places in claims:
-            _claim(places, masked(chosen), policy)
+        for files in claims:
+            _claim(files, masked(chosen), policy)
     return chosen
 
 
-def _claim(places: list[Path], held: str, policy: Policy) -> None:
-    """Writes a claim where there is none, whole or not at all, and looks again: another process may have been first."""
-    if not any(place.exists() for place in places):
-        place = next((place for place in places if os.access(place.parent, os.W_OK)), places[-1])
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh = place.with_name(f"{place.name}.{os.getpid()}")
+def _claim(files: list[Path], held: str, policy: Policy) -> None:
+    """Writes a claim where there is none, whole or not at all.
+
+    Then it looks again, because another process may have been first.
+    """
+    if not any(file.exists() for file in files):
+        claim = next((file for file in files if os.access(file.parent, os.W_OK)), files[-1])
+        claim.parent.mkdir(parents=True, exist_ok=True)
+        fresh = claim.with_name(f"{claim.name}.{os.getpid()}")
         with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(held + "\n")
         try:
-            os.link(fresh, place)
+            os.link(fresh, claim)
         except FileExistsError:
             pass
         finally:
             fresh.unlink()
-    if any(_read(place) != held for place in places if place.exists()):
+    if any(_read(file) != held for file in files if file.exists()):
         raise PolicyError(f"Another ledger claimed the source of {policy.dataset!r} at the same moment. Try again.")
 
 
-def _places(file: Path, policy: Policy) -> list[Path]:
-    """Where a file's claim can be: beside it, or in the user's state folder where its own cannot be written."""
+def _claim_files(file: Path, policy: Policy) -> list[Path]:
+    """Lists where a file's claim can be: beside it, or in the user's state folder."""
     if file.exists() and file.stat().st_nlink > 1:
         raise PolicyError(
             f"{file} has several hard links, and through each it would look like another source with a budget "
@@ -106,9 +108,10 @@ def masked(url: str) -> str:
 
 def _table(policy: Policy) -> str:
     """Tells the tables of one database file apart."""
-    if not isinstance(policy.source, DatabaseTable):
-        return ""
-    return "." + _digest(f"{policy.source.schema_name}.{policy.source.table}".lower())
+    match policy.source:
+        case DatabaseTable(schema_name=schema, table=table):
+            return "." + _digest(f"{schema}.{table}".lower())
+    return ""
 
 
 def _state() -> Path:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which columns of a table look as if they name persons: candidates for the privacy unit. The provider decides."""
+"""Which columns of a table look as if they name persons. They may be the privacy unit.
+
+The provider decides.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ FEW = 20  # so many different values are categories, whatever the column is call
 _IDENTITY = r"(^|[\W_])(id|ids|uuid|guid|ssn|key|index|rowid|unnamed)([\W_]|$)|[a-z]I[Dd]$"
 _PERSON = r"(person|patient|user|customer|client|member|household|family)[\W_]?id$"
 _QUANTITY = (
-    r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|loss|score|"
-    r"weight|height|size|total|sum|qty|quantity)([\W_]|$)"
+    r"(^|[\W_])(age|num|number|count|n|years?|hours?|days?|weeks?|months?|minutes?|amount|income|salary|price|cost|gain|"
+    r"loss|score|weight|height|size|total|sum|qty|quantity)([\W_]|$)"
 )
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A column that may name the units whose presence is to be hidden. Exact numbers: for the provider's eyes only."""
+    """A column that may name the units whose presence is to be hidden.
+
+    Exact numbers: for the provider's eyes only.
+    """
 
     column: str
     values: int
@@ -38,14 +44,17 @@ def is_quantity(name: str) -> bool:
 
 
 def is_identifier(name: str, seen: ColumnProfile) -> bool:
-    """Whether a column names rows or persons: by its own name, and unless its values are few and the name may mean regions."""
+    """Whether a column names rows or persons.
+
+    It does by its own name, unless its values are few and the name may mean regions.
+    """
     return _is_named(name, seen) and (
         re.search(_PERSON, name.casefold()) is not None or seen.distinct >= seen.filled / 100
     )
 
 
 def may_be_unit(name: str, seen: ColumnProfile) -> bool:
-    """Whether a column may name those who have several rows: by its name, or as texts of which there are many."""
+    """Whether a column may name those who have several rows: by its name, or as many texts."""
     texts = seen.numbers < seen.filled or seen.zero_led > 0
     many = seen.distinct > FEW and seen.distinct >= seen.filled / 10
     return _is_named(name, seen) or (texts and many and not is_quantity(name))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles in the provider's own process: ``pinq.open``, and what a grant's holder sees of the log."""
+"""Handles in the provider's own process: ``pinq.open``, and what an analyst sees of the log."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.errors import QueryError
+from pinq.errors import InternalError
 from pinq.ledger.composition import Together
 from pinq.ledger.events import Event
 from pinq.ledger.ledger import Ledger
@@ -19,6 +19,7 @@ from pinq.ledger.requests import Charged, Refused
 from pinq.ledger.signature import Signature, here
 from pinq.ledger.state import Account
 from pinq.ledger.terms import now
+from pinq.provider.arguments import require_name
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
@@ -61,7 +62,7 @@ class LocalSession:
         """Frees the encoded copy and the ledger's connections."""
         self._curator.close()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise TypeError(
             "A handle cannot be pickled: it would carry the way to the data, or its budget, elsewhere. Open "
             "it again where it is needed."
@@ -85,8 +86,7 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
         NotAuthorised: No valid grant.
         LedgerError: A ledger that cannot be trusted.
     """
-    if not isinstance(analyst, str) or not analyst:
-        raise QueryError(f"is {analyst!r}", parameter="analyst", allowed="the name of a grant's holder")
+    require_name(analyst)
     loaded = load_policy(policy)
     ledger = open_ledger(loaded, provider=False)
     ledger.authorise(analyst)
@@ -116,7 +116,10 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True, b
 
 
 def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | None = None) -> None:
-    """Logs a reviewed policy where it changed; a higher cap only if ``may_raise``. ``LedgerError`` as ``Ledger.declare``."""
+    """Logs a reviewed policy where it changed; a higher cap only if ``may_raise``.
+
+    ``LedgerError`` as ``Ledger.declare``.
+    """
     schema = policy.schema_
     content = schema.model_dump(mode="json", exclude_defaults=True)
     cap, rule = Epsilon(policy.cap_nano), policy.cap_rule
@@ -124,13 +127,15 @@ def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | 
 
 
 def budget(ledger: Ledger, analyst: str) -> Budget:
-    """An analyst's budget; what the cap over all analysts leaves, one number, bounds what remains."""
+    """Returns an analyst's budget; what the cap over all analysts leaves bounds what remains."""
     account = ledger.accounts()[analyst]
     return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
 
 
 def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
-    """Yields an analyst's charges and refusals, oldest first; ``spent`` is the total after each. Answers are read some at a time.
+    """Yields an analyst's charges and refusals, oldest first; ``spent`` is the total after each.
+
+    Answers are read some at a time.
 
     Args:
         ledger: Whose log.
@@ -141,9 +146,9 @@ def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -
     """
     account, events = Account(analyst, Together()), ledger.requests_of(analyst)
     for first in range(0, len(events), ANSWERS_AT_A_TIME):
-        some = events[first : first + ANSWERS_AT_A_TIME]
-        answers = ledger.answers(analyst, [event.request for event in some]) if first + len(some) > start else {}
-        for number, event in enumerate(some, first):
+        page = events[first : first + ANSWERS_AT_A_TIME]
+        answers = ledger.answers(analyst, [event.request for event in page]) if first + len(page) > start else {}
+        for number, event in enumerate(page, first):
             account.apply(event)
             if number >= start:
                 given = answers.get(event.request)
@@ -152,32 +157,36 @@ def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -
 
 
 def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
-    """Whether the time bucket of an answer is over. Buckets are counted from the charge; every server finds the same moment in the log."""
+    """Whether the time bucket of an answer is over.
+
+    Buckets are counted from the charge; every server reads the same moment in the log.
+    """
     begin, width = datetime.fromisoformat(charged), timedelta(seconds=bucket)
     buckets = max(1, -(-(datetime.fromisoformat(answered) - begin) // width))  # rounded up
     return now() >= begin + buckets * width
 
 
 def _shown(event: Event, given: str | None, spent: Epsilon) -> Asked:
-    """A line of the history."""
-    record = event.record
-    if isinstance(record, Charged):
-        outcome = (
-            "answered"
-            if given
-            else "computed among several parties"
-            if record.question.session
-            else "charged, not answered"
-        )
-        answer = None if given is None else Answer.from_json(given)
-        return Asked(
-            at=event.at,
-            about=record.question.about,
-            epsilon=str(record.epsilon),
-            spent=str(spent),
-            outcome=outcome,
-            answer=answer,
-            classes=record.question.classes or None,
-        )
-    assert isinstance(record, Refused)
-    return Asked(at=event.at, about=record.question.about, spent=str(spent), outcome=f"refused ({record.reason})")
+    """Makes a line of the history."""
+    match event.record:
+        case Charged() as charge:
+            answer = None if given is None else Answer.from_json(given)
+            return Asked(
+                at=event.at,
+                about=charge.question.about,
+                epsilon=str(charge.epsilon),
+                spent=str(spent),
+                outcome=_outcome(charge, given),
+                answer=answer,
+                classes=charge.question.classes or None,
+            )
+        case Refused() as refusal:
+            outcome = f"refused ({refusal.reason})"
+            return Asked(at=event.at, about=refusal.question.about, spent=str(spent), outcome=outcome)
+    raise InternalError(f"An event of kind {event.kind} is no request. Please report it.")
+
+
+def _outcome(charge: Charged, given: str | None) -> str:
+    if given:
+        return "answered"
+    return "computed among several parties" if charge.question.session else "charged, not answered"

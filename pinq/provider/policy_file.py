@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``load_policy`` reads a policy file, and says of a wrong one what is wrong in the file's own words."""
+"""``load_policy`` reads a policy file, and explains what is wrong in the file's own words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         raise PolicyError(f"The policy file {file} cannot be read: {error}.") from None
     except yaml.YAMLError as error:
         raise PolicyError(f"The policy file {file} is not valid YAML: {error}.") from None
-    if not isinstance(content, dict):
+    if not _is_mapping(content):
         raise PolicyError(
             f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
         )
@@ -44,14 +44,14 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         raise PolicyError(f"The policy file {file} is not valid:\n  folder: unknown key")
     try:
         return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
-    except (ValidationError, QueryError) as error:
+    except ValidationError as error:
         raise PolicyError(f"The policy file {file} is not valid:\n{_problems(error)}") from None
+    except QueryError as error:
+        raise PolicyError(f"The policy file {file} is not valid:\n  {error}") from None
 
 
-def _problems(error: ValidationError | QueryError) -> str:
+def _problems(error: ValidationError) -> str:
     """Writes a line for each problem, with the fields that have it."""
-    if not isinstance(error, ValidationError):
-        return f"  {error}"
     fields: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False):
         field = ".".join(str(part) for part in problem["loc"] if part not in (*_BRANCHES, "[key]")) or "policy"
@@ -59,6 +59,10 @@ def _problems(error: ValidationError | QueryError) -> str:
         if text and field not in fields.setdefault(text, []):
             fields[text].append(field)
     return "\n".join(f"  {_listed(alike)}: {text}" for text, alike in fields.items())
+
+
+def _is_mapping(content: object) -> bool:
+    return isinstance(content, dict)
 
 
 def _listed(fields: list[str]) -> str:
@@ -103,7 +107,7 @@ def _describe(problem: ErrorDetails, field: str) -> str:
     """
     kind, given = problem["type"], problem["input"]
     if field in _EITHER and (problem["loc"][-1] in _BRANCHES or kind == "model_type"):
-        return "" if isinstance(given, dict) else _EITHER[field]
+        return "" if _is_mapping(given) else _EITHER[field]
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if kind == "union_tag_invalid":
@@ -118,5 +122,13 @@ def _describe(problem: ErrorDetails, field: str) -> str:
         return str(problem["msg"]).removeprefix("Value error, ")
     plain = re.sub(r"^Input should be ", "", problem["msg"])
     wanted = _FORMS[field] if kind == "string_pattern_mismatch" else _KINDS.get(kind.split("_")[0], plain)
-    shown = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {given!r}; "
-    return f"{shown}it must be {wanted}"
+    return f"{_shown(given)}it must be {wanted}"
+
+
+def _shown(given: object) -> str:
+    """Quotes a wrong value, where it is short."""
+    match given:
+        case dict() | list():
+            return ""
+    text = repr(given)
+    return "" if len(text) > 40 else f"it is {text}; "

@@ -27,12 +27,13 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from pinq.engine import ListRequest, open_engine
+from pinq.engine import Engine, Listed, ListRequest, open_engine
 from pinq.errors import PolicyError, QueryError, SessionError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
@@ -42,6 +43,7 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
+from pinq.public.schema import Schema, Value
 from pinq.public.secure_computation import (
     Holding,
     Identity,
@@ -73,10 +75,10 @@ class Result:
     run: str
     tree: str | None
     depths: tuple[int, ...] | None
-    classes: tuple[Any, ...]
+    classes: tuple[Value, ...]
     traffic: Traffic
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns plain values, for JSON."""
         return {
             "run": self.run,
@@ -108,15 +110,13 @@ def join(
         session: A session file, or a loaded session.
         party: Which of its parties this is: its number or name.
         policy: The reviewed policy of the rows.
-        agree: The session's hash (16 hexadecimal digits or more) as this party was told and has
-            checked it.
+        agree: The session's hash (16 hexadecimal digits or more), as this party has checked it.
         analyst: With noise: whose grant is charged.
         identity: This party's certificate and key; needed where the session names certificates.
         lookups: SID3T and SID3S: a table of rows to classify.
         data: An Arrow table or pandas frame in place of the policy's source.
         wait: Seconds until all parties must have joined.
-        listen: The address to listen on; by default all, or without certificates the one of this
-            machine that the session names.
+        listen: The address to listen on; by default all, or without certificates the session's.
         progress: Called with a line of text for each step.
 
     Raises:
@@ -130,22 +130,13 @@ def join(
     _require_agreement(agreed, agree)
     require_fit(agreed, number, loaded)
     _require_identity(computation, agreed, number, identity)
+    run = partial(computation.run, agreed, number, identity=identity, wait=wait, listen=listen, progress=progress)
     codes = None if lookups is None else _lookup_codes(computation, agreed, number, lookups)
     with closing(open_ledger(loaded)) as ledger:
         booking = _Booking(ledger, agreed, number, analyst)
         booking.require_affordable()
         holding = _encoded_rows(agreed, loaded, ledger, data)
-        learned, traffic = computation.run(
-            agreed,
-            number,
-            holding,
-            identity=identity,
-            lookups=codes,
-            agreed=booking.book,
-            wait=wait,
-            listen=listen,
-            progress=progress,
-        )
+        learned, traffic = run(holding, lookups=codes, agreed=booking.charge)
         booking.finish()
     return _result(booking.run, agreed, learned, traffic)
 
@@ -251,13 +242,13 @@ class _Booking:
         self.run = ""
 
     def require_affordable(self) -> None:
-        """Refuses before any other party is bothered; the charge itself is made in ``book``."""
+        """Refuses before any other party is bothered; the charge itself is made in ``charge``."""
         if not self._session.nano:
             return
         self._ledger.authorise(self._analyst)
         self._ledger.require(self._analyst, self._demand, self._epsilon, verb=self._verb, columns=self._columns)
 
-    def book(self, run: str) -> None:
+    def charge(self, run: str) -> None:
         """Charges, or logs, the run that all parties agreed on."""
         self.run = run[:32]
         if self._session.nano:
@@ -277,7 +268,7 @@ def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: 
     """Reads this party's rows. ``PolicyError`` where there are more than the policy admits."""
     engine, _ = open_engine(policy, data=data, salt=ledger.salt)
     with closing(engine):
-        holding = _holding(engine, session)
+        holding = _holding(engine, policy.schema_, session)
     if holding.rows > policy.max_rows:
         raise PolicyError(
             f"The table of {policy.dataset!r} has more rows than its policy's `max_rows`. "
@@ -286,10 +277,11 @@ def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: 
     return holding
 
 
-def _holding(engine: Any, session: SecureSession) -> Holding:
+def _holding(engine: Engine, schema: Schema, session: SecureSession) -> Holding:
     """Reads the distinct rows with a class and how often each occurs, in one pass."""
-    axes: list[Axis] = [bind(split, engine.schema).axes[0] for split in (*session.splits, Values(session.target))]
-    (listed,) = engine.tabulate(PartSet([Block(Part())]), [ListRequest(tuple(axes))])
+    axes: list[Axis] = [bind(split, schema).axes[0] for split in (*session.splits, Values(session.target))]
+    tables = engine.tabulate(PartSet([Block(Part())]), [ListRequest(tuple(axes))], None)
+    listed = cast(Listed, tables[0])  # what a list request gets
     codes = listed.codes.astype(np.int64)
     # The class after the declared ones stands for a missing class.
     known = codes[-1] < len(session.schema_.categorical(session.target).values)

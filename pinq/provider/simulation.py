@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A free handle on made-up rows of a public schema: the same face, the same noise, the same refusals; nothing is logged."""
+"""A free handle on made-up rows of a public schema: the same face, noise and refusals; no log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pinq.provider.local import LocalSession
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
+from pinq.public.schema import Schema
 
 __all__ = ["made_up", "simulate"]
 
@@ -58,7 +58,10 @@ def simulate(
 
 
 def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
-    """Random rows: each column is skewed its own way and leans on one hidden number, so that there is something to find.
+    """Makes up random rows.
+
+    Each column is skewed its own way and leans on one hidden number, so that there is something to
+    learn.
 
     Returns:
         An Arrow table of ``rows`` rows; with a privacy unit also its column, each unit having the
@@ -66,22 +69,19 @@ def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
     """
     random = np.random.default_rng(seed)
     hidden = random.random(rows)
-    columns: dict[str, Any] = {}
+    columns: dict[str, pa.Array] = {}
     for name, column in schema.columns.items():
         leaning = np.clip(hidden + random.normal(0, random.uniform(0.1, 0.6), rows), 0, 1 - 1e-9)
-        place = (leaning ** random.uniform(0.7, 2.5) * column.cells).astype(np.int64)
+        codes = (leaning ** random.uniform(0.7, 2.5) * column.cells).astype(np.int64)
         missing = random.random(rows) < 0.05 if column.nullable else np.zeros(rows, dtype=bool)
-        if isinstance(column, Numeric):
-            values = np.clip(
-                float(column.lower) + (place + (0 if column.integer else random.random(rows))) * float(column.width),
-                float(column.lower),
-                float(column.upper),
-            )
+        if column.type == "numeric":
+            within = 0 if column.integer else random.random(rows)  # where in its cell a number lies
+            lower, upper = float(column.lower), float(column.upper)
+            values = np.clip(lower + (codes + within) * float(column.width), lower, upper)
             columns[name] = pa.array(values, mask=missing)
-        elif isinstance(column, Categorical):
-            columns[name] = pa.array(
-                np.array([str(text) for text in column.texts], dtype=object)[place], pa.string(), mask=missing
-            )
-    if isinstance(schema.privacy_unit, PrivacyUnit):
+        else:
+            texts = np.array(list(column.texts), dtype=object)
+            columns[name] = pa.array(texts[codes], pa.string(), mask=missing)
+    if schema.privacy_unit != "row":
         columns[schema.privacy_unit.column] = pa.array(np.arange(rows) // schema.privacy_unit.max_rows)
     return pa.table(columns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ways to find a privacy claim that is false: a search of small tables, and a statistical test of a mechanism.
+"""Two ways to find a false privacy claim: a search of small tables, and a statistical test.
 
 ``search_sensitivity`` tries every small table and every row that can come, and reports how far a
 score really moves. A provider's own score should pass it before it is used. ``epsilon_lower_bound``
@@ -17,9 +17,9 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,10 @@ from pinq.public.schema import Schema
 
 __all__ = ["Movement", "epsilon_lower_bound", "search_sensitivity", "small_tables"]
 
-MOST_BINS = 40
+MAX_BINS = 40
+
+Rows = TypeVar("Rows")
+"""Whatever a mechanism takes as its table."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Movement:
 def search_sensitivity(
     score: Any, schema: Schema, *, cells: int = 2, classes: int = 2, rows: int | None = None
 ) -> Movement:
-    """Tries every table of counts of at most ``rows`` rows, and every row that can be added to get there.
+    """Tries every table of counts of at most ``rows`` rows, and every row that can be added.
 
     Two candidates see the same rows, so their tables agree in the numbers of rows of each class,
     and in nothing else: any two such tables belong to two columns of one dataset. Hence the span is
@@ -102,9 +105,9 @@ def small_tables(cells: int, rows: int) -> Iterator[tuple[int, ...]]:
 
 
 def epsilon_lower_bound(
-    mechanism: Callable[[Any, int], Sequence[Any] | np.ndarray],
-    table: Any,
-    neighbour: Any,
+    mechanism: Callable[[Rows, int], Iterable[Hashable]],
+    table: Rows,
+    neighbour: Rows,
     *,
     runs: int,
     error: float = 1e-7,
@@ -129,34 +132,43 @@ def epsilon_lower_bound(
     References:
         Ding et al. 2018, "Detecting Violations of Differential Privacy"; Clopper & Pearson 1934.
     """
-    drawn = [list(mechanism(one, runs)) for one in (table, neighbour)]
-    place = {outcome: number for number, outcome in enumerate(_ordered({*drawn[0], *drawn[1]}))}
-    halves = runs // 2
-    numbers = [np.array([place[outcome] for outcome in one]) for one in drawn]
-    choosing = [np.bincount(one[:halves], minlength=len(place)) for one in numbers]
-    measuring = [np.bincount(one[halves:], minlength=len(place)) for one in numbers]
-    # Neighbouring outcomes are taken together until a bin has draws enough to tell its likelihood
-    # ratio from chance.
-    both = choosing[0] + choosing[1]
-    bins = (np.cumsum(both) - both) * MOST_BINS // max(1, both.sum())
-    bins = np.unique(bins, return_inverse=True)[1]
-    best, event, direction = -np.inf, np.zeros(len(place), dtype=bool), 0
+    drawn = [list(mechanism(rows, runs)) for rows in (table, neighbour)]
+    positions = {outcome: position for position, outcome in enumerate(_ordered({*drawn[0], *drawn[1]}))}
+    halves, size = runs // 2, len(positions)
+    numbers = [np.array([positions[outcome] for outcome in outcomes]) for outcomes in drawn]
+    choosing = [np.bincount(outcomes[:halves], minlength=size) for outcomes in numbers]
+    measuring = [np.bincount(outcomes[halves:], minlength=size) for outcomes in numbers]
+    bins = _bins(choosing[0] + choosing[1])
+    best, event, direction = -np.inf, np.zeros(size, dtype=bool), 0
     for towards in (0, 1):
         here, there = choosing[towards], choosing[1 - towards]
         ratio = (np.bincount(bins, here) + 1) / (np.bincount(bins, there) + 1)
         # Half-lines, and unions of the bins of largest likelihood ratio: the best event is among
         # the latter but for noise.
-        for order in (np.arange(len(place)), np.arange(len(place))[::-1], np.argsort(-ratio[bins], kind="stable")):
-            found = _log_ratio(np.cumsum(here[order]), np.cumsum(there[order]), halves, error)
-            if found.max() > best:
-                best, direction = float(found.max()), towards
-                event = np.isin(np.arange(len(place)), order[: int(found.argmax()) + 1])
+        for order in (np.arange(size), np.arange(size)[::-1], np.argsort(-ratio[bins], kind="stable")):
+            bounds = _log_ratio(np.cumsum(here[order]), np.cumsum(there[order]), halves, error)
+            if bounds.max() > best:
+                best, direction = float(bounds.max()), towards
+                event = np.isin(np.arange(size), order[: int(bounds.argmax()) + 1])
     measured = [measuring[number][event].sum(keepdims=True) for number in (direction, 1 - direction)]
     return max(0.0, float(_log_ratio(measured[0], measured[1], runs - halves, error)[0]))
 
 
+def _bins(drawn: np.ndarray) -> np.ndarray:
+    """Puts neighbouring outcomes into bins with draws enough to tell likelihoods from chance.
+
+    Args:
+        drawn: How often each outcome was drawn, shape (outcomes,).
+
+    Returns:
+        Each outcome's bin, shape (outcomes,).
+    """
+    bins = (np.cumsum(drawn) - drawn) * MAX_BINS // max(1, drawn.sum())
+    return np.unique(bins, return_inverse=True)[1]
+
+
 def _log_ratio(here: np.ndarray, there: np.ndarray, draws: int, error: float) -> np.ndarray:
-    """Ln of the least likely p over the most likely q, each bound wrong with probability error / 2."""
+    """Returns ln of the least p over the largest q, each bound wrong with probability error / 2."""
     from scipy.stats import beta
 
     least = np.where(here > 0, beta.ppf(error / 2, np.maximum(here, 1), draws - here + 1), 0.0)
@@ -165,15 +177,19 @@ def _log_ratio(here: np.ndarray, there: np.ndarray, draws: int, error: float) ->
         return np.asarray(np.log(least) - np.log(most))
 
 
-def _ordered(outcomes: set[Any]) -> list[Any]:
+def _ordered(outcomes: set[Hashable]) -> list[Hashable]:
+    """Puts outcomes in their own order, where they have one: half-lines then mean something."""
     try:
-        return sorted(outcomes)
+        return sorted(outcomes)  # type: ignore[type-var]
     except TypeError:
         return sorted(outcomes, key=repr)
 
 
 def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.ndarray:
-    """The scores of tables of counts, shape (tables, candidates): one candidate but for a score that is the counts themselves."""
+    """Scores tables of counts, shape (tables, candidates).
+
+    There is one candidate, but for a score that is the counts themselves.
+    """
     if not hasattr(score, "of"):
         return counts.sum(axis=1)
     if measure == "moments":

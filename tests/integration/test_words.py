@@ -30,7 +30,6 @@ EXCUSED_NAMES: set[str] = {
     "examples",
     "pinq/curator/verbs",
     "pinq/engine",
-    "pinq/provider",
     "pinq/public",
     "tests",
     "tests/contract",
@@ -52,7 +51,6 @@ EXCUSED_DOCSTRINGS: set[str] = {
     "miners/secure",
     "pinq/curator/verbs",
     "pinq/engine",
-    "pinq/provider",
     "pinq/public",
 }
 EXCUSED_FILES: set[str] = {
@@ -63,8 +61,6 @@ EXCUSED_FILES: set[str] = {
 }
 EXCUSED_FUNCTIONS: set[str] = {
     "miners/tuning/suggestion.py::suggest",
-    "pinq/provider/secure.py::join",
-    "pinq/provider/testing.py::epsilon_lower_bound",
 }
 
 

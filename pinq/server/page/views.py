@@ -243,7 +243,7 @@ def _allowed(account: Account) -> str:
 def _public(policy: Policy) -> str:
     unit = (
         "one row"
-        if isinstance(policy.privacy_unit, str)
+        if policy.privacy_unit == "row"
         else f"one {policy.privacy_unit.column}, at most {policy.privacy_unit.max_rows:,} rows"
     )
     size = f"{len(policy.columns)} columns, at most {policy.max_rows:,} rows"
