@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job on UCI Adult: a provider grants a budgeted handle, an analyst mines a tree through it, the budget runs out, the audit shows it.
+"""The main job on UCI Adult, from a policy to an audit.
+
+A provider grants a budgeted handle, an analyst mines a tree through it, the budget runs out, and the
+audit shows it.
 
 Run with ``make demo``. Everything it writes is in ``build/demo``.
 """
@@ -24,27 +27,25 @@ import pinq
 from miners import DiffPC45
 
 HERE = Path(__file__).resolve().parent.parent
-PLACE = HERE / "build" / "demo"
-POLICY = PLACE / "adult.yaml"
+FOLDER = HERE / "build" / "demo"
+POLICY = FOLDER / "adult.yaml"
 TARGET = "income"
 
 
 def main() -> None:
     """Runs the whole job."""
     begun = time.perf_counter()
-    shutil.rmtree(PLACE, ignore_errors=True)
-    PLACE.mkdir(parents=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
     held_out = split_rows()
 
     title("1. The provider writes a policy")
-    proposed = shell("pinq", "init", str(PLACE / "adult.parquet"), "--target", TARGET, show=False)
-    (PLACE / "proposed.yaml").write_text(proposed, encoding="utf-8")
+    proposed = shell("pinq", "init", str(FOLDER / "adult.parquet"), "--target", TARGET, show=False)
+    (FOLDER / "proposed.yaml").write_text(proposed, encoding="utf-8")
     say("The proposal took its domains from the rows, so it waits for review, and an unreviewed policy does not open:")
-    shell("pinq", "grant", str(PLACE / "proposed.yaml"), "analyst1", "--epsilon", "2", fails=True)
+    shell("pinq", "grant", str(FOLDER / "proposed.yaml"), "analyst1", "--epsilon", "2", fails=True)
     review()
-    say(
-        "The provider puts what UCI documents about each column in place of what was read off the rows, and checks again:"
-    )
+    say("The provider puts what UCI documents about each column in place of what was read off the rows:")
     shell("pinq", "check", str(POLICY))
 
     title("2. The provider grants a budget")
@@ -63,17 +64,16 @@ def main() -> None:
     say(repr(miner.plan(handle.schema, TARGET)))
     started = time.perf_counter()
     miner.fit(handle, TARGET)
-    say(
-        f"Fitted in {time.perf_counter() - started:.2f} s. It cost epsilon {float(miner.cost_):g}; the budget is now {handle.budget}."
-    )
+    seconds = time.perf_counter() - started
+    say(f"Fitted in {seconds:.2f} s. It cost epsilon {float(miner.cost_):g}; the budget is now {handle.budget}.")
     compare(miner, held_out)
-    (PLACE / "tree.txt").write_text(miner.export_text(), encoding="utf-8")
-    (PLACE / "tree.json").write_text(miner.to_json(), encoding="utf-8")
-    miner.plot(max_depth=2).figure.savefig(PLACE / "tree.png", dpi=120, bbox_inches="tight")
+    (FOLDER / "tree.txt").write_text(miner.export_text(), encoding="utf-8")
+    (FOLDER / "tree.json").write_text(miner.to_json(), encoding="utf-8")
+    miner.plot(max_depth=2).figure.savefig(FOLDER / "tree.png", dpi=120, bbox_inches="tight")
     lines = miner.export_text().splitlines()
     say(
         "\n".join(lines[:24])
-        + (f"\n... {len(lines) - 24} more lines in {shown(PLACE / 'tree.txt')}" if len(lines) > 24 else "")
+        + (f"\n... {len(lines) - 24} more lines in {shown(FOLDER / 'tree.txt')}" if len(lines) > 24 else "")
     )
 
     title("5. The budget runs out")
@@ -87,33 +87,33 @@ def main() -> None:
 
     title("6. The auditor reads the log")
     shell("pinq", "audit", str(POLICY))
-    shell("pinq", "audit", str(POLICY), "--html", "-o", str(PLACE / "audit.html"), show=False)
+    shell("pinq", "audit", str(POLICY), "--html", "-o", str(FOLDER / "audit.html"), show=False)
 
     title("What there is to look at")
     for name in ("tree.png", "tree.txt", "tree.json", "audit.html", "adult.yaml"):
-        say(f"  {shown(PLACE / name)}")
+        say(f"  {shown(FOLDER / name)}")
     say(f"\nDone in {time.perf_counter() - begun:.0f} s.")
 
 
 def split_rows() -> pd.DataFrame:
-    """Gives three quarters of the rows to the provider; the rest is what the analyst tests on. Returns the rest."""
+    """Gives three quarters of the rows to the provider. Returns the rest, to test on."""
     rows = pd.read_parquet(HERE / "data" / "adult.parquet")
     order = np.random.default_rng(2010).permutation(len(rows))
     kept = len(rows) * 3 // 4
-    rows.iloc[order[:kept]].to_parquet(PLACE / "adult.parquet", index=False)
+    rows.iloc[order[:kept]].to_parquet(FOLDER / "adult.parquet", index=False)
     return rows.iloc[order[kept:]].reset_index(drop=True)
 
 
 def review() -> None:
-    """The reviewed policy: the columns as ``policies/adult.yaml`` declares them, for this demo's own file and a smaller cap."""
+    """Writes the reviewed policy: columns as in ``policies/adult.yaml``, this demo's file, its cap."""
     policy = yaml.safe_load((HERE / "policies" / "adult.yaml").read_text(encoding="utf-8"))
     policy |= {"source": "adult.parquet", "cap": 5}
     POLICY.write_text(yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8")
 
 
 def compare(miner: DiffPC45, held_out: pd.DataFrame) -> None:
-    """Accuracy on the held-out rows beside a non-private tree of the same depth on the same rows."""
-    rows = pd.read_parquet(PLACE / "adult.parquet")  # only this demo can do that: it is the provider too
+    """Prints accuracies on the held-out rows, also of an exact tree of the same depth."""
+    rows = pd.read_parquet(FOLDER / "adult.parquet")  # only this demo can do that: it is the provider too
     names = rows.select_dtypes(exclude="number").columns.drop(TARGET)
     encode = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), list(names)), remainder="passthrough")
     exact = make_pipeline(encode, DecisionTreeClassifier(max_depth=5, random_state=0)).fit(

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distances between categories on UCI Adult, and what people do with them: group values, compare records, k-NN, clustering, k-means, pictures.
+"""Distances between categories on UCI Adult, and what people do with them.
 
-Run with ``make examples``, or ``python examples/dilca.py``. Everything it writes is in ``build/dilca-example``. The provider's part is as in
-``examples/adult.py``; here a simulated handle over three quarters of the rows stands for it, and the rest is the analyst's own records.
+They group values, compare records, classify by neighbours, cluster and draw pictures.
+
+Run with ``make examples``, or ``python examples/dilca.py``. Everything it writes is in
+``build/dilca-example``. The provider's part is as in ``examples/adult.py``; here a simulated handle
+over three quarters of the rows stands for it, and the rest is the analyst's own records.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from pinq import Values
 
 mpl.use("Agg")
 HERE = Path(__file__).resolve().parent.parent
-PLACE = HERE / "build" / "dilca-example"
+FOLDER = HERE / "build" / "dilca-example"
 TARGET = "income"
 
 
@@ -34,7 +37,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description="distances between categories on UCI Adult")
     options.add_argument("--records", type=int, default=2000, help="how many own records are compared")
     records = options.parse_args().records
-    PLACE.mkdir(parents=True, exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     private, own = split_rows(records)
     schema = pinq.load_policy(HERE / "policies" / "adult.yaml").schema_
     handle = pinq.simulate(schema, data=private, epsilon=3)
@@ -50,8 +53,8 @@ def main() -> None:
     title("2. Group the values of an attribute")
     for number, values in miner.clusters("marital_status", 3).reset_index().groupby("cluster")["marital_status"]:
         print(f"  {number}: {', '.join(values)}")
-    miner.plot("education").savefig(PLACE / "education.png", dpi=100)
-    miner.plot_context().figure.savefig(PLACE / "context.png", dpi=100)
+    miner.plot("education").savefig(FOLDER / "education.png", dpi=100)
+    miner.plot_context().figure.savefig(FOLDER / "context.png", dpi=100)
 
     title("3. Compare records: the analyst's own, which never were behind the wall")
     half = len(own) // 2
@@ -62,35 +65,34 @@ def main() -> None:
     ward = fcluster(linkage(squareform(miner.pairwise(asked), checks=False), method="ward"), 2, criterion="maxclust")
     print(f"Ward's clustering, adjusted Rand index with income {adjusted_rand_score(asked[TARGET], ward):.2f}")
     means = KMeans(2, n_init=4, random_state=0).fit(miner.transform(asked))
-    print(
-        f"k-means on the embedding, adjusted Rand index with income {adjusted_rand_score(asked[TARGET], means.labels_):.2f}"
-    )
+    print(f"k-means on the embedding, the same index {adjusted_rand_score(asked[TARGET], means.labels_):.2f}")
 
     title("4. k-means of the private table itself, over a few attributes")
     names = ["marital_status", "relationship", "sex"]
     few = DPDilca(method="max_relevance", epsilon=0.5, attributes=attributes).fit(handle, names)
     print(private_k_means(handle, few, names, clusters=3, epsilon=0.5).to_string(index=False))
-    print(f"\n{handle.budget}; pictures are in {PLACE.relative_to(HERE)}")
+    print(f"\n{handle.budget}; pictures are in {FOLDER.relative_to(HERE)}")
 
 
 def private_k_means(
     handle: pinq.PrivateQueryable, miner: DPDilca, names: list[str], *, clusters: int, epsilon: float
 ) -> pd.DataFrame:
-    """k-means on the five verbs: one noisy table over all combinations of a few attributes, then k-means on its cells, each weighing its noisy count.
+    """Finds clusters by one noisy table over all combinations of a few attributes.
 
-    Everything after the table is post-processing, so any number of clusters and restarts costs nothing more.
+    k-means runs on its cells, each of which weighs its noisy count. Everything after the table is
+    post-processing, so any number of clusters and restarts costs nothing more.
     """
     table = handle.partition(*(Values(name) for name in names))
     cells = table.frame(table.noisy_count(epsilon=epsilon))
     weights = np.maximum(cells.pop("value").to_numpy(dtype=float), 0)
-    found = KMeans(clusters, n_init=10, random_state=0).fit(miner.transform(cells), sample_weight=weights)
-    total = cells.assign(cluster=found.labels_, rows=weights.round().astype(int))
+    clustering = KMeans(clusters, n_init=10, random_state=0).fit(miner.transform(cells), sample_weight=weights)
+    total = cells.assign(cluster=clustering.labels_, rows=weights.round().astype(int))
     typical = total.sort_values("rows").groupby("cluster").tail(1).rename(columns={"rows": "rows of this"})
     return typical.merge(total.groupby("cluster")["rows"].sum().reset_index()).sort_values("rows", ascending=False)
 
 
 def split_rows(records: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Three quarters of the rows for the provider, and so many of the rest for the analyst."""
+    """Splits off three quarters for the provider, and so many of the rest for the analyst."""
     rows = pd.read_parquet(HERE / "data" / "adult.parquet")
     order = np.random.default_rng(2021).permutation(len(rows))
     kept = len(rows) * 3 // 4

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One tree from three data holders: three servers with TLS, three policies, three ledgers; no row leaves its holder, and each holder audits its own.
+"""One tree from three data holders, with a server, a policy and a ledger each.
 
-Run with ``python examples/three_holders.py`` (``make examples`` does). Everything it writes is in ``build/three-holders``.
+No row leaves its holder, and each holder audits its own ledger.
+
+Run with ``python examples/three_holders.py`` (``make examples`` does). Everything it writes is in
+``build/three-holders``.
 """
 
 from __future__ import annotations
@@ -24,20 +27,20 @@ import pinq
 from miners import DPTopDown, Federation
 
 HERE = Path(__file__).resolve().parent.parent
-PLACE = HERE / "build" / "three-holders"
+FOLDER = HERE / "build" / "three-holders"
 TARGET = "income"
 SHARES = {"north": 0.55, "south": 0.35, "west": 0.10}  # of the rows; nobody but the holder knows
 CAPS = {"north": 3, "south": 2.5, "west": 2}  # each holder's own policy
-MOST_ROWS = {"north": 25_000, "south": 15_000, "west": 5_000}
+MAX_ROWS = {"north": 25_000, "south": 15_000, "west": 5_000}
 PINQ = str(Path(sys.executable).parent / "pinq")
 
 
 def main() -> None:
     """Runs the whole job."""
-    shutil.rmtree(PLACE, ignore_errors=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
     held_out = split_rows()
     authority = trustme.CA()
-    authority.cert_pem.write_to_path(PLACE / "authority.pem")
+    authority.cert_pem.write_to_path(FOLDER / "authority.pem")
 
     title("1. Each holder writes a policy, grants a budget and serves its own table")
     with ExitStack() as stack:
@@ -45,7 +48,7 @@ def main() -> None:
         handles = {}
         for holder, url in urls.items():
             handles[holder] = stack.enter_context(
-                pinq.connect(url, token=PLACE / holder / "token", verify=PLACE / "authority.pem")
+                pinq.connect(url, token=FOLDER / holder / "token", verify=FOLDER / "authority.pem")
             )
             print(f"{holder}: {url}, {handles[holder].budget!r}")
 
@@ -56,8 +59,8 @@ def main() -> None:
         started = time.perf_counter()
         miner.fit(together, TARGET)
         print(f"\nFitted in {time.perf_counter() - started:.1f} s.\n{miner.card_!r}")
-        (PLACE / "tree.txt").write_text(miner.export_text(), encoding="utf-8")
-        (PLACE / "tree.json").write_text(miner.to_json(), encoding="utf-8")
+        (FOLDER / "tree.txt").write_text(miner.export_text(), encoding="utf-8")
+        (FOLDER / "tree.json").write_text(miner.to_json(), encoding="utf-8")
 
         title("3. What it is worth")
         alone = DPTopDown(epsilon=1.0).fit(handles["west"], TARGET)
@@ -70,26 +73,26 @@ def main() -> None:
 
     title("4. Each holder audits its own ledger")
     for holder in SHARES:
-        print(f"{holder}:", *run("audit", PLACE / holder / "census.yaml").splitlines()[:3], sep="\n  ")
+        print(f"{holder}:", *run("audit", FOLDER / holder / "census.yaml").splitlines()[:3], sep="\n  ")
 
 
 def split_rows() -> pd.DataFrame:
-    """Gives three quarters of Adult to the holders, each its own people, with a policy of its own. Returns the rest."""
+    """Gives three quarters of Adult to the holders, each its own people. Returns the rest."""
     rows = pd.read_parquet(HERE / "data" / "adult.parquet")
     order = np.random.default_rng(2020).permutation(len(rows))
     taken = len(rows) * 3 // 4
     ends = (np.cumsum(list(SHARES.values())) * taken).round().astype(int)
     columns = yaml.safe_load((HERE / "policies" / "adult.yaml").read_text(encoding="utf-8"))
     for holder, begin, end in zip(SHARES, [0, *ends[:-1]], ends, strict=True):
-        (PLACE / holder).mkdir(parents=True)
-        rows.iloc[order[begin:end]].to_parquet(PLACE / holder / "census.parquet", index=False)
+        (FOLDER / holder).mkdir(parents=True)
+        rows.iloc[order[begin:end]].to_parquet(FOLDER / holder / "census.parquet", index=False)
         policy = columns | {
             "dataset": "census",
             "source": "census.parquet",
             "cap": CAPS[holder],
-            "max_rows": MOST_ROWS[holder],
+            "max_rows": MAX_ROWS[holder],
         }
-        (PLACE / holder / "census.yaml").write_text(
+        (FOLDER / holder / "census.yaml").write_text(
             yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8"
         )
     return rows.iloc[order[taken:]].reset_index(drop=True)
@@ -98,12 +101,12 @@ def split_rows() -> pd.DataFrame:
 @contextmanager
 def serving(holder: str, authority: trustme.CA) -> Iterator[str]:
     """One holder's server, with a certificate of its own; gives the URL of its table."""
-    home, port = PLACE / holder, free_port()
+    home, port = FOLDER / holder, free_port()
     token = run("grant", home / "census.yaml", "coordinator", "--epsilon", "2").split()[-1]
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(home / "key.pem")
-    for place, blob in enumerate(issued.cert_chain_pems):
-        blob.write_to_path(home / "cert.pem", append=place > 0)
+    for number, certificate in enumerate(issued.cert_chain_pems):
+        certificate.write_to_path(home / "cert.pem", append=number > 0)
     (home / "token").touch(mode=0o600)
     (home / "token").write_text(token, encoding="utf-8")
     command = [

@@ -27,7 +27,6 @@ RETIRED_NAMES = {"one", "found", "place", "said", "some", "way", "ways", "book",
 RETIRED_PARTS = {"sprout", "sprouts", "bud", "buds", "harvest", "telling", "eps"}
 
 EXCUSED_NAMES: set[str] = {
-    "examples",
     "pinq/curator/verbs",
     "pinq/engine",
     "pinq/public",
