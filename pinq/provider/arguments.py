@@ -124,7 +124,7 @@ def _rate(given: int | str) -> int:
     rate = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
     if not 1 <= rate <= MAX_PER_MINUTE:
         raise QueryError(
-            f"is {text[:40]}",
+            f"is {repr(given)[:42]}",
             parameter="queries_per_minute",
             allowed=f"a whole number from 1 to {MAX_PER_MINUTE:,}",
         )

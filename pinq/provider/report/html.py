@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pinq.provider.report.audit import Audit
     from pinq.provider.report.line import Line
 
-__all__ = ["STYLE", "bar", "cards", "changes", "exhaustion", "page", "refusals", "requests", "short", "table"]
+__all__ = ["STYLE", "bar", "cards", "changes", "exhaustion", "page", "refusals", "requests", "short", "state", "table"]
 
 MAX_ROWS = 500
 STYLE = files("pinq.provider.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -90,6 +90,11 @@ def bar(spent: Epsilon, limit: Epsilon) -> Html:
     return element(
         "svg", whole, part, class_="bar", viewBox="0 0 100 6", preserveAspectRatio="none", aria_hidden="true"
     )
+
+
+def state(account: Account) -> Html:
+    """Shows what became of a grant, in the colour of its class."""
+    return element("span", account.state, class_=f"state {account.state.replace(' ', '-')}")
 
 
 def exhaustion(audit: Audit, last: int | None = None) -> Html:
@@ -213,7 +218,7 @@ def _analyst(account: Account) -> list[str]:
     counts += [f"{account.unanswered:,} unanswered"] if account.unanswered else []
     return [
         account.analyst,
-        element("span", account.state, class_=f"state {account.state.replace(' ', '-')}"),
+        state(account),
         str(account.limit),
         str(account.spent),
         str(account.remaining),

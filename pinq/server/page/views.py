@@ -78,6 +78,7 @@ class Views:
             "bar": audit_html.bar,
             "cards": audit_html.cards,
             "short": audit_html.short,
+            "state": audit_html.state,
         }
         self._env = env
 
