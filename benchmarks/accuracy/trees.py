@@ -8,7 +8,7 @@ runs as what is there; ``--redo DiffPC45`` measures a miner anew after a change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,12 +81,12 @@ class DataSet(Experiment):
     xlabel: str = "epsilon"
 
     @property
-    def title(self) -> str:
+    def title(self) -> str:  # type: ignore[override]  # follows from the key
         """What it shows."""
         return f"Accuracy of the defaults on {self.key}"
 
     @property
-    def data(self) -> str:
+    def data(self) -> str:  # type: ignore[override]  # is the key
         """The data set."""
         return self.key
 
@@ -144,7 +144,7 @@ def _markdown(data_set: DataSet, means: pd.DataFrame) -> str:
     return markdown([data_set.key, *(f"{x:g}" for x in data_set.xs), "runs"], lines)
 
 
-def _text(row: Mapping[str, float], goal: float | None) -> str:
+def _text(row: Mapping[Hashable, float], goal: float | None) -> str:
     text = f"{row['mean']:.4f} ± {row['sd']:.4f}" if row["n"] > 1 else f"{row['mean']:.4f}"
     return f"**{text}**" if goal is not None and row["mean"] >= goal else text
 

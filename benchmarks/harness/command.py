@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import pandas as pd
 
@@ -28,12 +28,13 @@ __all__ = ["Beside", "Study", "options", "reproduce", "run_study"]
 
 Keep: TypeAlias = Callable[[Iterable[Cell]], None]
 Beside: TypeAlias = Callable[[Store, Sequence[Experiment], int | None, Keep, Callable[[], bool]], None]
-Write: TypeAlias = Callable[[Sequence[Experiment], pd.DataFrame, Path], object]
+E = TypeVar("E", bound=Experiment)
+Write: TypeAlias = Callable[[Sequence[E], pd.DataFrame, Path], object]
 UNLIMITED = float("inf")
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Generic[E]):
     """A study is all experiments of a paper, or of a question of our own.
 
     Attributes:
@@ -52,20 +53,20 @@ class Study:
     name: str
     module: str
     about: str | None
-    experiments: Callable[[Sequence[str]], Sequence[Experiment]]
+    experiments: Callable[[Sequence[str]], Sequence[E]]
     data: tuple[str, ...]
-    write: Write
+    write: Write[E]
     runs: str
     quick: int
     beside: Beside | None = None
 
 
-def run_study(study: Study) -> None:
+def run_study(study: Study[E]) -> None:
     """Does what the command line asks for."""
     reproduce(study, options(study).parse_args())
 
 
-def options(study: Study) -> argparse.ArgumentParser:
+def options(study: Study[E]) -> argparse.ArgumentParser:
     """Returns the command line of a study; all studies have the same."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {study.module}", description=study.about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -106,7 +107,7 @@ def options(study: Study) -> argparse.ArgumentParser:
     return parser  # fmt: skip
 
 
-def reproduce(study: Study, asked: argparse.Namespace) -> None:
+def reproduce(study: Study[E], asked: argparse.Namespace) -> None:
     """Measures what is asked for and is missing, then writes tables and pictures of all that there is.
 
     A quick look never touches what is published.

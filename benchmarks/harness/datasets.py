@@ -53,7 +53,8 @@ def load(name: str, *, max_rows: int | None = None) -> tuple[Schema, str, pd.Dat
         for column, declaration in declarations.items()
         if column not in stamps
     }
-    return Schema(columns=columns, max_rows=max_rows or _cap(len(rows))), target, rows.drop(columns=stamps)
+    schema = Schema.model_validate({"columns": columns, "max_rows": max_rows or _cap(len(rows))})
+    return schema, target, rows.drop(columns=stamps)
 
 
 def why_missing(name: str) -> str:

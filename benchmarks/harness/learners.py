@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from pinq.public.schema import Schema
 __all__ = ["CRITERIA", "Learner", "Rows", "exact_tree", "features", "private"]
 
 CRITERIA = {"Max": "max", "Gini": "gini", "InfoGain": "info_gain"}
-Table = pa.Table | pd.DataFrame
+Table: TypeAlias = pa.Table | pd.DataFrame
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -49,9 +50,8 @@ def error_bars(
 ) -> None:
     """Draws one algorithm of a summary: its means with two standard errors."""
     errors = 2 * scale * table["se"].fillna(0)
-    axes.errorbar(
-        table["x"], scale * table[column], yerr=errors, label=label, **{"markersize": 4, "capsize": 2, **look}
-    )
+    keywords: dict[str, Any] = {"markersize": 4, "capsize": 2, **look}
+    axes.errorbar(table["x"], scale * table[column], yerr=errors, label=label, **keywords)
 
 
 def log_axis(axes: Axes, xs: Sequence[float], *, base: int = 10) -> None:
