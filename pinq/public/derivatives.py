@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -162,18 +163,25 @@ class _LogisticVectors(RowVectors):
 
     def __init__(self, scores: RowScores, target: Axis, positive: np.ndarray, limit: int) -> None:
         self.inputs, self._scores, self._positive = (*scores.axes, target), scores, positive
-        p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
-        vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
-        table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit)
-        self._table = table.reshape(vectors.shape)
-        self.bound = int(np.abs(table).sum(axis=0).max())
-        self.gradient_bound = int(np.abs(table[0]).max())
+        self._table = _logistic_table(limit)
+        sizes = np.abs(self._table)
+        self.bound, self.gradient_bound = int(sizes.sum(axis=0).max()), int(sizes[0].max())
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The vectors of rows."""
         *inner, target = places
         score = np.clip(self._scores.of(inner, len(target))[0], -STEEPEST, STEEPEST)
         return self._table[:, self._positive[target], score + STEEPEST]
+
+
+@lru_cache(maxsize=8)
+def _logistic_table(limit: int) -> np.ndarray:
+    """All vectors of ``Logistic``: (gradient, second derivative) by class and score, shape (2, 2, scores)."""
+    p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
+    vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
+    table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit).reshape(vectors.shape)
+    table.flags.writeable = False
+    return table
 
 
 @dataclass(frozen=True)

@@ -86,14 +86,14 @@ class _Term:
         """What rows get, shape (scores, rows), from their places along the partition's axes."""
         axes = self.partition.axes
         if len(axes) == 1:
-            return self.table[:, places[0]]
+            return self.table.take(places[0].astype(np.intp, copy=False), axis=1)
         joint = np.zeros(len(places[0]), dtype=np.int64)
         outside = np.zeros(len(joint), dtype=bool)
         for axis, place in zip(axes, places, strict=True):
             outside |= place == axis.size
             joint = joint * axis.size + np.minimum(place, axis.size - 1)
         joint[outside] = self.partition.size
-        return self.table[:, joint]
+        return self.table.take(joint, axis=1)
 
 
 @dataclass(frozen=True, eq=False)

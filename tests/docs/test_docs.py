@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -64,6 +65,17 @@ def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
     for face in re.findall(r"miner\.(\w+)\(", page):
         assert callable(getattr(miner, face)), face
     assert set(names["search"].best_params_) == {"estimator__max_depth", "estimator__epsilon"}
+
+
+def test_the_page_on_derivatives_runs(project: Path) -> None:
+    """Its step names a loss that knows more, for the epsilon that it says."""
+    page = (ROOT / "docs" / "derivatives.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "derivatives.md", "exec"), names)
+    assert names["h"].budget.spent == pinq.public.epsilon.exact(25 * 10**7)
+    assert names["better"].columns() == {"income"} | names["chosen"].columns()
+    assert names["sums"].shape == (len(names["points"].tables[0]), 2)
 
 
 def test_the_page_on_forests_runs(project: Path) -> None:
