@@ -23,6 +23,8 @@ from pinq.public.schema import Schema
 
 __all__ = ["made_up", "simulate"]
 
+MAX_ROWS = 10**8
+
 
 def simulate(
     schema: Schema | Policy | str, *, rows: int = 10_000, epsilon: Loss = 1.0, data: Any = None, seed: int = 0
@@ -41,8 +43,7 @@ def simulate(
     """
     if not isinstance(schema, Schema):
         schema = load_policy(schema).schema_
-    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or not 0 <= rows <= 10**8:
-        raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {10**8:,}")
+    count = _row_count(rows)
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, budget, {})
@@ -52,9 +53,19 @@ def simulate(
     policy = Policy(
         dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=schema.columns, folder=Path()
     )
-    table = made_up(schema, int(rows), seed) if data is None else data
+    table = made_up(schema, count, seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, ledger, engine)))
+
+
+def _row_count(rows: object) -> int:
+    """Reads how many rows to make up. ``QueryError`` where it is no such number."""
+    match rows:
+        case bool():
+            pass
+        case int() | np.integer() if 0 <= rows <= MAX_ROWS:
+            return int(rows)
+    raise QueryError(f"is {rows!r}", parameter="rows", allowed=f"a whole number from 0 to {MAX_ROWS:,}")
 
 
 def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
