@@ -59,6 +59,21 @@ def main() -> None:
     say(by_sex.frame(by_sex.noisy_count(epsilon=0.1)).to_string(index=False))
     say(f"Average hours per week: {handle.noisy_avg('hours_per_week', epsilon=0.1):.2f} (epsilon 0.1)")
 
+    mine(handle, held_out)
+    spend_the_rest(handle)
+
+    title("6. The auditor reads the log")
+    shell("pinq", "audit", str(POLICY))
+    shell("pinq", "audit", str(POLICY), "--html", "-o", str(FOLDER / "audit.html"), show=False)
+
+    title("What there is to look at")
+    for name in ("tree.png", "tree.txt", "tree.json", "audit.html", "adult.yaml"):
+        say(f"  {shown(FOLDER / name)}")
+    say(f"\nDone in {time.perf_counter() - begun:.0f} s.")
+
+
+def mine(handle: pinq.PrivateQueryable, held_out: pd.DataFrame) -> None:
+    """Learns a tree, and writes it down as text, JSON and a picture."""
     title("4. The analyst mines a tree")
     miner = DiffPC45(epsilon=1.0)
     say(repr(miner.plan(handle.schema, TARGET)))
@@ -76,6 +91,9 @@ def main() -> None:
         + (f"\n... {len(lines) - 24} more lines in {shown(FOLDER / 'tree.txt')}" if len(lines) > 24 else "")
     )
 
+
+def spend_the_rest(handle: pinq.PrivateQueryable) -> None:
+    """Asks until the budget refuses."""
     title("5. The budget runs out")
     while True:
         try:
@@ -84,15 +102,6 @@ def main() -> None:
             say(f"Refused: {error}")
             break
         say(f"About {rows:,} rows (epsilon 0.3; {pinq_remaining(handle)} remains)")
-
-    title("6. The auditor reads the log")
-    shell("pinq", "audit", str(POLICY))
-    shell("pinq", "audit", str(POLICY), "--html", "-o", str(FOLDER / "audit.html"), show=False)
-
-    title("What there is to look at")
-    for name in ("tree.png", "tree.txt", "tree.json", "audit.html", "adult.yaml"):
-        say(f"  {shown(FOLDER / name)}")
-    say(f"\nDone in {time.perf_counter() - begun:.0f} s.")
 
 
 def split_rows() -> pd.DataFrame:
