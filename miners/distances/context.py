@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -149,7 +149,8 @@ def _most_relevant(
     """Returns a context by one noisy choice after the other, without replacement."""
     remaining = {name: task.splits[name] for name in task.others(target)}
     for share in shares:
-        chosen: Values | Cuts = handle.exp_mech(list(remaining.values()), score=_score(task, target), epsilon=share)
+        answer = handle.exp_mech(list(remaining.values()), score=_score(task, target), epsilon=share)
+        chosen = cast(Values | Cuts, answer)
         del remaining[chosen.column]
     return tuple(name for name in task.others(target) if name not in remaining)
 
@@ -160,5 +161,5 @@ def _most_dependent(handle: PrivateQueryable, task: ContextTask, target: str, sh
     Each set is scored by its joint values.
     """
     family = AnyCross(tuple(task.splits[name] for name in task.others(target)), task.size)
-    chosen: Splitting = handle.exp_mech([family], score=_score(task, target), epsilon=share)
+    chosen = cast(Splitting, handle.exp_mech([family], score=_score(task, target), epsilon=share))
     return tuple(name for name in task.others(target) if name in chosen.columns())

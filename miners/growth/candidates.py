@@ -13,9 +13,10 @@ import numpy as np
 from miners.fitted.node import Split
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
+from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.parts import Part
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import MAX_GROUPINGS, AnyCut, AnyGrouping, Cuts, Family, Groups, Values
+from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Family, Groups, Values
 
 __all__ = [
     "BINS",

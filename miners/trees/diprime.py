@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from miners.budget.recipe import Question, Step, StepName
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
@@ -126,7 +126,7 @@ class Paper(DiPriMeStrategy):
         """Finds the medians of the attributes that a node looks at, then chooses among them."""
         step = self.recipe.step(StepName.MEDIAN, level.number)
         answers = level.parts.exp_mech(self.offered(level), score=Balance(), epsilon=step.epsilon, each=True)
-        medians = [[median for median in own if median is not None] for own in answers]
+        medians = [[cast(Split, median) for median in own if median is not None] for own in answers]
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
 
     def without_split(self, level: int) -> Sequence[Step]:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
@@ -189,8 +189,8 @@ class TreeStrategy(ABC):
             step: At which loss.
         """
         score = score_of(self.criterion, self.target)
-        splits: list[Split | None] = parts.exp_mech(offered, score=score, epsilon=step.epsilon, textbook=self.textbook)
-        return splits
+        splits = parts.exp_mech(offered, score=score, epsilon=step.epsilon, textbook=self.textbook)
+        return cast(list[Split | None], splits)  # what was offered
 
     def ask_where_offered(self, level: Level, offered: Sequence[Sequence[Candidate]], step: Step) -> list[Split | None]:
         """Returns the same where some nodes are offered nothing: not asked, they get None."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
+from pinq.public.checks import is_number
 from pinq.public.queries import Answer
 
 __all__ = ["NoiseInfo", "NoisyArray", "NoisyFloat", "NoisyInt", "noisy"]
@@ -52,7 +53,7 @@ class NoiseInfo:
         probability, if each is with (1 + level) / 2; then the exact share lies within k / (U+L) of
         the noisy one, whatever the two are.
         """
-        if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
+        if not is_number(level, 0, 1) or level in (0, 1):
             raise QueryError(
                 f"is {level!r}", parameter="level", allowed="between 0 and 1, both excluded, for example 0.95"
             )

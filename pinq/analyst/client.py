@@ -24,6 +24,7 @@ from pydantic_core import PydanticSerializationError
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.tokens import find_token
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable, unspent
+from pinq.public.checks import is_number
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.wire import (
     PROTOCOL,
@@ -75,7 +76,7 @@ def connect(
         Unavailable: No server answers there, its certificate is not trusted, or it speaks another
             version.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 10**6:
+    if not is_number(timeout, 1e-9, 10**6):
         raise QueryError(f"is {timeout!r}", parameter="timeout", allowed="a number of seconds greater than 0")
     root, dataset, context = _split(url, verify, insecure_http)
     return PrivateQueryable(RemoteSession(root, dataset, find_token(url, token), context, float(timeout)))

@@ -65,7 +65,7 @@ class ChoiceQuestion(Question):
     """A question that is answered by choices."""
 
     @abstractmethod
-    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
         """The choices that an answer's numbers stand for."""
 
 
@@ -100,7 +100,9 @@ class Sum(_OfNumbers):
 
 @dataclass(frozen=True)
 class SumDerivatives(Question):
-    """What do the derivatives of the rows' losses add up to in each part, or in each cell of some specs within it?
+    """What do the derivatives of the rows' losses add up to in each part?
+
+    Or in each cell of some specs within it.
 
     Attributes:
         column: The loss.
@@ -157,7 +159,7 @@ class Choose(ChoiceQuestion):
         """Those of the score and of all candidates."""
         return self.score.columns().union(*(candidate.columns() for listed in self.candidates for candidate in listed))
 
-    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
         """The chosen specs; None where a part had nothing to choose from."""
         return [None if number < 0 else chosen[int(number)] for number in values]
 
@@ -179,7 +181,7 @@ class Vote(ChoiceQuestion):
         """Through which column the answer's numbers are read."""
         return {"classes": self.score.target}
 
-    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
         """The chosen values."""
         labels = schema.categorical(self.score.target).labels
         return [labels[int(code)] for code in values]
@@ -197,7 +199,7 @@ class Stop(ChoiceQuestion):
         """None: it counts rows."""
         return self.score.columns()
 
-    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> list[Any]:
+    def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
         """Numbers of splits."""
         return [int(kept) for kept in values]
 

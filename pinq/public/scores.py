@@ -14,27 +14,27 @@ Privacy:
     proofs of each row, 2.5). Floors are taken cell by cell of a monotone quantity with an integer
     bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
 
-A new score is a class here and an entry of ``AnyScore``; ``pinq/__init__`` exports it. Its
+A new score is a class here, or in a file beside it, and an entry of ``AnyScore``; ``pinq/__init__``
+exports it. Its
 sensitivity passes ``pinq.provider.testing.search_sensitivity`` first.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from abc import abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
-from functools import lru_cache
 from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
+from pinq.public.balance import Balance
+from pinq.public.checks import is_whole
+from pinq.public.entropy import ENTROPY_BITS, monotone_step_table, step_sums
 from pinq.public.expressions import Expression
-from pinq.public.partitions import Axis
+from pinq.public.gradient import Gradient
 from pinq.public.schema import Schema
+from pinq.public.score import Score
 from pinq.public.specs import Cuts, Values
 
 __all__ = [
@@ -56,7 +56,6 @@ __all__ = [
 ]
 
 GINI_UNIT = 2**10
-ENTROPY_BITS = 20
 SQUARED_ERROR_LEVELS = 2**10
 ABSOLUTE_ERROR_LEVELS = 2**8
 # What the tests on a way down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1
@@ -64,57 +63,6 @@ ABSOLUTE_ERROR_LEVELS = 2**8
 WAY = Fraction(2607, 1000)
 MOST_ROWS = 2**40
 MAX_DEPTH = 64
-SHARE = re.compile(r"\d{1,20}/\d{1,20}|\d{0,20}\.?\d{0,20}(e-?\d{1,2})?")
-MAX_DENOMINATOR = 10**6  # of a share: its product with any number of rows fits 64 bits
-
-
-class Score(Expression):
-    """A quality function of candidates.
-
-    Attributes:
-        measure: What a table holds beside its cells: counts of ``classes``, ``rows``,
-            ``moments`` of the target, or sums of ``vectors`` of the rows.
-        monotone: Whether a row moves all candidates' scores in one direction.
-    """
-
-    measure: ClassVar[Literal["classes", "rows", "moments", "vectors"]] = "classes"
-    monotone: ClassVar[bool] = True
-
-    @property
-    def unit(self) -> int | Fraction:
-        """How many of the score's integer units make one of its natural ones."""
-        return 1
-
-    @abstractmethod
-    def sensitivity(self, schema: Schema) -> int:
-        """Largest change of a candidate's score when one row comes or goes."""
-
-    @abstractmethod
-    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, measure)."""
-
-    def span(self, schema: Schema) -> int:
-        """Largest change of the difference between two candidates' scores."""
-        return self.sensitivity(schema) * (1 if self.monotone else 2)
-
-    def classes(self, schema: Schema) -> Values | Cuts | None:
-        """The split whose parts are the classes; None for a score of another measure."""
-        return None
-
-    def shift(self, schema: Schema) -> int:
-        """Low bits of the target's codes that its moments leave out."""
-        return 0
-
-    def vectors(self, schema: Schema) -> RowVectors | None:
-        """What each row adds to a table, for a score of vectors."""
-        return None
-
-    def targets(self) -> set[str]:
-        """The columns that a candidate may not split by."""
-        return self.columns()
-
-    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
-        """``QueryError`` where the score is not defined for the cells of a candidate."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +144,9 @@ class InfoGain(_OfCategories, Score):
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, classes)."""
         starts, steps, sums = monotone_step_table(schema.max_rows)
-        return _f(table, starts, steps, sums).sum(axis=(-1, -2)) - _f(table.sum(axis=-1), starts, steps, sums).sum(
-            axis=-1
-        )
+        return step_sums(table, starts, steps, sums).sum(axis=(-1, -2)) - step_sums(
+            table.sum(axis=-1), starts, steps, sums
+        ).sum(axis=-1)
 
 
 @dataclass(frozen=True)
@@ -231,76 +179,6 @@ class MutualInformation(InfoGain):
     def classes(self, schema: Schema) -> Values | Cuts | None:
         """The split whose parts are the classes."""
         return self._split
-
-
-@dataclass(frozen=True)
-class Balance(Score):
-    """Scores how close a candidate of two cells comes to a share of the rows in its first cell.
-
-    With n0 rows in cell 0, n1 in cell 1 and a share q = a/b in lowest terms, the score is the
-    integer -|(b - a) n0 - a n1| = -b |n0 - q (n0 + n1)|. Without a share, q = 1/2, it is -|n0 - n1|:
-    the median, the even bipartition. Among the cuts of a column it finds the q-quantile.
-
-    Attributes:
-        share: q, exact: a text like ``"1/4"``, or a number, whose decimal digits count. None is a
-            half. Kept as text in lowest terms.
-
-    Privacy:
-        Adjacency: add or remove one row. Claim: sensitivity max(a, b - a), that is b max(q, 1 - q);
-        not monotone, so the span is twice that.
-        Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down by a,
-        and an absolute value moves by no more than what is inside. A row can bring one cut closer
-        to balance and take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 - q) is
-        attained. Where one row is substituted the inside moves by 0 or b, at most twice max(a, b -
-        a): so much as two rows (the schema's distance, by which epsilon is divided) are allowed.
-        Exact: integers. Held by: tests/contract/test_every_score.py,
-        tests/privacy/test_sensitivity.py, tests/privacy/test_mechanisms.py.
-
-    References:
-        Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
-        algorithm 2 (quantiles by the exponential mechanism).
-    """
-
-    share: str | float | None = None
-    kind: Literal["balance"] = field(default="balance", repr=False)
-
-    measure = "rows"
-    monotone = False
-
-    def __post_init__(self) -> None:
-        share = _share_of(self.share)
-        object.__setattr__(self, "share", None if share == Fraction(1, 2) else str(share))
-
-    @property
-    def weights(self) -> tuple[int, int]:
-        """By which integers the rows of the two cells are multiplied: b - a and a."""
-        share = _share_of(self.share)
-        return share.denominator - share.numerator, share.numerator
-
-    @property
-    def unit(self) -> Fraction:
-        """Half of b: the natural unit is that of |n0 - n1|, whatever the share."""
-        return Fraction(sum(self.weights), 2)
-
-    def columns(self) -> set[str]:
-        """None: it counts rows."""
-        return set()
-
-    def check(self, schema: Schema) -> None:
-        """Needs nothing of the schema."""
-
-    def check_cells(self, candidate: Expression, axes: tuple[Axis, ...]) -> None:
-        """``QueryError`` unless there are two cells, a third for missing values aside."""
-        if len(axes) != 1 or sum(label is not None for label in axes[0].labels) != 2:
-            raise QueryError(f"Balance compares two parts, and {candidate!r} does not have two.")
-
-    def sensitivity(self, schema: Schema) -> int:
-        return max(self.weights)
-
-    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, 1). A third cell (missing values) does not count."""
-        below, above = self.weights
-        return -np.abs(below * table[..., 0, 0] - above * table[..., 1, 0])
 
 
 @dataclass(frozen=True)
@@ -378,75 +256,12 @@ class AbsoluteError(_OfNumbers):
         return max(1, self.levels(schema) - 1)
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, levels); a last position, of missing values, does not count."""
+        """Scores of tables (..., cells, levels).
+
+        A last position, of missing values, does not count.
+        """
         below = np.cumsum(table[..., : self.levels(schema)], axis=-1)
         return -np.minimum(below, below[..., -1:] - below).sum(axis=(-1, -2))
-
-
-@dataclass(frozen=True)
-class Gradient(Score):
-    """Σ_j max(|G_j| - ``threshold``, 0) over the cells and classes, G_j the sum of a loss's gradients: what splitting here would mend.
-
-    Privacy:
-        A row adds its gradient to one cell of a candidate, and each summand follows G_j at most one
-        to one; so the sensitivity is the largest L1 norm of a row's gradient. A candidate's score
-        may rise or fall, so the span is twice that (privacy.md 8.3).
-
-    Attributes:
-        derivatives: The loss: ``Logistic``, ``Softmax`` or ``Residuals``.
-        threshold: What noise will hide, public: the scale of the noise of the sums that follow, in
-            rows (in grid cells of the target for ``Residuals``).
-    """
-
-    derivatives: Logistic | Softmax | Residuals
-    threshold: float = 0.0
-    kind: Literal["gradient"] = field(default="gradient", repr=False)
-
-    measure = "vectors"
-    monotone = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.derivatives, Derivatives):
-            raise QueryError(f"Gradient takes Logistic, Softmax or Residuals, not {self.derivatives!r}.")
-        threshold = self.threshold
-        whole = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
-        if not whole or not 0 <= threshold <= MOST_ROWS:
-            raise QueryError(f"is {threshold!r}", parameter="threshold", allowed=f"a number from 0 to {MOST_ROWS:,}")
-        object.__setattr__(self, "threshold", float(threshold))
-
-    @property
-    def unit(self) -> int:
-        """That of the derivatives."""
-        return self.derivatives.unit
-
-    @property
-    def target(self) -> str:
-        """What the model predicts."""
-        return self.derivatives.target
-
-    def columns(self) -> set[str]:
-        """The target, and what the model's points look at."""
-        return self.derivatives.columns()
-
-    def targets(self) -> set[str]:
-        """The target: a model may look again at what its points know."""
-        return {self.target}
-
-    def check(self, schema: Schema) -> None:
-        """``QueryError`` unless the derivatives mean something."""
-        self.derivatives.check(schema)
-
-    def vectors(self, schema: Schema) -> RowVectors | None:
-        """Those of the derivatives."""
-        return self.derivatives.vectors(schema)
-
-    def sensitivity(self, schema: Schema) -> int:
-        return max(1, self.derivatives.vectors(schema).gradient_bound)
-
-    def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, width) of sums of vectors."""
-        excess = np.abs(self.derivatives.gradients(table)) - round(self.threshold * self.unit)
-        return np.maximum(excess, 0).sum(axis=(-1, -2))
 
 
 # What an analyst writes as a score, and what is a question of its own: nothing is chosen among
@@ -498,7 +313,7 @@ class EnoughRows(Expression):
         """``QueryError`` unless both are whole numbers in their ranges."""
         for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            if type(value) is not int or not is_whole(value, 0, most):
                 raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}.")
 
 
@@ -515,54 +330,6 @@ AnyScore = (
     | EnoughRows
 )
 """Whatever can stand for ``score`` of ``exp_mech``."""
-
-
-@lru_cache(maxsize=8)
-def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """φ as a nondecreasing step function on 0 .. max_rows - 1, and its running sum.
-
-    Exact to 2^-20 below 2^16, then 2^12 steps an octave (relative width 2^-12, error below 4e-4
-    bits).
-
-    Returns:
-        ``starts`` (first i of each step), ``steps`` (φ there, in 2^-20), ``sums`` (Σ of φ below
-        each start); shape (steps,) each.
-    """
-    fine = 2**16
-    starts = np.arange(min(max_rows, fine), dtype=np.int64)
-    octave = fine
-    while octave < max_rows:
-        starts = np.concatenate([starts, octave + np.arange(2**12, dtype=np.int64) * (octave >> 12)])
-        octave *= 2
-    starts = starts[starts < max_rows]
-    i = starts.astype(np.float64)
-    # φ(i) = lg(i+1) + i lg(1 + 1/i), stable for large i.
-    phi = np.log2(i + 1) + np.where(i > 0, i * np.log1p(1 / np.maximum(i, 1)) / math.log(2), 0)
-    steps = np.maximum.accumulate(np.floor(phi * 2**ENTROPY_BITS).astype(np.int64))
-    sums = np.concatenate([[0], np.cumsum(steps[:-1] * np.diff(starts))]).astype(np.int64)
-    return starts, steps, sums
-
-
-def _f(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """F(x) = Σ_{i<x} φ(i); beyond the cap φ stays at its last step."""
-    if starts[-1] < 2**16:  # every step is one wide: its number is the number itself
-        step = np.minimum(counts, len(starts) - 1)
-    else:
-        step = np.searchsorted(starts, counts, side="right") - 1
-    return sums[step] + (counts - starts[step]) * steps[step]
-
-
-def _share_of(share: object) -> Fraction:
-    """Reads the share of ``Balance``: None is a half. ``QueryError`` unless it is in (0, 1)."""
-    text = "1/2" if share is None else str(share)
-    try:
-        exact = Fraction(text if SHARE.fullmatch(text) else 0)
-    except (ValueError, ZeroDivisionError):
-        exact = Fraction(0)
-    if not 0 < exact < 1 or exact.denominator > MAX_DENOMINATOR:
-        allowed = f"between 0 and 1, both excluded, with a denominator of at most {MAX_DENOMINATOR:,}: 0.25 or '1/3'"
-        raise QueryError(f"is {share!r}", parameter="share", allowed=allowed)
-    return exact
 
 
 def _dropped_bits(schema: Schema, target: str, levels: int) -> int:

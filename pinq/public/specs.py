@@ -18,13 +18,15 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal, cast
 
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.public.checks import is_whole
 from pinq.public.expressions import Expression
+from pinq.public.groupings import sides_of
 from pinq.public.partitions import Axis, Partition
 from pinq.public.schema import Schema, Value
 
@@ -47,7 +49,6 @@ __all__ = [
 ]
 
 MAX_PARTS = 2**20
-MAX_GROUPINGS = 4096
 MAX_MEMBERS = 100_000
 MAX_CELLS = 2**62
 MAX_AXES = 32
@@ -193,7 +194,7 @@ class Shards(Factor):
     def __post_init__(self) -> None:
         for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+            if not is_whole(value, low, high):
                 allowed = f"it must be a whole number from {low} to {high}"
                 raise QueryError(f"`{name}` of Shards is {value!r}; {allowed}.")
             object.__setattr__(self, name, int(value))
@@ -266,7 +267,7 @@ class AnyGrouping(_OfColumn, Expression):
 
     def sides(self, count: int) -> np.ndarray:
         """Which of ``count`` values are in the first group, shape (bipartitions, count). Public."""
-        return _sides(self.column, self.seed, count)
+        return sides_of(self.column, self.seed, count)
 
     def member(self, labels: Sequence[Value | None], side: np.ndarray) -> Groups:
         """The bipartition of these labels that has ``side`` in the first group."""
@@ -299,8 +300,7 @@ class AnyCross(Expression):
         columns = [spec.column for spec in self.specs]
         if len(set(columns)) != len(columns):
             raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}.")
-        whole = isinstance(self.size, (int, np.integer)) and not isinstance(self.size, bool)
-        if not whole or not 1 <= self.size <= len(columns):
+        if not is_whole(self.size, 1, len(columns)):
             allowed = f"it must be a whole number from 1 to {len(columns)}, its specs"
             raise QueryError(f"`size` of AnyCross is {self.size!r}; {allowed}.")
         object.__setattr__(self, "size", int(self.size))
@@ -384,33 +384,6 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     if partition.size > MAX_PARTS:
         raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
     return partition
-
-
-@lru_cache(maxsize=256)
-def _sides(column: str, seed: int, count: int) -> np.ndarray:
-    """Draws bipartitions of ``count`` values, as rows of truth values.
-
-    Value i is in the first group where bit i is set.
-    """
-    if count < 2:
-        return np.zeros((0, count), dtype=bool)
-    # The last value is always in the second group, so that no bipartition appears twice.
-    every, length = 2 ** (count - 1), (count + 7) // 8
-    masks: dict[int, None] = {}
-    if every - 1 <= MAX_GROUPINGS:
-        masks = dict.fromkeys(range(1, every))
-    draws = itertools.count()
-    while len(masks) < min(MAX_GROUPINGS, every - 1):
-        text = f"{column}\x00{seed}\x00{next(draws)}".encode()
-        mask = int.from_bytes(hashlib.shake_256(text).digest(length), "big") % every
-        if mask:
-            masks[mask] = None
-    octets = np.frombuffer(b"".join(mask.to_bytes(length, "little") for mask in masks), dtype=np.uint8).reshape(
-        -1, length
-    )
-    sides = np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(bool)
-    sides.flags.writeable = False
-    return sides
 
 
 def _number(value: object) -> float:

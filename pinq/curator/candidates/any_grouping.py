@@ -9,8 +9,9 @@ import numpy as np
 
 from pinq.curator.candidates.scorer import Frame, Runs, Scorer, no_runs
 from pinq.curator.counted import Counted
+from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.schema import Value
-from pinq.public.specs import MAX_GROUPINGS, AnyGrouping, Spec
+from pinq.public.specs import AnyGrouping, Spec
 
 __all__ = ["AnyGroupingScorer"]
 

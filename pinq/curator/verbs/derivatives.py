@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``noisy_sum`` of derivatives: the sums of the rows' vectors, in whole units, + DLap(specs * bound / epsilon)."""
+"""``noisy_sum`` of derivatives: sums of the rows' vectors + DLap(specs * bound / epsilon)."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def prepare(question: SumDerivatives, parts: PartSet, schema: Schema) -> Prepare
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         sums: list[float] = []
-        for some in slices:
-            arrays = [some.array(table) for table in range(len(tables))]
+        for counted in slices:
+            arrays = [counted.array(table) for table in range(len(tables))]
             exact = np.concatenate([array.reshape(len(array), -1, vectors.width) for array in arrays], axis=1)
             sums += (laplace(exact, sensitivity, epsilon).ravel() / unit).tolist()
         return Released(sums)

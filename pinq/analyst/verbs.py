@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Verbs``: noisy_count, noisy_sum, noisy_avg, exp_mech and preview, of one part or of many.
+
+The fifth verb, partition, is in ``queryable.py``. Every call is one request, one pass and one
+charge, over however many parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
+
+import numpy as np
+
+from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
+from pinq.analyst.session import Session
+from pinq.errors import InternalError, QueryError, unspent
+from pinq.public.derivatives import Derivatives
+from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.parts import PartSet
+from pinq.public.queries import Preview, Request, WireParts, candidate, candidate_lists, new_id
+from pinq.public.questions import ChoiceQuestion
+from pinq.public.schema import Schema, Value
+from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
+from pinq.public.specs import Cross, Spec, Splitting
+
+__all__ = ["Verbs", "joined"]
+
+# What the verbs answer: of one part a number, of many an array.
+Count = TypeVar("Count", NoisyInt, NoisyArray)
+Number = TypeVar("Number", NoisyFloat, NoisyArray)
+OfOne: TypeAlias = "Verbs[NoisyInt, NoisyFloat]"
+OfMany: TypeAlias = "Verbs[NoisyArray, NoisyArray]"
+
+
+class Verbs(Generic[Count, Number]):
+    """The five verbs; the parts' shape says whether answers are arrays or single values."""
+
+    def __init__(self, session: Session, parts: PartSet) -> None:
+        self._session, self._parts = session, parts
+
+    @property
+    def schema(self) -> Schema:
+        """The public columns."""
+        return self._session.schema
+
+    @property
+    def depth(self) -> int:
+        """Splits above these parts; of parts at different depths the least."""
+        return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
+
+    def noisy_count(self, *, epsilon: Loss, reuse: bool = False) -> Count:
+        """Counts the rows of each part, plus discrete Laplace noise of scale 1/epsilon.
+
+        The answer can be negative.
+
+        Args:
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
+        Returns:
+            An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and
+            ``interval(0.95)``, whose ends are whole numbers too.
+
+        Raises:
+            QueryError: Malformed.
+            BudgetExceeded: More than what remains.
+            EngineError: The charge stands.
+        """
+        return self._numbers(self._request("noisy_count", epsilon, reuse=reuse), np.int64)
+
+    @overload
+    def noisy_sum(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number: ...
+
+    @overload
+    def noisy_sum(
+        self, column: Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+    ) -> NoisyArray: ...
+
+    def noisy_sum(
+        self, column: str | Derivatives, *, by: Sequence[Spec] | None = None, epsilon: Loss, reuse: bool = False
+    ) -> Number | NoisyArray:
+        """Adds up a numeric column over each part.
+
+        Values are clamped to the declared bounds, missing ones left out.
+
+        Args:
+            column: A numeric column. Or a public loss (``Logistic``, ``Softmax``, ``Residuals``):
+                then the vectors of its derivatives are added up.
+            by: With a loss: specs, each of whose cells gets a sum of its own. They overlap, so
+                epsilon is shared among the specs.
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
+        Returns:
+            A float, or a float64 array of the parts' shape, in the column's units; with
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a loss an array whose last axis are
+            the vectors' entries, in rows (``Residuals``: in grid cells), and with ``by`` the axis
+            before it the cells of the first spec, of the second, ... Errors as in ``noisy_count``.
+        """
+        return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
+
+    def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
+        """Averages a numeric column over each part, within its declared bounds.
+
+        Of an empty part it is about their middle.
+
+        Args:
+            column: A numeric column.
+            epsilon: Loss; parts are disjoint, so all of them together cost this once.
+            reuse: Return the stored answer where you asked this very question before, at no cost.
+
+        Returns:
+            A float, or a float64 array of the parts' shape, in the column's units; with
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Errors as in ``noisy_count``.
+        """
+        request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
+        numeric = self.schema.numeric(column)
+        return self._numbers(request, np.float64, (numeric.number(0), numeric.number(numeric.cells - 1)))
+
+    @overload
+    def exp_mech(
+        self: OfOne,
+        candidates: tuple[()] = ...,
+        *,
+        score: ClassCount,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> Value | None: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany,
+        candidates: tuple[()] = ...,
+        *,
+        score: ClassCount,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> list[Value | None]: ...
+
+    @overload
+    def exp_mech(
+        self: OfOne,
+        candidates: tuple[()] = ...,
+        *,
+        score: EnoughRows,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> int: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany,
+        candidates: tuple[()] = ...,
+        *,
+        score: EnoughRows,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+    ) -> list[int]: ...
+
+    @overload
+    def exp_mech(
+        self: OfOne, candidates: object, *, score: Score, epsilon: Loss, textbook: bool = ..., reuse: bool = ...
+    ) -> Spec | None: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany, candidates: object, *, score: Score, epsilon: Loss, textbook: bool = ..., reuse: bool = ...
+    ) -> list[Spec | None]: ...
+
+    @overload
+    def exp_mech(
+        self: OfOne,
+        candidates: object,
+        *,
+        score: Score,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+        each: Literal[True],
+    ) -> list[Spec | None]: ...
+
+    @overload
+    def exp_mech(
+        self: OfMany,
+        candidates: object,
+        *,
+        score: Score,
+        epsilon: Loss,
+        textbook: bool = ...,
+        reuse: bool = ...,
+        each: Literal[True],
+    ) -> list[list[Spec | None]]: ...
+
+    def exp_mech(
+        self,
+        candidates: object = (),
+        *,
+        score: object,
+        epsilon: Loss,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
+    ) -> object:
+        """Chooses a candidate for each part, better ones more likely.
+
+        Args:
+            candidates: Specs (``Values``, ``Cuts``, ``Groups``, a tuple for their joint parts) and
+                families (``AnyCut``, ``AnyGrouping``, ``AnyCross``), in any mixture; or a list of
+                such lists, one for each part. None with ``ClassCount`` and ``EnoughRows``.
+            score: ``InfoGain``, ``Gini``, ``MaxClass``, ``Balance``, ``ClassCount``,
+                ``SquaredError``, ``AbsoluteError``, ``MutualInformation``, ``Gradient`` or
+                ``EnoughRows``.
+            epsilon: Loss of all choices together.
+            textbook: Select by the exponential mechanism with its general factor 2, as papers do;
+                for reproducing them. Costs the same and is never better.
+            each: Choose a member of every candidate (the median of each of several columns, say)
+                instead of one candidate. All these choices of a part share epsilon evenly.
+            reuse: As in ``noisy_count``.
+
+        Returns:
+            The chosen spec (the chosen value, with ``ClassCount``), or a list of them in the parts'
+            flat order; None for a part that its own splits leave nothing to choose from. With
+            ``each`` a list of choices where there would be one: in the order of the candidates, and
+            as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of
+            trees, and the answer is how many splits of its way are left above each. Errors as in
+            ``noisy_count``.
+        """
+        request = self._request(
+            "exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse
+        )
+        if not len(self._parts):
+            return []
+        question = cast(ChoiceQuestion, request.question)
+        answer = self._session.ask(request)
+        with reading():
+            chosen: list[object] = list(question.read(answer.values, answer.chosen, self.schema))
+        if each:
+            choices = len(chosen) // len(self._parts)
+            chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
+        return chosen[0] if self._parts.shape == () else chosen
+
+    @unspent()
+    def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
+        """Says what a call would cost and how exact it would be. Costs nothing.
+
+        Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
+        """
+        build = {
+            "noisy_count": ("epsilon",),
+            "noisy_sum": ("column", "epsilon", "by"),
+            "noisy_avg": ("column", "epsilon"),
+            "exp_mech": ("candidates", "epsilon", "score", "textbook", "each"),
+        }
+        if verb not in build:
+            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}.")
+        if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
+            raise TypeError(f"preview({verb!r}) takes {build[verb][0]} and keywords")
+        named = dict(zip(build[verb][:1], args, strict=False)) | kwargs
+        wrong = set(named) - set(build[verb])
+        if wrong or "epsilon" not in named:
+            raise TypeError(f"preview({verb!r}) takes {', '.join(build[verb])}")
+        return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
+
+    @unspent()
+    def _request(
+        self,
+        verb: str,
+        epsilon: Loss,
+        *,
+        column: Any = None,
+        by: Sequence[Spec] | None = None,
+        candidates: object = (),
+        score: object = None,
+        textbook: bool = False,
+        each: bool = False,
+        reuse: bool = False,
+    ) -> Request:
+        loss = Epsilon.of(epsilon)
+        if verb == "noisy_sum" and isinstance(column, Derivatives):
+            column.check(self.schema)
+        elif column is not None or verb in ("noisy_sum", "noisy_avg"):
+            self.schema.numeric(column)
+        lists, which = candidate_lists(candidates, len(self._parts))
+        if verb == "exp_mech":
+            require_score(score, self.schema)
+        request = Request.model_construct(
+            id=new_id(),
+            verb=verb,
+            epsilon=str(loss),
+            parts=WireParts.of(self._parts),
+            column=column,
+            by=None if by is None else tuple(joined((spec,)) for spec in by),
+            score=score,
+            candidates=lists,
+            which=which,
+            textbook=bool(textbook),
+            each=True if each else None,
+            reuse=True if reuse else None,
+        )
+        # Refused here, where it is written, rather than after a way over the wire.
+        _ = request.question.shape(self.schema)
+        return request
+
+    def _numbers(
+        self, request: Request, kind: type[np.int64 | np.float64], bounds: tuple[float, float] | None = None
+    ) -> Any:
+        shape = self._parts.shape + request.question.shape(self.schema)
+        if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
+            return np.zeros(shape, dtype=kind)
+        answer = self._session.ask(request)
+        with reading():
+            return noisy(answer, shape, kind, bounds)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Reads an answer that was charged: whatever goes wrong inside, it was spent."""
+    try:
+        yield
+    except (QueryError, ValueError, LookupError, ArithmeticError) as error:
+        raise InternalError(
+            "The answer came, was charged, and cannot be read here: both sides understand the schema differently. "
+            f"The ledger keeps it. Please report this: {error}"
+        ) from error
+
+
+def joined(specs: Sequence[object]) -> Spec:
+    """One spec of several; a tuple counts as its members."""
+    flat = [member for spec in specs for member in (spec if isinstance(spec, tuple) else (spec,))]
+    if not flat:
+        raise QueryError("partition needs at least one spec.")
+    if len(flat) == 1:
+        if isinstance(flat[0], str):
+            raise QueryError(
+                f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])?"
+            )
+        if isinstance(flat[0], list):
+            raise QueryError(
+                "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one "
+                "spec for each part."
+            )
+        single = candidate(flat[0])
+        if not isinstance(single, Splitting):
+            raise QueryError(f"{single!r} is a family of candidates; let exp_mech choose a member first.")
+        return single
+    factors: list[Any] = [
+        factor for spec in flat for factor in (spec.factors if isinstance(spec, Splitting) else (spec,))
+    ]
+    return Cross(tuple(factors))
