@@ -18,3 +18,12 @@ def ledger_of(handle: Any) -> Ledger:
 def engine_of(handle: Any) -> Any:
     """What the handle's answers are computed from."""
     return handle._session._curator._engine
+
+
+def encoded_rows(engine: Any) -> list[tuple[int, ...]]:
+    """The rows that an engine counts, as codes, in its own order."""
+    return [
+        row
+        for block in engine._codes.blocks
+        for row in zip(*(codes.tolist() for codes in block.columns.values()), strict=True)
+    ]

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact tables and nothing else: rows are encoded to small integers at open and counted on request.
 
-It knows no epsilon, no analyst and no noise; it is the only room with SQL and the only one that
-imports duckdb. Read ``tables.py`` first, then ``encoding.py``.
+It knows no epsilon, no analyst and no noise; it is the only room with SQL, which encodes, and the
+only one that imports duckdb. Plain arrays count. Read ``tables.py`` first, then ``opening.py`` for
+the way in and ``kernel.py`` for the way to tables.
 """
 
+from pinq.engine.arrays import ArrayEngine
+from pinq.engine.codes import Block
 from pinq.engine.delimited import Lines
-from pinq.engine.duckdb import DuckDBEngine
-from pinq.engine.encoding import EncodingReport, RawTable, open_engine, read_columns, require_readable
+from pinq.engine.encoding import encode
+from pinq.engine.kernel import count, count_request
+from pinq.engine.opening import EncodingReport, open_engine
 from pinq.engine.profile import ColumnProfile, count_rows, largest_group, profile
+from pinq.engine.raw import RawTable, read_columns, require_readable
 from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Moments, RowSums, Sparse, TableRequest
 
 __all__ = [
+    "ArrayEngine",
+    "Block",
     "ColumnProfile",
-    "DuckDBEngine",
     "EncodingReport",
     "Engine",
     "Lines",
@@ -25,7 +31,10 @@ __all__ = [
     "RowSums",
     "Sparse",
     "TableRequest",
+    "count",
+    "count_request",
     "count_rows",
+    "encode",
     "largest_group",
     "open_engine",
     "profile",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pinq.engine.encoding import quoted
+from pinq.engine.raw import quoted
 
 __all__ = ["ColumnProfile", "count_rows", "largest_group", "profile"]
 

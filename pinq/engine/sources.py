@@ -10,7 +10,7 @@ from pathlib import Path
 from pinq.public.dialect import Dialect, is_delimited
 from pinq.public.policy import Policy
 
-__all__ = ["source_dialect", "source_files", "source_path"]
+__all__ = ["source_dialect", "source_files", "source_path", "state_folder"]
 
 _OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 
@@ -50,6 +50,11 @@ def source_dialect(policy: Policy) -> Dialect | None:
     if policy.csv is not None or not isinstance(policy.source, str):
         return policy.csv
     return Dialect() if any(is_delimited(file.name) for file in source_files(policy)[:1]) else None
+
+
+def state_folder() -> Path:
+    """Returns the provider's folder for what belongs beside no source."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
 
 
 def _is_pattern(path: Path) -> bool:

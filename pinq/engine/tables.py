@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -124,9 +124,19 @@ class Engine(Protocol):
     """Exact tables of one encoded table."""
 
     def tabulate(
-        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Measure | None
+        self,
+        parts: PartSet,
+        tables: Sequence[TableRequest | ListRequest],
+        moments: Measure | None,
+        check: Callable[[], None] | None = None,
     ) -> Sequence[Table]:
         """Counts rows, exactly, for each part and each cell of each table, and on demand sums a column.
+
+        Args:
+            parts: Disjoint parts.
+            tables: What to cross them with.
+            moments: What to sum up.
+            check: Called now and then; what it raises ends the work.
 
         Returns:
             For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2

@@ -14,7 +14,7 @@ import os
 import re
 from pathlib import Path
 
-from pinq.engine.sources import source_files, source_path
+from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.errors import PolicyError
 from pinq.public.policy import DatabaseTable, Policy
 
@@ -37,7 +37,7 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
     path = source_path(policy)
     if path is None:  # data passed by the caller: there is no file to keep a claim beside
         return wanted or str(policy.folder / f"{policy.dataset}.ledger")
-    home = path.parent if os.access(path.parent, os.W_OK) else _state()
+    home = path.parent if os.access(path.parent, os.W_OK) else state_folder()
     stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
     default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
     claims = [_claim_files(file, policy) for file in source_files(policy)]
@@ -87,7 +87,7 @@ def _claim_files(file: Path, policy: Policy) -> list[Path]:
             "Give the provider a file of its own (a copy), or use symbolic links."
         )
     name = f"{file.name}{_table(policy)}.claim"
-    return [file.parent / name, _state() / f"{_digest(str(file))}-{name}"]
+    return [file.parent / name, state_folder() / f"{_digest(str(file))}-{name}"]
 
 
 def _wanted(policy: Policy) -> str | None:
@@ -112,10 +112,6 @@ def _table(policy: Policy) -> str:
         case DatabaseTable(schema_name=schema, table=table):
             return "." + _digest(f"{schema}.{table}".lower())
     return ""
-
-
-def _state() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
 
 
 def _digest(text: str) -> str:

@@ -11,6 +11,7 @@ key only where parts are numbered differently.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,17 @@ class Axis:
     thresholds: tuple[int, ...] | None = None
     lookup: np.ndarray | None = None
     shard_key: int | None = None
+
+    @cached_property
+    def source(self) -> Hashable:
+        """What a row's code is read from: the column, or the shards of this key and number."""
+        return self.column if self.shard_key is None else ("shards", self.shard_key, self.size)
+
+    @cached_property
+    def identity(self) -> tuple[Any, ...]:
+        """What tells axes of one schema apart."""
+        lookup = b"" if self.lookup is None else self.lookup.tobytes()
+        return (str(self.source), self.size, self.thresholds or (), lookup)
 
     @cached_property
     def slots(self) -> int:

@@ -6,29 +6,46 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pinq.engine
-from pinq.engine import open_engine
-from pinq.engine.duckdb import Moments, Sparse, TableRequest
+from pinq.engine import (
+    Block as CodesBlock,
+)
+from pinq.engine import (
+    Listed,
+    ListRequest,
+    Moments,
+    Sparse,
+    TableRequest,
+    count,
+    count_request,
+    encode,
+    open_engine,
+    trie,
+)
+from pinq.engine import rows as row_codes
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
-from tests.oracles import encode, members, tabulate
+from tests.oracles import encode as encode_by_rows
+from tests.oracles import members, tabulate
 
 Opener = Callable[..., Any]
 """Takes a policy, ``data``, ``salt`` and ``report``; gives an engine and what it reports."""
 
-ENGINES: dict[str, Opener] = {"DuckDBEngine": open_engine}
+ENGINES: dict[str, Opener] = {"ArrayEngine": open_engine}
 every_engine = pytest.mark.parametrize("opener", ENGINES.values(), ids=ENGINES)
 WHOLE = PartSet([Block(Part())])
 HOSTILE = [
@@ -182,7 +199,7 @@ def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> No
         axes.append(own)
         requests.append(TableRequest(tuple(own), sparse=bool(own) and data.draw(st.booleans())))
     moments = data.draw(measures(schema))
-    codes = encode(frame, schema)
+    codes = encode_by_rows(frame, schema)
     engine, report = opener(policy, data=frame, salt=b"salt", report=True)
     try:
         assert report is not None
@@ -202,6 +219,76 @@ def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> No
             table = dense.reshape(want.shape)
         assert table.shape == want.shape
         assert (table == want).all()
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_tables_of_batches_add_up(data: st.DataObject) -> None:
+    """Batches that are encoded and counted apart, each in whatever process, give the tables of the whole.
+
+    What goes to a worker and what comes back is pickled.
+    """
+    policy, frame = data.draw(worlds())
+    schema, names = policy.schema_, list(policy.columns)
+    parts = WHOLE
+    for name in data.draw(st.lists(st.sampled_from(names), max_size=2, unique=True)):
+        parts = parts.split(bind(spec_of(data.draw, name, schema.columns[name]), schema))
+    axes = tuple(bind(Values(name), schema).axes[0] for name in names if schema.columns[name].codes < 50)
+    tables = [TableRequest(axes[:1]), TableRequest(axes[:2], sparse=True), TableRequest()]
+    numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric)]
+    moments = Moments(numeric[0], squares=True) if numeric and data.draw(st.booleans()) else None
+    listed = [] if moments else [ListRequest(axes)]
+    request = pickle.dumps(count_request(parts, [*tables, *listed], moments, schema=schema))
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(frame)), max_size=3))), len(frame)]
+    total: Any = None
+    for low, high in itertools.pairwise(cuts):
+        batch = pa.Table.from_pandas(frame[low:high], preserve_index=False)
+        block = CodesBlock.from_arrow(encode(batch, policy), schema)
+        counts = pickle.loads(pickle.dumps(count(block, pickle.loads(request))))
+        total = counts if total is None else total.merged(counts)
+    engine, _ = open_engine(policy, data=frame, salt=b"")
+    whole = engine.tabulate(parts, [*tables, *listed], moments)
+    for mine, theirs in zip(total.tables(), whole, strict=True):
+        assert _plain(mine) == _plain(theirs)
+    engine.close()
+
+
+def _plain(table: Any) -> Any:
+    """A table of any form as lists, in one order."""
+    if isinstance(table, Listed):
+        return sorted(zip(table.parts.tolist(), *table.codes.tolist(), table.counts.tolist(), strict=True))
+    return (table.places.tolist(), table.values.tolist()) if isinstance(table, Sparse) else table.tolist()
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_ways_down_in_many_small_steps(data: st.DataObject) -> None:
+    """Where tables of parts are too large to be made at once they are made in steps, and places are searched: the same parts."""
+    schema = Policy(
+        dataset="s",
+        cap=1,
+        max_rows=99,
+        columns={
+            "a": {"type": "categorical", "values": ["x", "y", "z"], "nullable": True},
+            "c": {"type": "numeric", "lower": 0, "upper": 30, "integer": True},
+        },
+    ).schema_
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    codes = {"a": random.integers(0, 4, 60), "c": random.integers(0, 31, 60)}
+    parts = WHOLE
+    for _ in range(data.draw(st.integers(1, 3))):
+        names = data.draw(st.lists(st.sampled_from("ac"), min_size=len(parts), max_size=len(parts)))
+        specs = [spec_of(data.draw, name, schema.columns[name]) for name in names]
+        parts = parts.split([bind(spec, schema) for spec in specs])
+        keep = sorted(data.draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=5)))
+        parts = parts.take(np.array(keep))
+    block = CodesBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)
+    with pytest.MonkeyPatch.context() as small:
+        for name, limit in (("MAX_VALUES", 6), ("MAX_SLOTS", 2), ("MAX_RANKED", 4)):
+            small.setattr(trie, name, limit)
+        small.setattr(row_codes, "TABLED_CODES", 3)
+        found = count(block, count_request(parts, schema=schema)).tables()[0]
+    assert (found == tabulate(parts, [], codes)).all()
 
 
 @every_engine
@@ -254,7 +341,7 @@ def test_ten_thousand_values(opener: Opener, count: int) -> None:
     }
     policy = Policy(dataset="wide", cap=1, max_rows=5000, columns=columns)
     schema = policy.schema_
-    codes = encode(frame, schema)
+    codes = encode_by_rows(frame, schema)
     engine, _ = opener(policy, data=frame, salt=b"x")
     by_value, by_sex = bind(Values("v"), schema), bind(Values("s"), schema)
     men, women = WHOLE.split(by_sex)

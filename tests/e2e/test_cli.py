@@ -115,9 +115,9 @@ class TestUnexpected:
     @pytest.mark.parametrize("log", [False, True])
     def test_engine_failure_after_the_charge(self, policy: Path, tmp_path: Path, log: bool) -> None:
         code = (
-            "import sys; from pinq.engine import DuckDBEngine\n"
+            "import sys; from pinq.engine import ArrayEngine\n"
             f"def burst(*a, **k): raise ValueError({SECRET!r})\n"
-            "DuckDBEngine.tabulate = burst\n"
+            "ArrayEngine.tabulate = burst\n"
             "from pinq.cli.main import main; sys.argv[0] = 'pinq'; main()"
         )
         environment = {**os.environ, **({"PINQ_LOG": str(tmp_path / "pinq.ledger.log")} if log else {})}

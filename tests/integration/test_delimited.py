@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 import pinq
-from pinq.engine import Lines, encoding, open_engine
+from pinq.engine import Lines, open_engine, raw
 from pinq.engine.delimited import MAX_LINE, DelimitedFiles
 from pinq.errors import PolicyError
 from pinq.provider import grants as provider
@@ -23,6 +24,7 @@ from pinq.provider.proposal import propose
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset
+from tests.handles import encoded_rows
 
 COLUMNS = {"a": {"type": "categorical", "values": ["x", "other"]}, "b": {"type": "categorical", "values": [0, 1]}}
 
@@ -46,7 +48,7 @@ def rows_of(file: Path, content: bytes, **dialect: Any) -> tuple[list[list[str |
 
 def codes(loaded: Policy) -> list[tuple[int, ...]]:
     engine, _ = open_engine(loaded, salt=b"")
-    found = engine._connection.execute("SELECT * FROM codes").fetchall()
+    found = encoded_rows(engine)
     engine.close()
     return sorted(found)
 
@@ -242,33 +244,38 @@ def test_files_of_one_source_share_a_header(tmp_path: Path) -> None:
         open_engine(policy(tmp_path, "p-*.csv"), salt=b"")
 
 
-def test_large_files_are_copied_and_the_copy_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same codes as in memory; nothing that was read stays on disk while the engine lives, nor after a proposal."""
+def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same codes as in memory; no raw row is written while they are encoded, and a proposal's copy goes with it."""
     (tmp_path / "t.csv").write_text("a,b,c\n" + "x,1,secret-word\nother,0,secret-word\n" * 5000)
     small = codes(policy(tmp_path, csv={"delimiter": ","}))
     text = propose(tmp_path / "t.csv")
     scratch: list[Path] = []
-    made = encoding.tempfile.TemporaryDirectory
+    made, forget = raw.tempfile.TemporaryDirectory, raw.OpenSource.pieces
 
     def noted(**words: Any) -> Any:
         folder = made(**words)
         scratch.append(Path(folder.name))
         return folder
 
-    monkeypatch.setattr(encoding, "IN_MEMORY_BYTES", 0)
-    monkeypatch.setattr(encoding.tempfile, "TemporaryDirectory", noted)
+    def watched(source: raw.OpenSource) -> Iterator[str]:
+        for piece in forget(source):
+            yield piece
+            files = [file for folder in scratch for file in folder.rglob("*") if file.is_file()]
+            assert not any(b"secret-word" in file.read_bytes() for file in files)
+
+    monkeypatch.setattr(raw, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(raw.tempfile, "TemporaryDirectory", noted)
+    monkeypatch.setattr(raw.OpenSource, "pieces", watched)
     columns = COLUMNS | {
         "c": {"type": "numeric", "lower": 0, "upper": 1, "nullable": True}
     }  # the word is no number, so missing
     engine, report = open_engine(policy(tmp_path, columns=columns), salt=b"", report=True)
     assert report is not None
     assert (report.source_rows, report.encoded_rows) == (10_000, 10_000)
-    files = [file for file in scratch[0].rglob("*") if file.is_file()]
-    assert [file.name.split(".")[0] for file in files] == ["codes"] * len(files)
-    assert not any(b"secret-word" in file.read_bytes() for file in files)
     engine.close()
     assert codes(policy(tmp_path)) == small
     assert propose(tmp_path / "t.csv") == text
+    assert scratch
     assert not any(folder.exists() for folder in scratch)
 
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import duckdb
@@ -13,11 +14,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pinq.engine import open_engine
-from pinq.engine.duckdb import TableRequest
+from pinq.engine import TableRequest, arrays, open_engine
+from pinq.engine.kernel import CountRequest
+from pinq.engine.trie import Level
 from pinq.errors import PolicyError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
+from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 
 WHOLE = PartSet([Block(Part())])
@@ -119,21 +122,19 @@ def test_tables_of_any_make_are_sources(table: Any, tiny_policy: Policy, frame: 
     assert np.array_equal(counts[0][0], counts[1][0])
 
 
-def test_nothing_behind_the_engine_reaches_the_source(tiny_policy: Policy, frame: pd.DataFrame, tmp_path: Path) -> None:
-    """Once encoded, its connection has no raw values and no files."""
-    import duckdb
-
-    frame.to_parquet(tmp_path / "t.parquet")
+def test_nothing_of_the_source_is_behind_the_engine(tiny_policy: Policy, frame: pd.DataFrame) -> None:
+    """Once encoded, nothing that it holds knows a raw value or how to reach one."""
     engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
-    for statement in (
-        "SELECT * FROM source",
-        f"SELECT * FROM '{tmp_path / 't.parquet'}'",
-        f"ATTACH '{tmp_path / 'x.db'}'",
-        "SET enable_external_access = true",
-        f"COPY codes TO '{tmp_path / 'out.csv'}'",
-    ):
-        with pytest.raises(duckdb.Error):
-            engine._connection.execute(statement)
+    engine.tabulate(WHOLE.split(bind(Shards(2), tiny_policy.schema_)))
+    seen: set[int] = set()
+    held = [engine]
+    while held:
+        thing = held.pop()
+        if id(thing) in seen or isinstance(thing, (Schema, type, ModuleType, FunctionType)):
+            continue
+        seen.add(id(thing))
+        assert not isinstance(thing, (duckdb.DuckDBPyConnection, pa.Table, pd.DataFrame, Policy))
+        held += gc.get_referents(thing)
     engine.close()
 
 
@@ -162,23 +163,12 @@ def test_threads_ask_at_the_same_time(tiny_policy: Policy, frame: pd.DataFrame) 
     engine.close()
 
 
-def test_large_sources_are_encoded_on_disk(
-    tiny_policy: Policy, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beyond a size the codes go to a scratch file that ends with the engine; answers are the same."""
-    frame.to_parquet(tmp_path / "t.parquet")
-    monkeypatch.setattr("pinq.engine.encoding.IN_MEMORY_BYTES", 10)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    (tmp_path / "scratch").mkdir()
-    engine, _ = open_engine(
-        tiny_policy.model_copy(update={"source": "t.parquet", "memory_limit": "200MB", "folder": tmp_path}), salt=b""
-    )
-    assert len(list((tmp_path / "scratch").rglob("codes.duckdb"))) == 1
-    assert engine.tabulate(WHOLE.split(bind(Cross((Values("sex"), Shards(1))), tiny_policy.schema_)))[0].reshape(
-        -1
-    ).tolist() == [20, 20]
-    engine.close()
-    assert list((tmp_path / "scratch").iterdir()) == []
+def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an entry whenever a block of rows is looked through."""
+    passes: list[int] = []
+    locate = CountRequest.locate
+    monkeypatch.setattr(CountRequest, "locate", lambda *asked: (passes.append(1), locate(*asked))[1])
+    return passes
 
 
 def test_many_tables_in_one_pass(tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,15 +176,13 @@ def test_many_tables_in_one_pass(tiny_policy: Policy, frame: pd.DataFrame, monke
     engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
     schema = tiny_policy.schema_
     axes = {name: bind(Values(name), schema).axes[0] for name in schema.columns}
-    queries: list[str] = []
-    right = engine._fetch
-    monkeypatch.setattr(engine, "_fetch", lambda query: queries.append(query) or right(query))
+    passes = count_passes(monkeypatch)
     tables = [TableRequest((axes[name], axes["income"])) for name in ("sex", "job", "age")] + [
         TableRequest((axes["age"], axes["income"]), sparse=True),
         TableRequest(),
     ]
     *dense, sparse, rows = engine.tabulate(WHOLE, tables)
-    assert len(queries) == 1
+    assert len(passes) == 1
     assert all(table.sum() == 40 for table in dense)
     assert rows.tolist() == [40]
     assert (np.array(sparse.values).sum(), len(sparse.places)) == (40, 40)
@@ -229,8 +217,7 @@ def test_tables_of_the_whole_table_are_counted_once(
 ) -> None:
     """Asked again, in another order of its columns or as parts of a split, a table comes from memory; what does not fit there is counted again."""
     engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
-    asked, fetch = [], engine._fetch
-    monkeypatch.setattr(engine, "_fetch", lambda query: (asked.append(query), fetch(query))[1])
+    asked = count_passes(monkeypatch)
     sex, job = (bind(Values(name), tiny_policy.schema_).axes[0] for name in ("sex", "job"))
     (first,) = engine.tabulate(WHOLE, (TableRequest((sex, job)),))
     turned, alone = engine.tabulate(WHOLE, (TableRequest((job, sex)), TableRequest((job,))))
@@ -245,7 +232,43 @@ def test_tables_of_the_whole_table_are_counted_once(
         parts[0] = 1
     for part in engine.tabulate(WHOLE.split(bind(Values("sex"), tiny_policy.schema_)), (TableRequest((job,)),)):
         assert part.tolist() == first[0].tolist()
-    monkeypatch.setattr("pinq.engine.duckdb.KEPT_CELLS", 9)
+    monkeypatch.setattr("pinq.engine.arrays.KEPT_CELLS", 9)
     engine.tabulate(WHOLE, (TableRequest((bind(Values("income"), tiny_policy.schema_).axes[0],)),))
     assert sum(table.size for table in engine._tables.values()) <= 9
     engine.close()
+
+
+def test_a_level_goes_on_from_the_one_above(
+    tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts below those that were found last are found from there, one step down; what is kept for it stays bounded."""
+    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    steps, down = [], Level.down
+    monkeypatch.setattr(Level, "down", lambda *asked: (steps.append(1), down(*asked))[1])
+    schema = tiny_policy.schema_
+    parts = WHOLE.split(bind(Values("sex"), schema))
+    for number, spec in enumerate((Values("job"), Cuts("age", (40,)), Values("income"))):
+        steps.clear()
+        counted = engine.tabulate(PartSet([Block(part) for part in parts]))[0]
+        assert len(steps) == 1, number
+        assert counted.sum() == 40
+        parts = parts.split(bind(spec, schema))
+    for key in range(6):
+        shards = WHOLE.split(bind(Shards(2, key), schema))
+        engine.tabulate(PartSet([Block(part) for part in shards]))
+    assert len(engine._frontiers) <= arrays.KEPT_FRONTIERS
+    engine.close()
+
+
+def test_work_can_be_ended_between_blocks(tiny_policy: Policy, frame: pd.DataFrame) -> None:
+    """What the caller's check raises goes through, and the engine answers the next question."""
+    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    parts = WHOLE.split(bind(Values("sex"), tiny_policy.schema_)).take(np.array([0]))
+    with pytest.raises(TimeoutError):
+        engine.tabulate(parts, check=_end)
+    assert engine.tabulate(parts, check=list)[0].sum() > 0
+    engine.close()
+
+
+def _end() -> None:
+    raise TimeoutError

@@ -50,9 +50,7 @@ EXCUSED_DOCSTRINGS: set[str] = {
     "pinq/engine",
     "pinq/public",
 }
-EXCUSED_FILES: set[str] = {
-    "pinq/engine/encoding.py",
-}
+EXCUSED_FILES: set[str] = set()
 EXCUSED_FUNCTIONS: set[str] = {
     "miners/tuning/suggestion.py::suggest",
 }

@@ -23,6 +23,7 @@ from pinq.engine import Lines, delimited, open_engine
 from pinq.engine.delimited import DelimitedFiles
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
+from tests.handles import encoded_rows
 
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 BOM = b"\xef\xbb\xbf"
@@ -213,7 +214,7 @@ def encoded(
 ) -> Counter[tuple[int, ...]]:
     policy = Policy(dataset="t", source=source, csv=dialect, cap=1, max_rows=1000, columns=COLUMNS, folder=folder)
     engine, _ = open_engine(policy, data=data, salt=b"")
-    rows = Counter(engine._connection.execute("SELECT * FROM codes").fetchall())
+    rows = Counter(encoded_rows(engine))
     engine.close()
     return rows
 

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: exact tables of an encoded table, counted by plain arrays on a few threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pinq.engine.codes import Block, Codes
+from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
+from pinq.engine.rows import Rows
+from pinq.engine.shards import Coins
+from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest
+from pinq.errors import InternalError
+from pinq.public.parts import Block as PartBlock
+from pinq.public.parts import Part, PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis
+
+__all__ = ["ArrayEngine"]
+
+# Exact tables of the whole table that are kept in memory, and the bytes of one listing.
+KEPT_CELLS = 2**21
+KEPT_BYTES = 2**26
+# Frontiers that are kept, and columns of shards.
+KEPT_FRONTIERS = 4
+KEPT_SHARDS = 8
+MAX_THREADS = 8
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, eq=False)
+class _Frontier:
+    """Where the rows are that a request has found: a request for parts below goes on from here.
+
+    Attributes:
+        known: The parts, by key and number.
+        rows: For each block, its rows that are in one of them.
+    """
+
+    known: Mapping[bytes, int]
+    rows: Sequence[Rows]
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return sum(rows.node.nbytes + (0 if rows.picked is None else rows.picked.nbytes) for rows in self.rows)
+
+    def above(self, part: Part) -> float:
+        """How many splits below a part of the frontier this part is; infinite where it is below none."""
+        splits, above = 0, part
+        while above.key not in self.known:
+            if above.parent is None:
+                return float("inf")
+            splits, above = splits + 1, above.parent
+        return splits
+
+
+class ArrayEngine:
+    """Exact tables over one encoded table.
+
+    Args:
+        codes: The table.
+        schema: Its columns.
+        salt: Keys the row coins.
+    """
+
+    def __init__(self, codes: Codes, schema: Schema, salt: bytes) -> None:
+        self.schema = schema
+        self._codes: Codes | None = codes
+        self._blocks: Sequence[Block] = codes.blocks
+        self._coins, self._shards = Coins(codes, salt), dict[Hashable, np.ndarray]()
+        self._lock, self._sharding = threading.Lock(), threading.Lock()
+        self._tables: dict[Any, np.ndarray] = {}
+        self._listed: tuple[Any, Listed] | None = None
+        self._frontiers: list[_Frontier] = []
+        self._process = os.getpid()
+
+    def tabulate(
+        self,
+        parts: PartSet,
+        tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+        moments: Measure | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> list[Table]:
+        """Counts rows, exactly, for each part and each cell of each table, in one pass.
+
+        Args:
+            parts: Disjoint parts.
+            tables: What to cross them with.
+            moments: What to sum up.
+            check: Called before each block of rows; what it raises ends the work.
+
+        Returns:
+            For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2
+            or 3) of counts, sums and sums of squares, with ``RowSums`` (parts, *axes, width); or a
+            ``Sparse`` with values of shape (cells,), (cells, 2 or 3) or (cells, width); for a
+            ``ListRequest`` a ``Listed``.
+        """
+        if os.getpid() != self._process:
+            raise InternalError(
+                "This handle was opened in another process; an engine does not survive a fork. Open it again here."
+            )
+        if self._codes is None:
+            raise InternalError("The engine is closed.")
+        if len(parts.blocks) != 1 or parts.blocks[0].part.depth or moments is not None:
+            return self._count(parts, tables, moments, check)
+        split = parts.blocks[0].partition
+        if split is None and len(tables) == 1 and isinstance(tables[0], ListRequest):
+            return [self._list(tables[0], check)]
+        if any(isinstance(table, ListRequest) or table.sparse or (split and table.axes) for table in tables):
+            return self._count(parts, tables, moments, check)
+        # All parts of a split of the whole table are a table over its axes.
+        wanted = [table.axes if split is None else split.axes for table in tables]
+        recalled = self._recall(wanted, check)
+        return list(recalled if split is None else (table.reshape(-1) for table in recalled))
+
+    def rows(self) -> int:
+        """Encoded rows, exact: for the provider's eyes only."""
+        return 0 if self._codes is None else self._codes.rows
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._codes, self._blocks = None, ()
+        self._coins = Coins(Codes(()), b"")
+        self._tables, self._listed, self._frontiers = {}, None, []
+
+    def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:
+        """Tables of the whole table, shape (1, *axes): those counted before from memory, the others in one pass.
+
+        The encoded table never changes, and miners come back to the same tables of two columns:
+        draw after draw, and for each direction.
+        """
+        ordered = [tuple(sorted(axes, key=lambda axis: axis.identity)) for axes in wanted]
+        keys = [tuple(axis.identity for axis in axes) for axes in ordered]
+        with self._lock:
+            known = {key: self._tables[key] for key in keys if key in self._tables}
+        new = {key: axes for key, axes in zip(keys, ordered, strict=True) if key not in known}
+        if new:
+            counted = self._count(_WHOLE_TABLE, [TableRequest(axes) for axes in new.values()], None, check)
+            known |= dict(zip(new, counted, strict=True))
+            self._keep({key: known[key] for key in new})
+        return [
+            known[key].transpose(0, *(1 + order.index(axis) for axis in axes))
+            for axes, order, key in zip(wanted, ordered, keys, strict=True)
+        ]
+
+    def _keep(self, tables: Mapping[Any, np.ndarray]) -> None:
+        """Keeps tables of the whole table that are small enough; the oldest make room."""
+        for table in tables.values():
+            table.flags.writeable = False
+        with self._lock:
+            self._tables |= {key: table for key, table in tables.items() if table.size <= KEPT_CELLS}
+            while sum(table.size for table in self._tables.values()) > KEPT_CELLS:
+                del self._tables[next(iter(self._tables))]
+
+    def _list(self, table: ListRequest, check: Callable[[], None] | None) -> Listed:
+        """The distinct rows over the axes. The last listing of the whole table is kept: attribute after attribute asks for the same columns."""
+        axes = tuple(sorted(table.axes, key=lambda axis: axis.identity))
+        key, kept = tuple(axis.identity for axis in axes), self._listed
+        if kept is None or kept[0] != key:
+            (listed,) = self._count(_WHOLE_TABLE, [ListRequest(axes)], None, check)
+            kept = (key, listed)
+            if listed.codes.nbytes <= KEPT_BYTES:
+                self._listed = kept
+        return replace(kept[1], codes=kept[1].codes[[axes.index(axis) for axis in table.axes]])
+
+    def _count(
+        self,
+        parts: PartSet,
+        tables: Sequence[TableRequest | ListRequest],
+        moments: Measure | None,
+        check: Callable[[], None] | None,
+    ) -> list[Any]:
+        """The tables, from the frontier that is nearest to the parts."""
+        request, begin = self._begin(parts, tables, moments)
+        blocks = self._with_shards({source for source in request.sources() if isinstance(source, tuple)})
+
+        def locate(number: int) -> Rows:
+            if check is not None:
+                check()
+            if begin is None:
+                return request.locate(Rows.of(blocks[number]))
+            return request.locate(begin.rows[number].over(blocks[number]), len(begin.known))
+
+        located = self._each(locate, range(len(blocks)))
+        if request.levels:
+            self._remember(_Frontier({block.part.key: i for i, block in enumerate(parts.blocks)}, located))
+        divided = self._each(lambda rows: request.divide(rows.over(rows.block)), located)
+        counts = Counts(request)
+        workers = min(len(counts.tallies), self._threads)
+
+        def tally(worker: int) -> None:
+            for rows in divided:
+                if check is not None:
+                    check()
+                counts.add(rows.over(rows.block), range(worker, len(counts.tallies), workers))
+
+        self._each(tally, range(workers))
+        return counts.tables()
+
+    def _begin(
+        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Measure | None
+    ) -> tuple[CountRequest, _Frontier | None]:
+        """The request, compiled from the nearest frontier that has all parts below it; None for the whole table."""
+        first = parts.blocks[0].part
+        with self._lock:
+            frontiers = list(self._frontiers)
+        splits = {frontier: frontier.above(first) for frontier in frontiers}
+        for frontier in sorted(frontiers, key=lambda frontier: splits[frontier]):
+            if splits[frontier] < first.depth:
+                try:
+                    return count_request(parts, tables, moments, schema=self.schema, known=frontier.known), frontier
+                except KeyError:
+                    continue
+        return count_request(parts, tables, moments, schema=self.schema, known=WHOLE), None
+
+    def _remember(self, frontier: _Frontier) -> None:
+        """Keeps a frontier; those not gone on from for longest make room."""
+        bare = _Frontier(frontier.known, [rows.over(rows.block) for rows in frontier.rows])
+        room = max(KEPT_BYTES, 0 if self._codes is None else self._codes.nbytes)
+        with self._lock:
+            self._frontiers.append(bare)
+            while len(self._frontiers) > KEPT_FRONTIERS or sum(kept.nbytes for kept in self._frontiers[:-1]) > room:
+                del self._frontiers[0]
+
+    def _with_shards(self, wanted: set[Any]) -> Sequence[Block]:
+        """The blocks, with the columns of these shards; those of others are kept while they are few."""
+        if not wanted:
+            return self._blocks
+        with self._sharding:
+            for source in wanted - self._shards.keys():
+                _, key, count = source
+                self._shards[source] = self._coins.shards(key, count)
+            shards = {source: self._shards[source] for source in wanted}
+            while len(self._shards) > KEPT_SHARDS:
+                del self._shards[next(iter(self._shards))]
+        blocks, end = [], 0
+        for block in self._blocks:
+            rows = slice(end, end + block.rows)
+            blocks.append(
+                replace(block, columns={**block.columns, **{source: own[rows] for source, own in shards.items()}})
+            )
+            end += block.rows
+        return blocks
+
+    @cached_property
+    def _threads(self) -> int:
+        return max(1, min(MAX_THREADS, os.cpu_count() or 1))
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="pinq-count")
+
+    def _each(self, work: Callable[[T], U], items: Iterable[T]) -> list[U]:
+        """Does the same work for several items, side by side where there is more than one."""
+        listed = list(items)
+        if len(listed) < 2 or self._threads < 2:
+            return [work(item) for item in listed]
+        return list(self._pool.map(work, listed))
+
+
+_WHOLE_TABLE = PartSet([PartBlock(Part())])

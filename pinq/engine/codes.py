@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table as small unsigned integers, in blocks of rows: what encoding makes, and all that counting reads.
+
+A block keeps each column's codes side by side, in the smallest type that holds them. Blocks are
+independent of each other: a request is counted block by block, by any thread or process, and the
+tables add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pinq.public.schema import Schema
+
+__all__ = ["BLOCK_ROWS", "Block", "Codes", "kinds_of", "smallest"]
+
+# Rows of a block: a few columns of one fit into a core's cache.
+BLOCK_ROWS = 2**18
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows of an encoded table. It can be pickled.
+
+    Attributes:
+        columns: The codes of each column, unsigned, shape (rows,). Shards are columns too, by their
+            axis' ``source``.
+        rows: How many there are.
+    """
+
+    columns: Mapping[Hashable, np.ndarray]
+    rows: int
+
+    @classmethod
+    def from_arrow(cls, encoded: pa.Table | pa.RecordBatch, schema: Schema) -> Block:
+        """The block that ``encode`` made: its columns ``c0``, ``c1``, ... are the schema's, in order."""
+        columns: dict[Hashable, np.ndarray] = {
+            name: encoded[f"c{number}"].to_numpy() for number, name in enumerate(schema.columns)
+        }
+        return cls(columns, encoded.num_rows)
+
+
+class Codes:
+    """An encoded table.
+
+    Args:
+        blocks: Its rows.
+        file: The map of a file that they are in, or None where they are in memory.
+
+    Attributes:
+        rows: How many there are.
+        nbytes: Bytes of all codes.
+    """
+
+    def __init__(self, blocks: Iterable[Block], file: Any = None) -> None:
+        self.blocks: Sequence[Block] = tuple(blocks)
+        self.rows = sum(block.rows for block in self.blocks)
+        self.nbytes = sum(codes.nbytes for block in self.blocks for codes in block.columns.values())
+        self._file = file
+
+
+def smallest(count: int) -> np.dtype[Any]:
+    """The smallest unsigned type that holds 0 .. count - 1."""
+    return np.min_scalar_type(max(0, count - 1))
+
+
+def kinds_of(schema: Schema) -> dict[str, np.dtype[Any]]:
+    """The type that each column's codes have."""
+    return {name: smallest(column.codes) for name, column in schema.columns.items()}

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts rows, block by block: which part each row is in, then exact tables. Plain arrays, nothing else.
+
+::
+
+    parts, tables ── count_request ──▶ CountRequest    public facts only; can be pickled
+    block, request ── count ──▶ Counts                 exact; counts of several blocks add up
+    counts ── tables ──▶ one array for each table
+
+A level of a tree costs one pass over the rows, however many nodes it has. What it takes is bounded
+by the block, the request and its tables, never by what is in the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pinq.engine.codes import Block
+from pinq.engine.measures import RowMeasure, measure_of
+from pinq.engine.rows import Rows
+from pinq.engine.tables import ListRequest, Measure, Sparse, TableRequest
+from pinq.engine.tallies import DenseTally, ListTally, SparseTally, Tally
+from pinq.engine.trie import Level, split_level, ways_down
+from pinq.public.parts import PartSet
+from pinq.public.schema import Schema
+from pinq.public.specs import Axis, Partition
+
+__all__ = ["WHOLE", "CountRequest", "Counts", "count", "count_request"]
+
+# Tables that together have at most so many cells are counted as one joint table.
+PACKED_CELLS = 2**16
+WHOLE: Mapping[bytes, int] = {b"": 0}
+"""The whole table as the known part: where every row is at node 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountRequest:
+    """What is counted: ways down to parts, tables, and what is added up. Public facts only; can be pickled.
+
+    Attributes:
+        begin: The known parts that the ways begin with, by number.
+        levels: The steps down from there.
+        answer: For each node of the last level the number of its part.
+        split: One more step, where parts are all parts of a partition.
+        common: Or the axes that all of them are split by: these are axes of every table.
+        tables: What to cross the parts with.
+        measure: What to add up; None to count rows.
+        room: Up to how many cells tables are joined.
+    """
+
+    begin: np.ndarray
+    levels: tuple[Level, ...]
+    answer: np.ndarray
+    split: Level | None
+    common: tuple[Axis, ...]
+    tables: tuple[TableRequest | ListRequest, ...]
+    measure: RowMeasure | None
+    room: int
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return self.located if self.split is None else self.split.nodes
+
+    @property
+    def located(self) -> int:
+        """How many there are before the last split."""
+        return len(self.answer)
+
+    def sources(self) -> set[Hashable]:
+        """The columns that it reads."""
+        levels = [*self.levels, *([] if self.split is None else [self.split])]
+        axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
+        axes += [] if self.measure is None else self.measure.inputs
+        return {axis.source for axis in axes}.union(*(step.sources for level in levels for step in level.steps))
+
+    def locate(self, rows: Rows, known: int = 1) -> Rows:
+        """Takes rows from the ``known`` parts that they are in down to the parts before the last split."""
+        if known != len(self.begin) or not np.array_equal(self.begin, np.arange(known)):
+            number = np.full(known, -1, dtype=np.int64)
+            number[self.begin] = np.arange(len(self.begin))
+            rows = rows.moved(number.take(rows.node), len(self.begin))
+        for level in self.levels:
+            rows = rows.moved(level.down(rows), level.nodes)
+        if np.array_equal(self.answer, np.arange(len(self.answer))):
+            return rows
+        return rows.moved(self.answer.take(rows.node), len(self.answer))
+
+    def divide(self, rows: Rows) -> Rows:
+        """Takes located rows to their parts, those that count."""
+        if self.split is not None:
+            rows = rows.moved(self.split.down(rows), self.split.nodes)
+        return rows.measured(self.measure)
+
+
+def count_request(
+    parts: PartSet,
+    tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
+    moments: Measure | None = None,
+    *,
+    schema: Schema,
+    known: Mapping[bytes, int] = WHOLE,
+) -> CountRequest:
+    """Compiles a request.
+
+    Args:
+        parts: Disjoint parts.
+        tables: What to cross them with.
+        moments: What to add up.
+        schema: Whose columns they are of.
+        known: The parts that rows will be at before, by key and number.
+
+    Raises:
+        KeyError: None of the known parts is on the way to one of ``parts``.
+    """
+    begin, levels, answer = ways_down([block.part for block in parts.blocks], known)
+    partitions = [block.partition for block in parts.blocks]
+    common = _common(partitions, tables)
+    split = None if common is not None or not any(partitions) else split_level(partitions)
+    axes = () if common is None else common.axes
+    room = min(PACKED_CELLS, schema.max_rows // 8)
+    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), measure_of(moments, schema), room)
+
+
+def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
+    """The partition that is the last split of every part, where its axes can be axes of every table; else None."""
+    first = partitions[0]
+    if first is None or not all(split is not None and split.key == first.key for split in partitions):
+        return None
+    free = all(isinstance(table, TableRequest) and not set(table.axes) & set(first.axes) for table in tables)
+    return first if free else None
+
+
+class Counts:
+    """The exact tables of a request over the rows seen so far. They can be pickled, and add up.
+
+    Args:
+        request: What is counted.
+    """
+
+    def __init__(self, request: CountRequest) -> None:
+        self._request = request
+        self.tallies: list[Tally] = []
+        self._numbers: list[list[int]] = []
+        self._open()
+
+    def add(self, rows: Rows, tallies: Iterable[int] | None = None) -> None:
+        """Takes in rows that ``CountRequest.divide`` found; or only into some of ``tallies``, by number."""
+        for number in range(len(self.tallies)) if tallies is None else tallies:
+            self.tallies[number].add(rows)
+
+    def merged(self, other: Counts) -> Counts:
+        """These, with what was counted of other rows for the same request taken in."""
+        for mine, theirs in zip(self.tallies, other.tallies, strict=True):
+            mine.merge(theirs)
+        return self
+
+    def tables(self) -> list[Any]:
+        """The table of each of the request's, in order; see ``Engine.tabulate``."""
+        tables: dict[int, Any] = {}
+        for tally, numbers in zip(self.tallies, self._numbers, strict=True):
+            tables |= zip(numbers, map(self._shaped, tally.tables()), strict=True)
+        return [tables[number] for number in range(len(tables))]
+
+    def _shaped(self, table: Any) -> Any:
+        """Parts of a common split become the first axis; occupied cells are numbered that way already."""
+        common = self._request.common
+        if not common or isinstance(table, Sparse):
+            return table
+        return table.reshape(-1, *table.shape[1 + len(common) :])
+
+    def _open(self) -> None:
+        request, measure, common = self._request, self._request.measure, self._request.common
+        dense: list[int] = []
+        for number, table in enumerate(request.tables):
+            if isinstance(table, ListRequest):
+                self._take(ListTally(request.parts, table.axes), [number])
+            elif table.sparse:
+                self._take(SparseTally(request.parts, (*common, *table.axes), measure), [number])
+            else:
+                dense.append(number)
+        axes_of = {number: (*common, *request.tables[number].axes) for number in dense}
+        shared = (
+            tuple(axis for axis in axes_of[dense[0]] if all(axis in axes for axes in axes_of.values())) if dense else ()
+        )
+        for axes, numbers in _packed(axes_of, shared, request.parts, request.room):
+            tables = [axes_of[number] for number in numbers]
+            self._take(DenseTally(request.parts, axes, len(shared), tables, measure), numbers)
+
+    def _take(self, tally: Tally, numbers: list[int]) -> None:
+        self.tallies.append(tally)
+        self._numbers.append(numbers)
+
+
+def _packed(
+    tables: Mapping[int, tuple[Axis, ...]], shared: tuple[Axis, ...], parts: int, room: int
+) -> list[tuple[tuple[Axis, ...], list[int]]]:
+    """Gathers tables into joint ones: first-fit, the largest first.
+
+    Of 8 parts x 2 classes and columns of 12, 10, 9, 7, 6, 5, 4, 3 and 2 values, 12 x 10 x 9 x 3 and
+    7 x 6 x 5 x 4 x 2 are joined, within 2^16 cells each: two tables to count instead of nine.
+    """
+    base = parts * math.prod(axis.slots for axis in shared)
+    own = {number: [axis for axis in axes if axis not in shared] for number, axes in tables.items()}
+    groups: list[tuple[list[Axis], list[int]]] = []
+    sizes: list[int] = []
+    for number in sorted(own, key=lambda number: -math.prod(axis.slots for axis in own[number])):
+        for group, (axes, numbers) in enumerate(groups):
+            new = [axis for axis in own[number] if axis not in axes]
+            cells = sizes[group] * math.prod(axis.slots for axis in new)
+            if not new or cells <= room:
+                axes += new
+                numbers.append(number)
+                sizes[group] = cells
+                break
+        else:
+            groups.append((list(own[number]), [number]))
+            sizes.append(base * math.prod(axis.slots for axis in own[number]))
+    return [((*shared, *axes), numbers) for axes, numbers in groups]
+
+
+def count(block: Block, request: CountRequest) -> Counts:
+    """Counts a block of rows; what several blocks give is added up by ``Counts.merged``."""
+    counts = Counts(request)
+    counts.add(request.divide(request.locate(Rows.of(block))))
+    return counts

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a block on their way to their parts: where each is, and what its codes are along any axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from pinq.engine.codes import Block, smallest
+from pinq.engine.measures import RowMeasure
+from pinq.public.specs import Axis
+
+__all__ = ["Rows", "joint_cells"]
+
+# Up to this code a cut's parts are looked up in a table; beyond, they are searched.
+TABLED_CODES = 2**21
+
+
+class Rows:
+    """Rows of a block, of which each is at a numbered node.
+
+    Args:
+        block: Whose rows.
+        picked: Which of them, by number; None for all.
+        node: The node of each, shape (rows,).
+        nodes: How many nodes there are.
+        measure: What is added up of them.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        picked: np.ndarray | None,
+        node: np.ndarray,
+        nodes: int,
+        measure: RowMeasure | None = None,
+    ) -> None:
+        self.block, self.picked, self.node, self.nodes, self.measure = block, picked, node, nodes, measure
+        self._codes: dict[Hashable, np.ndarray] = {}
+        self._joint: dict[tuple[Axis, ...], np.ndarray] = {}
+        self._values: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, block: Block) -> Rows:
+        """All rows of a block, at node 0."""
+        return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1)
+
+    def over(self, block: Block) -> Rows:
+        """The same rows, nothing looked up yet; ``block`` has at least the columns of their own."""
+        return Rows(block, self.picked, self.node, self.nodes, self.measure)
+
+    def codes(self, source: Hashable) -> np.ndarray:
+        """The codes of a column, shape (rows,)."""
+        if source not in self._codes:
+            codes = self.block.columns[source]
+            self._codes[source] = codes if self.picked is None else codes.take(self.picked)
+        return self._codes[source]
+
+    def places(self, axis: Axis) -> np.ndarray:
+        """The place of each row along an axis, ``axis.size`` for none, shape (rows,)."""
+        codes = self.codes(axis.source)
+        if axis.lookup is None and axis.thresholds is None:
+            return codes
+        if axis.thresholds is not None and axis.thresholds[-1] >= TABLED_CODES:
+            return np.searchsorted(np.array(axis.thresholds, dtype=codes.dtype), codes, side="right")
+        return _places_by_code(axis).take(codes, mode="clip")
+
+    def joint(self, axes: tuple[Axis, ...]) -> np.ndarray:
+        """The cell of each row in the joint table of nodes and some axes, computed once."""
+        if axes not in self._joint:
+            cells = self.nodes * math.prod(axis.slots for axis in axes)
+            self._joint[axes] = joint_cells(self.node, self, axes, cells)
+        return self._joint[axes]
+
+    def values(self) -> np.ndarray | None:
+        """What is added up of each row, shape (sums, rows), computed once; None where rows are counted."""
+        if self._values is None and self.measure is not None:
+            self._values = self.measure.of([self.places(axis) for axis in self.measure.inputs])
+        return self._values
+
+    def inside(self, axes: Sequence[Axis]) -> Rows:
+        """Those that have a place along each axis."""
+        partial = [axis for axis in axes if axis.slots > axis.size]
+        if not partial:
+            return self
+        return self.take(np.flatnonzero(np.logical_and.reduce([self.places(axis) < axis.size for axis in partial])))
+
+    def take(self, chosen: np.ndarray) -> Rows:
+        """Some of them, by number."""
+        picked = chosen if self.picked is None else self.picked.take(chosen)
+        return Rows(self.block, picked, self.node.take(chosen), self.nodes, self.measure)
+
+    def moved(self, node: np.ndarray, nodes: int) -> Rows:
+        """The same rows at other nodes of so many; those at -1 are left out."""
+        kept = np.flatnonzero(node >= 0)
+        small = node.astype(smallest(nodes))
+        if len(kept) == len(node):
+            return Rows(self.block, self.picked, small, nodes, self.measure)
+        picked = kept.astype(np.uint32) if self.picked is None else self.picked.take(kept)
+        return Rows(self.block, picked, small.take(kept), nodes, self.measure)
+
+    def measured(self, measure: RowMeasure | None) -> Rows:
+        """Those that count for a measure, to be added up by it."""
+        rows = Rows(self.block, self.picked, self.node, self.nodes, measure)
+        kept = None if measure is None else measure.kept([rows.places(axis) for axis in measure.inputs])
+        return rows if kept is None else rows.take(np.flatnonzero(kept))
+
+
+@lru_cache(maxsize=32)
+def _places_by_code(axis: Axis) -> np.ndarray:
+    """The place of each code along an axis, ``axis.size`` for none. Codes beyond the last are like it."""
+    kind = smallest(axis.size + 1)
+    if axis.thresholds is not None:
+        widths = np.diff(axis.thresholds, prepend=0, append=axis.thresholds[-1] + 1)
+        return np.repeat(np.arange(axis.size, dtype=kind), widths)
+    parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]
+    return np.where(parts < 0, axis.size, parts).astype(kind)
+
+
+def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) -> np.ndarray:
+    """The cell of each row in a joint table, from its cell in the table without the last axes.
+
+    Args:
+        cell: Where it is without them, shape (rows,).
+        rows: Which have places along them.
+        axes: The last ones.
+        cells: Cells of the whole table; the numbers are as narrow as it allows.
+    """
+    kind = smallest(cells + 1)
+    key = cell.astype(kind)
+    for axis in axes:
+        np.multiply(key, kind.type(axis.slots), out=key)
+        np.add(key, rows.places(axis), out=key, casting="unsafe")
+    return key

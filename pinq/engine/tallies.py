@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact tables that grow by blocks of rows: dense ones, occupied cells, and listings.
+
+Each tally takes rows that know their part (``add``), takes another tally of other rows in
+(``merge``), and gives the tables of all of them (``tables``). All numbers are integers; counts and
+sums are exact whatever the order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pinq.engine.codes import smallest
+from pinq.engine.measures import RowMeasure
+from pinq.engine.rows import Rows, joint_cells
+from pinq.engine.tables import Listed, Sparse
+from pinq.public.specs import Axis
+
+__all__ = ["DenseTally", "ListTally", "SparseTally", "Tally"]
+
+MAX_SORTED = 2**62  # cells that a word of 64 bits can number
+
+
+class Tally(Protocol):
+    """Tables of the rows seen so far."""
+
+    def add(self, rows: Rows) -> None:
+        """Takes rows in."""
+
+    def merge(self, other: Any) -> None:
+        """Takes in what another tally of the same tables counted of other rows."""
+
+    def tables(self) -> list[Any]:
+        """The table of each request that it is for."""
+
+
+class DenseTally:
+    """Tables over a few axes, counted as one small joint table and summed out of it.
+
+    Of 8 nodes x 2 classes x 4 x 5 values, a row at node 3, class 1, values 2 and 0 adds one to cell
+    ((3 * 2 + 1) * 4 + 2) * 5 + 0 = 150. The table of node, class and the first value is the sum over
+    the second.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the joint table.
+        shared: How many of them, from the first on, other joint tables begin with too.
+        tables: The axes of each table, all of them among ``axes``.
+        measure: What is added up; None to count rows.
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        axes: Sequence[Axis],
+        shared: int,
+        tables: Sequence[tuple[Axis, ...]],
+        measure: RowMeasure | None,
+    ) -> None:
+        self._axes, self._shared, self._tables, self._measure = tuple(axes), shared, tuple(tables), measure
+        self._shape = (nodes, *(axis.slots for axis in axes))
+        self._cells, self._rows = math.prod(self._shape), 0
+        # Half as wide, twice as many cells fit into a cache.
+        width = np.int64 if measure is not None else np.uint32
+        self._sums = np.zeros((1 if measure is None else measure.sums, self._cells), dtype=width)
+
+    def add(self, rows: Rows) -> None:
+        values = rows.values()
+        self._rows += len(rows.node)
+        if self._rows >= 2**32:
+            self._sums = self._sums.astype(np.int64)
+        if self._cells == 1:
+            self._sums[:, 0] += len(rows.node) if values is None else values.sum(axis=1)
+            return
+        cell = joint_cells(rows.joint(self._axes[: self._shared]), rows, self._axes[self._shared :], self._cells)
+        if values is None:
+            np.add.at(self._sums[0], cell, self._sums.dtype.type(1))
+        else:
+            for sums, own in zip(self._sums, values, strict=True):
+                np.add.at(sums, cell, own)
+
+    def merge(self, other: DenseTally) -> None:
+        self._sums = self._sums + other._sums.astype(np.int64)
+
+    def tables(self) -> list[np.ndarray]:
+        joint = self._sums.reshape(-1, *self._shape)
+        tables = [_summed_out(joint, self._axes, axes) for axes in self._tables]
+        return [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
+
+
+def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis]) -> np.ndarray:
+    """The table over some of a joint table's axes, in the order wanted, shape (sums, nodes, *wanted)."""
+    # A row outside of one axis still counts in the tables of the others: sum over the foreign axes
+    # before cutting it off.
+    foreign = tuple(number for number, axis in enumerate(axes, start=2) if axis not in wanted)
+    table = joint.sum(axis=foreign) if foreign else joint
+    order = [axis for axis in axes if axis in wanted]
+    table = table.transpose(0, 1, *(2 + order.index(axis) for axis in wanted))
+    inner = table[(slice(None), slice(None), *(slice(axis.size) for axis in wanted))]
+    return np.ascontiguousarray(inner).astype(np.int64, copy=False)
+
+
+class SparseTally:
+    """The occupied cells of one table, by sorting the rows' cells.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the table.
+        measure: What is added up; None to count rows.
+    """
+
+    def __init__(self, nodes: int, axes: tuple[Axis, ...], measure: RowMeasure | None) -> None:
+        self._axes, self._measure = axes, measure
+        self._kind = np.dtype(np.uint32 if nodes * math.prod(axis.size for axis in axes) < 2**32 else np.uint64)
+        self._keys: list[np.ndarray] = []
+        self._values: list[np.ndarray] = []
+
+    def add(self, rows: Rows) -> None:
+        rows = rows.inside(self._axes)
+        key = rows.node.astype(self._kind)
+        for axis in self._axes:
+            np.multiply(key, self._kind.type(axis.size), out=key)
+            np.add(key, rows.places(axis), out=key, casting="unsafe")
+        self._keys.append(key)
+        if (values := rows.values()) is not None:
+            self._values.append(values)
+
+    def merge(self, other: SparseTally) -> None:
+        self._keys += other._keys
+        self._values += other._values
+
+    def tables(self) -> list[Sparse]:
+        keys = np.concatenate(self._keys) if self._keys else np.zeros(0, dtype=self._kind)
+        if self._measure is None:
+            keys.sort()
+            starts = _starts(keys)
+            return [Sparse(keys[starts].astype(np.int64), np.diff(starts, append=len(keys)))]
+        order = np.argsort(keys)
+        keys = keys[order]
+        starts = _starts(keys)
+        values = (
+            np.concatenate(self._values, axis=1) if self._values else np.zeros((self._measure.sums, 0), dtype=np.int64)
+        )
+        sums = np.add.reduceat(values[:, order], starts, axis=1) if len(starts) else values
+        return [Sparse(keys[starts].astype(np.int64), self._measure.finished(sums))]
+
+
+def _starts(ordered: np.ndarray) -> np.ndarray:
+    """Where each run of equal numbers begins."""
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]]))
+
+
+class ListTally:
+    """The occupied cells of a joint table that is too wide to be numbered.
+
+    Args:
+        nodes: How many parts there are.
+        axes: Those of the table.
+    """
+
+    def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
+        self._axes = axes
+        self._sizes = [nodes, *(axis.size for axis in axes)]
+        self._codes: list[np.ndarray] = []
+
+    def add(self, rows: Rows) -> None:
+        rows = rows.inside(self._axes)
+        codes = np.empty((len(self._sizes), len(rows.node)), dtype=smallest(max(self._sizes)))
+        codes[0] = rows.node
+        for line, axis in zip(codes[1:], self._axes, strict=True):
+            line[:] = rows.places(axis)
+        self._codes.append(codes)
+
+    def merge(self, other: ListTally) -> None:
+        self._codes += other._codes
+
+    def tables(self) -> list[Listed]:
+        codes = np.concatenate(self._codes, axis=1) if self._codes else np.zeros((len(self._sizes), 0), dtype=np.uint8)
+        words = _words(codes, self._sizes)
+        order = np.argsort(words)
+        starts = _starts(words[order])
+        cells = codes[:, order[starts]]
+        return [Listed(cells[0].astype(np.int64), cells[1:], np.diff(starts, append=len(order)))]
+
+
+def _words(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """One number for each column of codes, equal where all codes are.
+
+    Codes are packed into a word as long as they fit; then the words that occur are numbered, which
+    makes room for more.
+    """
+    words, cells = np.zeros(codes.shape[1], dtype=np.int64), 1
+    for line, size in zip(codes, sizes, strict=True):
+        if cells * size > MAX_SORTED:
+            order = np.argsort(words)
+            new = np.zeros(len(words), dtype=np.int64)
+            new[_starts(words[order])] = 1
+            words[order] = np.cumsum(new) - 1
+            cells = int(new.sum())
+        words *= size
+        words += line
+        cells *= size
+    return words

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways down to a request's parts, as plain arrays: what a row is looked up in, level by level.
+
+A collection of parts is a tree of partitions. Its nodes are numbered level by level, and a level is
+a few arrays that take a row from its node to that node's child::
+
+    the whole table ── sex ─┬─ 0: Female ── age < 30, ... ─┬─ 0
+                            │                              └─ 1
+                            └─ 1: Male ──── job ───────────┬─ 2: clerk
+                                                           └─ 3: nurse
+
+    level 1: a row at node 1 with code 1 in `job` goes to  first[1] + part of `job` = 2 + 1 = 3
+
+All nodes of a level are looked up together, however many they are and by whatever columns they are
+split. The arrays know specs and schema, nothing of the rows; they can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pinq.engine.rows import Rows
+from pinq.public.parts import Part
+from pinq.public.specs import Axis, Partition
+
+__all__ = ["Level", "split_level", "ways_down"]
+
+# What a part is in the arrays where a row is in none: sums with it stay below 0.
+NONE = np.iinfo(np.int32).min
+# Entries of one step's table of parts; what needs more takes several steps.
+MAX_VALUES = 2**20
+# Up to this code, what lies between edges is looked up in a table; beyond, it is searched.
+MAX_RANKED = 2**21
+# Children of one level that are numbered by a table; where there are more, those asked for are searched.
+MAX_SLOTS = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """The tables for some of a level's partitions.
+
+    Attributes:
+        sources: The columns that they read.
+        ranks: For each, what codes are told apart; None where all are.
+        column: Which of ``sources`` each axis reads, shape (axes, partitions).
+        offset: Where each axis begins in ``values``, shape (axes, partitions).
+        values: The part of each code, times the axis' stride.
+    """
+
+    sources: tuple[Hashable, ...]
+    ranks: tuple[_Ranks | None, ...]
+    column: np.ndarray
+    offset: np.ndarray
+    values: np.ndarray
+
+    def parts(self, rows: Rows, kind: np.ndarray) -> np.ndarray:
+        """The part of each row by the partition ``kind`` of its node, negative for none."""
+        if not self.sources:
+            return np.zeros(len(kind), dtype=np.int64)
+        codes = [
+            rows.codes(source) if ranks is None else ranks(rows.codes(source))
+            for source, ranks in zip(self.sources, self.ranks, strict=True)
+        ]
+        count = len(kind)
+        if len(codes) > 1:
+            staged = np.empty((len(codes), count), dtype=np.result_type(*codes))
+            for line, column in zip(staged, codes, strict=True):
+                line[:] = column
+            flat, number = staged.ravel(), np.arange(count)
+        total = np.zeros(1, dtype=np.int64)
+        for column, offset in zip(self.column, self.offset, strict=True):
+            # Row 5 of a node that is split by source 2 of 1000 rows reads its code at 2 * 1000 + 5.
+            code = codes[0] if len(codes) == 1 else flat.take((column * count).take(kind) + number)
+            total = total + self.values.take(offset.take(kind) + code)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One step down from numbered nodes to their children.
+
+    Attributes:
+        nodes: How many children there are.
+        kind: The number of each node's partition, shape (parents,).
+        first: The place of each node's first child, shape (parents,).
+        steps: For each partition the number of the step that has it, and the steps.
+        children: What becomes of each place: the child's number, or -1 for one that was not asked
+            for; None where all were.
+        searched: The places that ``children`` are for, in order; None where they are for all, in
+            which case places are counted from 1 on.
+    """
+
+    nodes: int
+    kind: np.ndarray
+    first: np.ndarray
+    step_of: np.ndarray
+    steps: tuple[_Step, ...]
+    children: np.ndarray | None
+    searched: np.ndarray | None
+
+    def down(self, rows: Rows) -> np.ndarray:
+        """The child of each row, -1 for none, shape (rows,)."""
+        node = rows.node
+        kind = self.kind.take(node)
+        if len(self.steps) == 1:
+            part = self.steps[0].parts(rows, kind)
+        else:
+            part, which = np.empty(len(node), dtype=np.int64), self.step_of.take(kind)
+            for number, step in enumerate(self.steps):
+                mine = np.flatnonzero(which == number)
+                part[mine] = step.parts(rows.take(mine), kind.take(mine))
+        return self._children(self.first.take(node) + part, part)
+
+    def _children(self, place: np.ndarray, part: np.ndarray) -> np.ndarray:
+        if self.children is None:
+            return np.where(part < 0, -1, place)
+        if self.searched is None:
+            return self.children.take(place, mode="clip")  # below 0: the entry at 0, which is -1
+        nearest = np.minimum(np.searchsorted(self.searched, place), len(self.searched) - 1)
+        return np.where((self.searched.take(nearest) == place) & (part >= 0), self.children.take(nearest), -1)
+
+
+def split_level(partitions: Sequence[Partition | None]) -> Level:
+    """The last level of a request: node i becomes all parts of ``partitions[i]``, or stays one where that is None."""
+    kind, steps, sizes = _tables(partitions)
+    ends = np.cumsum(sizes.take(kind))
+    return Level(int(ends[-1]), kind, ends - sizes.take(kind), *steps, None, None)
+
+
+def ways_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Level], np.ndarray]:
+    """The ways from known parts down to others.
+
+    Args:
+        parts: Where to; disjoint.
+        known: The number of each part where rows already are, by its key. The whole table, or any
+            collection that has a part on the way to each of ``parts``.
+
+    Returns:
+        The known parts that are begun with, by number; the levels from there on; and for each node
+        of the last one (or of the beginning, where there is no level) the position in ``parts``.
+
+    Raises:
+        KeyError: None of the known parts is on the way to one.
+    """
+    trie = _Trie(known)
+    for number, part in enumerate(parts):
+        trie.node(part).answer = number
+    return trie.levels()
+
+
+class _Node:
+    """A part on the way, with those below it by their index; one that is asked for has the number of its answer."""
+
+    __slots__ = ("answer", "children", "depth", "partition")
+
+    def __init__(self, depth: int) -> None:
+        self.depth, self.answer = depth, -1
+        self.partition: Partition | None = None
+        self.children: dict[int, _Node] = {}
+
+    def below(self) -> Iterable[tuple[int, _Node]]:
+        """Its children. One that is asked for goes down with the others as it is."""
+        return self.children.items() if self.partition is not None else ((0, self),)
+
+
+class _Trie:
+    """The nodes of the ways down to a request's parts."""
+
+    def __init__(self, known: Mapping[bytes, int]) -> None:
+        self._known, self._nodes, self._begin = known, dict[bytes, _Node](), dict[int, _Node]()
+
+    def node(self, part: Part) -> _Node:
+        """The node of a part, made with those above it."""
+        if part.key not in self._nodes:
+            self._nodes[part.key] = self._made(part)
+        return self._nodes[part.key]
+
+    def _made(self, part: Part) -> _Node:
+        number = self._known.get(part.key)
+        if number is not None:
+            return self._begin.setdefault(number, _Node(0))
+        if part.parent is None:
+            raise KeyError(part.key)
+        parent = self.node(part.parent)
+        parent.partition = part.partition
+        return parent.children.setdefault(part.index, _Node(parent.depth + 1))
+
+    def levels(self) -> tuple[np.ndarray, list[Level], np.ndarray]:
+        """The arrays of ``ways_down``."""
+        begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))
+        nodes, levels = list(self._begin.values()), []
+        for _ in range(max(node.depth for node in self._nodes.values())):
+            children = [pair for node in nodes for pair in node.below()]
+            counts = [len(node.children) if node.partition is not None else 1 for node in nodes]
+            levels.append(_entered([node.partition for node in nodes], counts, [index for index, _ in children]))
+            nodes = [child for _, child in children]
+        return begin, levels, np.array([node.answer for node in nodes], dtype=np.int64)
+
+
+def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Level:
+    """A level of which some children are asked for: ``counts[i]`` of node i's, ``indices`` one after the other."""
+    kind, steps, sizes = _tables(partitions)
+    ends = np.cumsum(sizes.take(kind))
+    first = 1 + ends - sizes.take(kind)
+    places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
+    if ends[-1] < MAX_SLOTS:
+        children = np.full(int(ends[-1]) + 1, -1, dtype=np.int64)
+        children[places] = np.arange(len(places))
+        return Level(len(places), kind, first, *steps, children, None)
+    order = np.argsort(places)
+    return Level(len(places), kind, first, *steps, order, places[order])
+
+
+def _tables(
+    partitions: Sequence[Partition | None],
+) -> tuple[np.ndarray, tuple[np.ndarray, tuple[_Step, ...]], np.ndarray]:
+    """The number of each node's partition among the distinct ones, their steps, and their sizes."""
+    numbers: dict[bytes, int] = {}
+    distinct: list[Partition | None] = []
+    kind = np.empty(len(partitions), dtype=np.int64)
+    for node, partition in enumerate(partitions):
+        key = b"" if partition is None else partition.key
+        kind[node] = numbers.setdefault(key, len(distinct))
+        if kind[node] == len(distinct):
+            distinct.append(partition)
+    axes = [() if partition is None else partition.axes for partition in distinct]
+    sizes = np.array([1 if partition is None else partition.size for partition in distinct], dtype=np.int64)
+    return kind, _steps(axes), sizes
+
+
+def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_Step, ...]]:
+    """The steps that look up these partitions, as few as their tables' size allows; and which has which."""
+    step_of, steps, low = np.empty(len(partitions), dtype=np.int64), list[_Step](), 0
+    while low < len(partitions):
+        high = len(partitions)
+        while high > low + 1 and _size(partitions[low:high]) > MAX_VALUES:
+            high = (low + high + 1) // 2
+        step_of[low:high] = len(steps)
+        steps.append(_step(partitions[low:high], low, len(partitions)))
+        low = high
+    return step_of, tuple(steps)
+
+
+def _columns(partitions: Sequence[tuple[Axis, ...]]) -> dict[Hashable, list[Axis]]:
+    """The axes on each column."""
+    axes_of: dict[Hashable, list[Axis]] = {}
+    for partition in partitions:
+        for axis in partition:
+            axes_of.setdefault(axis.source, []).append(axis)
+    return axes_of
+
+
+def _edges(axes: Sequence[Axis]) -> np.ndarray | None:
+    """Where all axes on a column are cuts, all their thresholds: only what lies between two of them is told apart."""
+    if not all(axis.thresholds is not None for axis in axes):
+        return None
+    return np.unique(np.concatenate([np.array(axis.thresholds, dtype=np.int64) for axis in axes]))
+
+
+def _width(axes: Sequence[Axis], edges: np.ndarray | None) -> int:
+    """How many codes of a column are told apart."""
+    if edges is not None:
+        return len(edges) + 1
+    return max(axis.size if axis.lookup is None else len(axis.lookup) for axis in axes)
+
+
+def _size(partitions: Sequence[tuple[Axis, ...]]) -> int:
+    """About how many entries the table of these partitions has."""
+    return sum(len(axes) * _width(axes, _edges(axes)) for axes in _columns(partitions).values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranks:
+    """Which of the intervals between edges a code is in: by a table, or, for codes too many, by search."""
+
+    edges: np.ndarray
+    table: np.ndarray | None
+
+    @classmethod
+    def of(cls, edges: np.ndarray) -> _Ranks:
+        """Edges 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5."""
+        if edges[-1] >= MAX_RANKED:
+            return cls(edges, None)
+        widths = np.diff(edges, prepend=0, append=edges[-1] + 1)
+        return cls(edges, np.repeat(np.arange(len(widths), dtype=np.min_scalar_type(len(edges))), widths))
+
+    def __call__(self, codes: np.ndarray) -> np.ndarray:
+        """The interval of each code."""
+        if self.table is not None:
+            return self.table.take(codes, mode="clip")
+        rank = np.searchsorted(self.edges.astype(codes.dtype), codes, side="right")
+        return rank.astype(np.min_scalar_type(len(self.edges)))
+
+
+def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Step:
+    """The tables of some partitions, numbered from ``low`` on, of ``count``."""
+    axes_of = _columns(partitions)
+    sources, most = list(axes_of), max(1, *map(len, partitions))
+    edges = [_edges(axes) for axes in axes_of.values()]
+    widths = [_width(axes, edge) for axes, edge in zip(axes_of.values(), edges, strict=True)]
+    column, offset = np.zeros((2, most, count), dtype=np.int64)
+    end = widths[0] if widths else 0
+    values = [np.zeros(end, dtype=np.int64)]  # where a partition has no axis: 0, whatever the code
+    known: dict[Any, int] = {}
+    for number, partition in enumerate(partitions, start=low):
+        stride = 1
+        for position, axis in reversed(list(enumerate(partition))):
+            source = sources.index(axis.source)
+            key = (axis.identity, stride)
+            if key not in known:
+                known[key] = end
+                values.append(_parts(axis, edges[source], widths[source], stride))
+                end += widths[source]
+            column[position, number], offset[position, number] = source, known[key]
+            stride *= axis.size
+    ranks = tuple(None if thresholds is None else _Ranks.of(thresholds) for thresholds in edges)
+    return _Step(tuple(sources), ranks, column, offset, np.concatenate(values).astype(np.int32))
+
+
+def _parts(axis: Axis, edges: np.ndarray | None, width: int, stride: int) -> np.ndarray:
+    """The part of each code that is told apart, times a stride; codes beyond the axis' own have none."""
+    codes = np.arange(width) if edges is None else np.concatenate([[0], edges])
+    if axis.lookup is not None:
+        codes = codes[: len(axis.lookup)]
+    parts = axis.parts_of(codes)
+    return np.where(parts < 0, NONE, parts * stride)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file that keeps the codes of a large source: used again while nothing changed, and nothing raw in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pinq.engine import open_engine, store
+from pinq.engine.codes import Block
+from pinq.engine.opening import Encoder
+from pinq.public.parts import Block as PartBlock
+from pinq.public.parts import Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.specs import Cross, Shards, Values, bind
+from tests.handles import encoded_rows
+
+WHOLE = PartSet([PartBlock(Part())])
+
+
+@pytest.fixture
+def large(tiny_policy: Policy, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
+    """A policy whose source is too large for memory, and a state folder of its own."""
+    frame.to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tiny_policy.model_copy(update={"source": "t.parquet", "memory_limit": "200MB", "folder": tmp_path})
+
+
+@pytest.fixture
+def encodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Gets an entry whenever a source is encoded."""
+    made: list[str] = []
+    right = Encoder.encoded
+    monkeypatch.setattr(Encoder, "encoded", lambda own, source: (made.append(source), right(own, source))[1])
+    return made
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted((folder / "state" / "pinq").glob("*"))
+
+
+def rows(policy: Policy, salt: bytes = b"salt") -> list[tuple[int, ...]]:
+    engine, _ = open_engine(policy, salt=salt)
+    found = encoded_rows(engine)
+    engine.close()
+    return sorted(found)
+
+
+def test_codes_are_written_once(large: Policy, frame: pd.DataFrame, encodings: list[str], tmp_path: Path) -> None:
+    """The second opening reads the file, which its owner alone can read; tables, shards included, are the same."""
+    in_memory, _ = open_engine(large, data=frame, salt=b"salt")
+    encodings.clear()
+    parts = WHOLE.split(bind(Cross((Values("sex"), Shards(3))), large.schema_))
+    for _ in range(2):
+        engine, _ = open_engine(large, salt=b"salt")
+        assert engine.rows() == 40
+        assert engine.tabulate(parts)[0].tolist() == in_memory.tabulate(parts)[0].tolist()
+        engine.close()
+    assert len(encodings) == 1
+    (file,) = kept(tmp_path)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert b"nurse" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("change", ["source", "policy", "salt", "cut", "not codes"])
+def test_what_changed_is_encoded_again(
+    change: str, large: Policy, frame: pd.DataFrame, encodings: list[str], tmp_path: Path
+) -> None:
+    """Another source, policy or salt, or a file that is not whole, is never used; the one file is replaced."""
+    before = rows(large)
+    (file,) = kept(tmp_path)
+    policy, salt = large, b"salt"
+    if change == "source":
+        frame.iloc[:7].to_parquet(tmp_path / "t.parquet")
+    elif change == "policy":
+        policy = large.model_copy(update={"columns": {"sex": large.columns["sex"]}})
+    elif change == "salt":
+        salt = b"other"
+    else:
+        file.write_bytes(file.read_bytes()[:-1] if change == "cut" else b"")
+    after = rows(policy, salt)
+    assert len(encodings) == 2
+    assert kept(tmp_path) == [file]
+    assert len(after) == (7 if change == "source" else 40)
+    assert change in ("source", "policy") or after == before
+
+
+def test_a_report_and_a_source_in_memory_keep_nothing(
+    large: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is only looked at is not kept, and codes of a source that fits into memory by now are deleted."""
+    engine, report = open_engine(large, salt=b"check", report=True)
+    assert report is not None
+    assert engine.rows() == 40
+    assert kept(tmp_path) == []
+    rows(large)
+    assert len(kept(tmp_path)) == 1
+    monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 2**30)
+    rows(large)
+    assert kept(tmp_path) == []
+
+
+def test_a_file_that_could_not_be_finished_is_taken_away(
+    large: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk leaves neither codes nor half of them."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        rows(large)
+    assert kept(tmp_path) == []
+
+
+def test_blocks_are_cut_wherever_batches_end() -> None:
+    """Rows that come in batches of any size make blocks of one size, in their order; nothing is lost."""
+    sizes = [0, 5, store.BLOCK_ROWS, 3, store.BLOCK_ROWS - 8, 2 * store.BLOCK_ROWS + 1, 0]
+    numbers = np.arange(sum(sizes), dtype=np.uint32)
+    batches = np.split(numbers, np.cumsum(sizes)[:-1])
+    blocks: list[Block] = list(store.blocks_of({"a": batch} for batch in batches))
+    assert [block.rows for block in blocks] == [store.BLOCK_ROWS] * 4 + [1]
+    assert np.array_equal(np.concatenate([block.columns["a"] for block in blocks]), numbers)
