@@ -5,24 +5,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from miners.fitted.node import Split
+from miners.growth.attribute import Ways, attribute_of, even_edges
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.parts import Part
-from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Family, Groups, Values
+from pinq.public.schema import Schema
+from pinq.public.specs import Cuts, Family, Values
 
 __all__ = [
-    "BINS",
     "MAX_LEVELS",
     "CutsByColumn",
-    "Ways",
     "attribute_names",
     "by_column",
     "default_levels",
@@ -34,33 +31,16 @@ __all__ = [
     "require_attributes",
 ]
 
-BINS = 10
-MAX_BINS = 4096
 MAX_LEVELS = 12  # unless the caller asks for more
 FURTHEST = -2.5  # levels: from here on down the first split is noise
-GOOD_CUTS = 20  # one grid point in so many is about as good a cut as the best
-Ways = Literal["values", "groups"]
 CutsByColumn = Mapping[str, Sequence[float] | int]
 """Of numeric columns: cut points, or a number of intervals of equal width."""
 T = TypeVar("T")
 
 
 def equal_width(schema: Schema, name: str, bins: int) -> tuple[float, ...]:
-    """Inner edges of ``bins`` intervals of equal width over a numeric column's declared range.
-
-    Edges that fall into the same cell of the column's grid count once, so a coarse column gets
-    fewer. Those of a column of whole numbers are rounded up to whole numbers, which changes no
-    split.
-    """
-    column = schema.numeric(name)
-    lower, upper = Fraction(column.lower), Fraction(column.upper)
-    points: dict[int, float] = {}
-    for number in range(1, bins if column.cells > 1 else 1):
-        edge = lower + (upper - lower) * number / bins
-        point = float(math.ceil(edge) if column.integer else edge)
-        if lower < point <= upper:
-            points.setdefault(column.threshold(point, name), point)
-    return tuple(points[threshold] for threshold in sorted(points))
+    """Returns inner edges of ``bins`` intervals of a numeric column; see ``even_edges``."""
+    return even_edges(name, schema.numeric(name), bins)
 
 
 def multiway_splits(
@@ -85,7 +65,7 @@ def multiway_splits(
     own_cuts = by_column("cuts", cuts, "names of numeric columns to cut points", schema.numeric)
     names = attribute_names(schema, target, attributes)
     require_attributes("cuts", own_cuts, names)
-    return tuple(_split(schema, name, own_cuts.get(name)) for name in names)
+    return tuple(attribute_of(schema, name).multiway(own_cuts.get(name)) for name in names)
 
 
 def by_column(
@@ -149,7 +129,7 @@ def families(schema: Schema, names: Sequence[str]) -> tuple[Family, ...]:
 
     They are cuts of a numeric attribute, groups of values of a categorical one.
     """
-    return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else AnyGrouping(name) for name in names)
+    return tuple(attribute_of(schema, name).family for name in names)
 
 
 def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon, *, fewer: float = 0.0) -> int:
@@ -175,18 +155,8 @@ def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: E
 
 def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> float:
     loss = float(epsilon.per_row(schema.distance))
-    candidates = sum(_candidates(schema, name) for name in names)
+    candidates = sum(attribute_of(schema, name).candidates for name in names)
     return math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, math.log(candidates + 1))) - 1.4
-
-
-def _candidates(schema: Schema, name: str) -> int:
-    """Roughly how many different splits a family of candidates has."""
-    column = schema.columns[name]
-    return (
-        min(GOOD_CUTS, column.cells - 1)
-        if isinstance(column, Numeric)
-        else min(2 ** (column.codes - 1) - 1, MAX_GROUPINGS)
-    )
 
 
 def random_split(
@@ -197,46 +167,12 @@ def random_split(
     It costs nothing: no row is looked at.
 
     A numeric attribute is cut in two at a random point of what the splits above have left of its
-    grid; a categorical one, not again on the same way, is split into its values or into two random
+    grid; a categorical one, not again on the same path, is split into its values or into two random
     groups of them.
     """
     used: set[str | None] = {axis.column for partition, _ in part.steps() for axis in partition.axes}
     for name in random.permutation(np.array(names, dtype=object)):
-        column = schema.columns[name]
-        if isinstance(column, Numeric):
-            low, high = part.interval(name, column)
-            if high - low > 1:
-                return Cuts(name, (column.edge(int(random.integers(low + 1, high))),))
-        elif name not in used:
-            return Values(name) if categorical == "values" else _random_groups(name, column, random)
+        split = attribute_of(schema, name).random_split(part, used, categorical, random)
+        if split is not None:
+            return split
     return None
-
-
-def _split(schema: Schema, name: str, cutting: Sequence[float] | int | None) -> Values | Cuts:
-    column = schema.columns[name]
-    if not isinstance(column, Numeric):
-        return Values(name)
-    if cutting is None:
-        cutting = tuple(float(cut) for cut in column.cuts) or BINS
-    if isinstance(cutting, (int, np.integer)) and not isinstance(cutting, bool):
-        if not 2 <= cutting <= MAX_BINS:
-            raise QueryError(f"`cuts` asks for {cutting} intervals of `{name}`; it must be 2 to {MAX_BINS:,}.")
-        points = equal_width(schema, name, int(cutting))
-        # A nullable column of a single cell has no cut, but missing and present are two parts.
-        return Cuts(name, points) if points else Values(name)
-    if isinstance(cutting, (str, bytes)) or not isinstance(cutting, Iterable):
-        raise QueryError(
-            f"`cuts` of `{name}` is {cutting!r}; it must be a list of cut points or a number of intervals."
-        )
-    return Cuts(name, tuple(cutting))
-
-
-def _random_groups(name: str, column: Categorical, random: np.random.Generator) -> Groups:
-    """A random bipartition of all values, each about as likely as any other."""
-    order = random.permutation(column.codes)
-    first = random.random(column.codes) < 0.5
-    first[order[0]], first[order[1]] = True, False  # none is empty
-    pairs = list(zip(column.labels, first.tolist(), strict=True))
-    chosen = tuple(label for label, in_first in pairs if in_first)
-    others = tuple(label for label, in_first in pairs if not in_first)
-    return Groups(name, (chosen, others))

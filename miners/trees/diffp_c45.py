@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from miners.budget.recipe import Question, StepName
 from miners.fitted.node import Split
+from miners.growth.attribute import attribute_of
 from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
@@ -16,7 +17,7 @@ from miners.trees.strategy import Candidate, Problem, many
 from miners.trees.tree_miner import Variant
 from pinq.errors import QueryError
 from pinq.public.epsilon import Loss
-from pinq.public.schema import Numeric, Schema
+from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, Values
 
 __all__ = ["LEAF_SHARE", "DiffPC45"]
@@ -62,7 +63,7 @@ class Paper(Published):
     @staticmethod
     def candidates(schema: Schema, names: Sequence[str]) -> tuple[Candidate, ...]:
         """Returns the cuts of each numeric attribute, and all values of each other one."""
-        return tuple(AnyCut(name) if isinstance(schema.columns[name], Numeric) else Values(name) for name in names)
+        return tuple(attribute_of(schema, name).cut_or_values for name in names)
 
     @property
     def cuts(self) -> list[AnyCut]:

@@ -89,6 +89,10 @@ class ForestStrategy(TreeStrategy):
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that a split in two makes."""
+        return self._sides
+
+    @cached_property
+    def _sides(self) -> int:
         return max(family.max_parts(self.schema) for family in families(self.schema, self.names))
 
     def fan_out(self, level: int) -> int:

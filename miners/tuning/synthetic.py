@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from miners.fitted.tree import Node, Split, Tree
-from miners.growth.candidates import Ways, attribute_names, random_split
+from miners.growth.attribute import Ways
+from miners.growth.candidates import attribute_names, random_split
 from pinq.errors import QueryError
 from pinq.public.parts import Part
 from pinq.public.schema import Categorical, Numeric, Schema
