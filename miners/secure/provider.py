@@ -17,7 +17,7 @@ from miners.secure.session.local import run_simulation
 from miners.secure.session.party import role_of, run_party
 from miners.secure.session.protocols import Outcome
 from miners.secure.session.session import Session, first_certificate, load_session
-from pinq.public.secure_computation import FieldSize, Holding, Identity, SecureComputation, Traffic
+from pinq.public.secure_computation import FieldSize, Holding, Joining, SecureComputation, Traffic
 
 __all__ = ["COMPUTATION", "MPyCComputation"]
 
@@ -47,27 +47,23 @@ class MPyCComputation:
     def run(
         self,
         session: Session,
-        party: int,
+        joining: Joining,
         holding: Holding,
         *,
-        identity: Identity | None,
         lookups: np.ndarray | None,
         agreed: Callable[[str], None],
-        wait: float,
-        listen: str | None,
-        progress: Callable[[str], None],
     ) -> tuple[Outcome, Traffic]:
-        role = role_of(session, party, holding, lookups, progress)
+        role = role_of(session, joining.party, holding, lookups, joining.progress)
         return run_party(
             session,
-            party,
-            identity,
+            joining.party,
+            joining.identity,
             role.run,
             bits=role.growth.bits,
             agreed=agreed,
-            wait=wait,
-            listen=listen,
-            progress=progress,
+            wait=joining.wait,
+            listen=joining.listen,
+            progress=joining.progress,
         )
 
     def simulate(self, session: Session, holdings: Sequence[Holding]) -> Outcome:

@@ -14,9 +14,10 @@ Privacy:
     Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent
     <= limit; all answers to all analysts together are joint-DP, joint <= cap, for any adaptive and
     colluding analysts.
-    Why: each answer is epsilon-DP for one row of each part (pinq/mechanisms.py), composed by
-    pinq/composition.py, charged before it is drawn. Neighbours differ by ``schema.distance`` rows,
-    so noise is calibrated to epsilon / distance (group privacy, privacy.md 1.1).
+    Why: each answer is epsilon-DP for one row of each part (pinq/curator/mechanisms.py), composed
+    by pinq/ledger/composition.py, charged before it is drawn. Neighbours differ by
+    ``schema.distance`` rows, so noise is calibrated to epsilon / distance (group privacy,
+    privacy.md 1.1).
     Held by: tests/privacy, tests/property/test_composition.py, tests/e2e/test_crash.py.
 """
 

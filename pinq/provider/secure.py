@@ -27,7 +27,6 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,6 +46,7 @@ from pinq.public.schema import Schema, Value
 from pinq.public.secure_computation import (
     Holding,
     Identity,
+    Joining,
     Learned,
     SecureComputation,
     SecureSession,
@@ -130,13 +130,13 @@ def join(
     _require_agreement(agreed, agree)
     require_fit(agreed, number, loaded)
     _require_identity(computation, agreed, number, identity)
-    run = partial(computation.run, agreed, number, identity=identity, wait=wait, listen=listen, progress=progress)
+    joining = Joining(number, identity, wait, listen, progress)
     codes = None if lookups is None else _lookup_codes(computation, agreed, number, lookups)
     with closing(open_ledger(loaded)) as ledger:
         booking = _Booking(ledger, agreed, number, analyst)
         booking.require_affordable()
         holding = _encoded_rows(agreed, loaded, ledger, data)
-        learned, traffic = run(holding, lookups=codes, agreed=booking.charge)
+        learned, traffic = computation.run(agreed, joining, holding, lookups=codes, agreed=booking.charge)
         booking.finish()
     return _result(booking.run, agreed, learned, traffic)
 

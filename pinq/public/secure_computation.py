@@ -25,6 +25,7 @@ __all__ = [
     "FieldSize",
     "Holding",
     "Identity",
+    "Joining",
     "Learned",
     "LearnedTree",
     "OpenedValues",
@@ -44,6 +45,25 @@ class Identity:
 
     certificate: str
     key: str
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How a party joins a session.
+
+    Attributes:
+        party: Its number.
+        identity: Its certificate and key; None where the session names no certificates.
+        wait: Seconds until all parties must have joined.
+        listen: The address to listen on, or None for the default.
+        progress: Called with a line of text for each step.
+    """
+
+    party: int
+    identity: Identity | None
+    wait: float
+    listen: str | None
+    progress: Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -226,29 +246,21 @@ class SecureComputation(Protocol[AnySession]):
     def run(
         self,
         session: AnySession,
-        party: int,
+        joining: Joining,
         holding: Holding,
         *,
-        identity: Identity | None,
         lookups: np.ndarray | None,
         agreed: Callable[[str], None],
-        wait: float,
-        listen: str | None,
-        progress: Callable[[str], None],
     ) -> tuple[Learned, Traffic]:
         """Runs one party's side of a session to its end.
 
         Args:
             session: What was agreed.
-            party: This party's number.
+            joining: Which party this is, and how it joins.
             holding: This party's rows.
-            identity: Its certificate and key; None where the session names no certificates.
             lookups: The codes of the rows that it looks up, or None.
             agreed: Called with the run's name when all parties agree, before anything leaves: the
                 moment to charge.
-            wait: Seconds until all parties must have joined.
-            listen: The address to listen on, or None for the default.
-            progress: Called with a line of text for each step.
 
         Raises:
             SessionError: The parties could not agree or finish. Errors of ``agreed`` pass through.
