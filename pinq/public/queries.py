@@ -23,7 +23,7 @@ from pinq.errors import QueryError
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import NANO, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.questions import UNSAID, Question, question_of
+from pinq.public.questions import MAX_BY, UNSAID, Question, question_of
 from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
@@ -34,7 +34,6 @@ MAX_DEPTH = 64
 MAX_CANDIDATES = 100_000
 MAX_NODES = 2**17  # a tree with 2^16 leaves; a million parts are asked through blocks
 MAX_SPECS = 2**16
-MAX_BY = 4096
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
 

@@ -38,6 +38,9 @@ __all__ = [
 ]
 
 
+MAX_BY = 4096
+
+
 class Question(ABC):
     """One of the seven.
 
@@ -116,6 +119,8 @@ class SumDerivatives(Question):
     def __post_init__(self) -> None:
         if self.by == ():
             raise QueryError("is empty; name a spec, or leave it out for one sum for each part.", parameter="by")
+        if self.by is not None and len(self.by) > MAX_BY:
+            raise QueryError(f"has {len(self.by):,} specs", parameter="by", allowed=f"at most {MAX_BY:,} of them")
 
     def columns(self) -> set[str]:
         """Those of the loss and of all specs."""

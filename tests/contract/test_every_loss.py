@@ -145,6 +145,7 @@ def test_what_cannot_be_summed_is_refused(handle: Any) -> None:
         lambda: handle.noisy_sum("x", by=BY, epsilon=1),
         lambda: handle.noisy_sum(loss, by=[], epsilon=1),
         lambda: handle.noisy_sum(loss, by=["a"], epsilon=1),
+        lambda: handle.noisy_sum(loss, by=[Values("a")] * 4097, epsilon=1),
         lambda: handle.noisy_sum(loss, by=[AnyCut("x")], epsilon=1),
         lambda: handle.noisy_sum(dataclasses.replace(loss, target="nobody"), epsilon=1),
         lambda: handle.noisy_sum(loss, by=[Values("nobody")], epsilon=1),

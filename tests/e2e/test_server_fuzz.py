@@ -31,6 +31,7 @@ from tests.servers import COLUMNS, Server, people, publish, serving, token_of
 
 MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000
 VARIANTS = 9
+FACTS = {"code", "message", "asked", "remaining", "scope", "retry_after", "parameter", "problem", "allowed"}
 # What only the rows, the engine or the machine know. None of it stands in a request.
 NEVER = re.compile(
     r"hildegard|7316\.25|traceback|file \"|line \d+, in|/tmp|\.py\b|\bselect\b|grouping sets|from codes|row_coin|sqlite|duckdb|pydantic\.dev|\.ledger",
@@ -68,7 +69,7 @@ class Target:
             self.ids.add(Answer.from_json(text).id)
         elif method != "HEAD" and response.status >= 400:
             failure = json.loads(text)
-            assert set(failure) <= {"code", "message", "asked", "remaining", "scope", "retry_after"}, text
+            assert set(failure) <= FACTS, text
             assert len(failure["message"]) < 20_000
 
 
@@ -167,6 +168,28 @@ PARTS = st.fixed_dictionaries(
         "extra": WEIRD,
     },
 )
+POINTS = st.fixed_dictionaries(
+    {"kind": st.just("points")},
+    optional={
+        "specs": st.lists(ANY_SPEC, max_size=2),
+        "tables": st.lists(NUMBERS, max_size=2),
+        "base": WEIRD,
+        "extra": WEIRD,
+    },
+)
+LOSS = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["logistic", "softmax", "residuals"]), "target": COLUMN},
+    optional={
+        "points": st.one_of(POINTS, st.lists(POINTS, max_size=3), WEIRD),
+        "positive": st.one_of(st.lists(VALUE, max_size=2), WEIRD),
+        "limit": WEIRD,
+        "hessian": WEIRD,
+        "rows": WEIRD,
+    },
+)
+GRADIENT = st.fixed_dictionaries(
+    {"kind": st.just("gradient"), "derivatives": st.one_of(LOSS, WEIRD)}, optional={"threshold": WEIRD}
+)
 EPSILON = st.one_of(
     st.sampled_from(["0.1", "-1", "0", "nan", "inf", "1e400", "1e-400", "0x1", "١", "1_0", " 1"]), WEIRD
 )
@@ -178,8 +201,9 @@ REQUEST = st.fixed_dictionaries(
     },
     optional={
         "parts": st.one_of(PARTS, WEIRD),
-        "column": COLUMN,
-        "score": st.one_of(SPEC, WEIRD),
+        "column": st.one_of(COLUMN, LOSS),
+        "by": st.one_of(st.lists(ANY_SPEC, max_size=3), WEIRD),
+        "score": st.one_of(SPEC, GRADIENT, WEIRD),
         "candidates": st.one_of(st.lists(st.lists(ANY_SPEC, max_size=3), max_size=2), WEIRD),
         "which": NUMBERS,
         "reuse": WEIRD,
