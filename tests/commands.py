@@ -3,7 +3,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pinq.cli.main import app
+from tests.processes import run_pinq
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "名前 ünïcode", "age:30"]
 SECRET = "secret-value-of-a-row"
@@ -33,10 +33,7 @@ def run(*words: object) -> Any:
 def process(*words: object, **settings: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", **settings}
-    command = [sys.executable, "-m", "pinq.cli.main", *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=120, check=False
-    )
+    return run_pinq(list(map(str, words)), environment)
 
 
 def failed(result: Any, text: str, status: int = 1) -> None:

@@ -22,6 +22,7 @@ from miners.secure.session.local import free_ports
 from miners.secure.session.session import Member, Session
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
+from tests.processes import PinqProcess
 from tests.servers import publish
 
 NAMES = ("clinic", "hospital", "registry")
@@ -147,35 +148,19 @@ class Consortium:
             grant(policy, "consortium", epsilon)
 
     def join(
-        self, party: int, *options: str, agree: str | None = None, run: tuple[str, str] = ("-m", "pinq.cli.main")
-    ) -> subprocess.Popen[str]:
-        """Starts a party's process; its result goes to ``result.json`` in its folder."""
+        self, party: int, *options: str, agree: str | None = None, program: str = ""
+    ) -> PinqProcess | subprocess.Popen[str]:
+        """Starts a party's process; its result goes to ``result.json`` in its folder. ``program`` is Python to run in place of ``pinq``."""
         name = NAMES[party]
-        command = [
-            sys.executable,
-            *run,
-            "secure",
-            "join",
-            str(self.files[party]),
-            "--party",
-            name,
-            "--policy",
-            str(self.policies[party]),
-        ]
-        command += [
-            "--agree",
-            agree or self.session.digest,
-            "--listen",
-            "127.0.0.1",
-            "--wait",
-            "60",
-            "-o",
-            str(self.folder / name / "result.json"),
-            *options,
-        ]
+        words = ["secure", "join", str(self.files[party]), "--party", name, "--policy", str(self.policies[party])]
+        words += ["--agree", agree or self.session.digest, "--listen", "127.0.0.1", "--wait", "60"]
+        words += ["-o", str(self.folder / name / "result.json"), *options]
         if self.tls and "--cert" not in options:
-            command += ["--cert", str(self.folder / f"{name}.crt"), "--key", str(self.folder / f"{name}.key")]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            words += ["--cert", str(self.folder / f"{name}.crt"), "--key", str(self.folder / f"{name}.key")]
+        if program:
+            command = [sys.executable, "-c", program, *words]
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return PinqProcess(words, output=self.folder / name / "output", errors=self.folder / name / "errors")
 
     def run(self, *options: str) -> list[str]:
         """All parties to the end; what each said. Fails where one failed."""

@@ -12,11 +12,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import cast
 
 # All that a command imports when it is asked. What is missing here makes each process slower, and changes nothing else.
 IMPORTED = [
+    "miners.secure.provider",
     "pinq.cli.main",
     "pinq.engine",
     "pinq.provider.grants",
@@ -48,6 +50,7 @@ class PinqProcess:
         self, words: list[str], *, output: Path, errors: Path, environment: dict[str, str] | None = None
     ) -> None:
         settings = dict(os.environ) if environment is None else environment
+        self._output, self._errors = output, errors
         self._process = _FORKS.Process(target=_run, args=(words, output, errors, settings))
         self._process.start()
 
@@ -76,6 +79,25 @@ class PinqProcess:
         if status is None:
             raise subprocess.TimeoutExpired("pinq", cast(float, timeout))
         return status
+
+    @property
+    def returncode(self) -> int | None:
+        """As ``poll``."""
+        return self.poll()
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Waits for its end. Returns all of its standard output and standard error."""
+        self.wait(timeout)
+        return self._output.read_text(encoding="utf-8"), self._errors.read_text(encoding="utf-8")
+
+
+def run_pinq(words: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a ``pinq`` command to its end, two minutes at most; arguments as those of ``PinqProcess``."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"output": Path(folder, "output"), "errors": Path(folder, "errors")}
+        process = PinqProcess(words, environment=environment, **files)
+        output, errors = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.wait(), output, errors)
 
 
 def _run(words: list[str], output: Path, errors: Path, environment: dict[str, str]) -> None:

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import ssl
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ import trustme
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
-from tests.processes import PinqProcess
+from tests.processes import PinqProcess, run_pinq
 
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "categorical", "values": ["Female", "Male"]},
@@ -186,10 +185,6 @@ def wait_until_up(server: Server, seconds: float = 60) -> None:
 
 def pinq_command(*words: object, **environment: str) -> str:
     """Runs the ``pinq`` command; its standard output."""
-    with tempfile.TemporaryDirectory() as folder:
-        output, errors = Path(folder, "output"), Path(folder, "errors")
-        process = PinqProcess(
-            list(map(str, words)), output=output, errors=errors, environment={**os.environ, **environment}
-        )
-        assert process.wait(timeout=120) == 0, errors.read_text(encoding="utf-8")
-        return re.sub(r"\x1b\[[0-9;]*m", "", output.read_text(encoding="utf-8"))
+    done = run_pinq(list(map(str, words)), {**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from tests.oracles import encode as encode_by_rows
 from tests.oracles import members, tabulate
+
+EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 
 Opener = Callable[..., Any]
 """Takes a policy, ``data``, ``salt`` and ``report``; gives an engine and what it reports."""
@@ -165,7 +168,7 @@ def test_all_engines_are_here() -> None:
 
 @every_engine
 @given(st.data())
-@settings(max_examples=120)
+@settings(max_examples=1000 if EXPLORE else 60)
 def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> None:
     """Any parts, any columns, any values: the engine's counts, sums and squares are those that a loop over the rows gives."""
     policy, frame = data.draw(worlds())
@@ -293,7 +296,7 @@ def test_ways_down_in_many_small_steps(data: st.DataObject) -> None:
 
 @every_engine
 @given(worlds())
-@settings(max_examples=40)
+@settings(max_examples=200 if EXPLORE else 30)
 def test_what_is_left_out_is_counted(opener: Opener, world: tuple[Policy, pd.DataFrame]) -> None:
     """The provider's report agrees, column by column, with each column's own rule."""
     policy, frame = world
@@ -482,7 +485,7 @@ def test_another_encoding_makes_other_shards() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), st.integers(1, 3), st.integers(0, 2**32 - 1)
 )
-@settings(max_examples=40)
+@settings(max_examples=200 if EXPLORE else 16)
 def test_a_unit_keeps_its_bound_and_no_other_unit_notices(
     opener: Opener, rows: list[tuple[int, int]], bound: int, seed: int
 ) -> None:

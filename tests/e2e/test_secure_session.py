@@ -57,7 +57,7 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
         assert (line.outcome, log.joint) == ("exact, no epsilon", ZERO)
         assert "sid3p 'study'" in line.about
     after = {file for file in tmp_path.rglob("*") if "ledger" not in file.name and "claim" not in file.name}
-    assert after - before == {tmp_path / name / "result.json" for name in NAMES}
+    assert after - before == {tmp_path / name / file for name in NAMES for file in ("result.json", "output", "errors")}
     assert expected.n_leaves > 2
 
 
@@ -94,7 +94,7 @@ def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path, fields: dic
     running = [
         parties.join(0, *paying),
         parties.join(1, *paying),
-        parties.join(killed, *paying, run=("-c", DIES.replace("LINE", line))),
+        parties.join(killed, *paying, program=DIES.replace("LINE", line)),
     ]
     assert running[killed].wait(timeout=60) == -signal.SIGKILL
     began = time.monotonic()

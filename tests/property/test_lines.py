@@ -206,7 +206,7 @@ COLUMNS: dict[str, Any] = {
     "b": {"type": "numeric", "lower": 0, "upper": 10, "integer": True},
     "c": {"type": "numeric", "lower": 0, "upper": 10, "step": "0.5", "nullable": True},
 }
-CHANGES = 10_000 if EXPLORE else 360
+CHANGES = 10_000 if EXPLORE else 200
 
 
 def encoded(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import doctest
 import itertools
+import os
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -28,6 +29,7 @@ from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
 
+EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
 SCHEMA = Schema(
     columns={
@@ -112,7 +114,7 @@ SETTINGS = {
 }
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300 if EXPLORE else 15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     columns=st.lists(COLUMN, min_size=1, max_size=4),
     target=st.builds(
@@ -144,7 +146,7 @@ def test_every_ledger_equals_the_claim(
         assert np.isfinite(fitted.tree_.probabilities).all()
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100 if EXPLORE else 10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     strategy=st.sampled_from(STRATEGIES),
     before=st.integers(0, 6),
@@ -375,9 +377,13 @@ def test_turns_are_dealt_by_size() -> None:
 # What it learns
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+ONE, ALIKE, UNLIKE = (4000,), (1000, 1000, 1000, 1000), (3960, 30, 10, 0)
+
+
 @pytest.mark.parametrize(
-    "sizes", [(4000,), (1000, 1000, 1000, 1000), (3960, 30, 10, 0)], ids=["one", "alike", "unlike"]
+    ("strategy", "sizes"),
+    [*((strategy, UNLIKE) for strategy in STRATEGIES), ("turns", ONE), ("local_rnm", ALIKE), ("noisy_counts", ONE)],
+    ids=str,
 )
 def test_it_learns(strategy: Any, sizes: Any) -> None:
     with federation(*sizes, epsilon=20) as holders:
