@@ -56,7 +56,7 @@ class _Frontier:
         return sum(rows.node.nbytes + (0 if rows.picked is None else rows.picked.nbytes) for rows in self.rows)
 
     def above(self, part: Part) -> float:
-        """How many splits below a part of the frontier this part is; infinite where it is below none."""
+        """Counts the splits between a part of the frontier and this one; infinite for none."""
         splits, above = 0, part
         while above.key not in self.known:
             if above.parent is None:
@@ -135,7 +135,7 @@ class ArrayEngine:
         self._tables, self._listed, self._frontiers = {}, None, []
 
     def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:
-        """Tables of the whole table, shape (1, *axes): those counted before from memory, the others in one pass.
+        """Returns tables of the whole table, shape (1, *axes), from memory where they are there.
 
         The encoded table never changes, and miners come back to the same tables of two columns:
         draw after draw, and for each direction.
@@ -164,7 +164,10 @@ class ArrayEngine:
                 del self._tables[next(iter(self._tables))]
 
     def _list(self, table: ListRequest, check: Callable[[], None] | None) -> Listed:
-        """The distinct rows over the axes. The last listing of the whole table is kept: attribute after attribute asks for the same columns."""
+        """Lists the distinct rows over the axes.
+
+        The last listing is kept: attribute after attribute asks for the same columns.
+        """
         axes = tuple(sorted(table.axes, key=lambda axis: axis.identity))
         key, kept = tuple(axis.identity for axis in axes), self._listed
         if kept is None or kept[0] != key:
@@ -211,7 +214,7 @@ class ArrayEngine:
     def _begin(
         self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Measure | None
     ) -> tuple[CountRequest, _Frontier | None]:
-        """The request, compiled from the nearest frontier that has all parts below it; None for the whole table."""
+        """Compiles a request from the nearest frontier above all parts; None is the whole table."""
         first = parts.blocks[0].part
         with self._lock:
             frontiers = list(self._frontiers)
@@ -234,7 +237,7 @@ class ArrayEngine:
                 del self._frontiers[0]
 
     def _with_shards(self, wanted: set[Any]) -> Sequence[Block]:
-        """The blocks, with the columns of these shards; those of others are kept while they are few."""
+        """Returns the blocks with the columns of these shards; a few others are kept."""
         if not wanted:
             return self._blocks
         with self._sharding:

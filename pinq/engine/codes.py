@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table as small unsigned integers, in blocks of rows: what encoding makes, and all that counting reads.
+"""A table as small unsigned integers: what encoding makes, and all that counting reads.
 
-A block keeps each column's codes side by side, in the smallest type that holds them. Blocks are
+It comes in blocks of rows. A block keeps each column's codes side by side, in the smallest type that holds them. Blocks are
 independent of each other: a request is counted block by block, by any thread or process, and the
 tables add up.
 """
@@ -38,7 +38,7 @@ class Block:
 
     @classmethod
     def from_arrow(cls, encoded: pa.Table | pa.RecordBatch, schema: Schema) -> Block:
-        """The block that ``encode`` made: its columns ``c0``, ``c1``, ... are the schema's, in order."""
+        """Reads what ``encode`` made: columns ``c0``, ``c1``, ... are the schema's, in order."""
         columns: dict[Hashable, np.ndarray] = {
             name: encoded[f"c{number}"].to_numpy() for number, name in enumerate(schema.columns)
         }

@@ -141,7 +141,7 @@ class DelimitedFiles:
                     number += block.count(b"\n")
 
     def looks_like(self) -> str:
-        """What the header says for another delimiter than one that nobody declared; empty where it says nothing."""
+        """Says which other delimiter the header suggests where none was declared; else is empty."""
         if len(self.names) > 1 or self._dialect.delimiter is not None:
             return ""
         seen = [shown for sign, shown in _SEPARATORS.items() if sign != self._delimiter and sign in self.names[0]]
@@ -174,15 +174,18 @@ class DelimitedFiles:
             )
         return tuple(name[0].as_py() or "" for name in fields)
 
-    def _parse(self, block: bytes, columns: Sequence[str] | None, lines: Lines, place: _Place) -> pa.Table:
-        """The readable lines of a block, which ends in a newline; without ``columns`` all fields of the one line that it is."""
+    def _parse(self, block: bytes, columns: Sequence[str] | None, lines: Lines, begin: _Place) -> pa.Table:
+        """Parses the readable lines of a block, which ends in a newline.
+
+        Without ``columns`` it is one line, and all fields of it are returned.
+        """
         block, foreign = self._as_utf8(block.replace(b"\r\n", b"\n"))
         text, lengths = _split(block)
         bad = np.zeros(len(text), dtype=bool)
         for reason, mask in self._faults(block, text, lengths, foreign):
             new = mask & ~bad
             if new.any():
-                lines.add(reason, int(new.sum()), place.of(int(new.argmax())))
+                lines.add(reason, int(new.sum()), begin.of(int(new.argmax())))
             bad |= new
         kept = ~bad & (lengths > 1)
         lines.total += int((kept | bad).sum())
@@ -195,30 +198,36 @@ class DelimitedFiles:
             raise InternalError("Lines were read that are not there, or not read that are. Please report it.")
         if misfits:
             first = pc.index(text, pa.scalar(misfits[0] + "\n")).as_py()
-            lines.add(self._misfit, len(misfits), place.of(int(np.flatnonzero(kept)[first])))
+            lines.add(self._misfit, len(misfits), begin.of(int(np.flatnonzero(kept)[first])))
         return table
 
     def _as_utf8(self, block: bytes) -> tuple[bytes, np.ndarray | None]:
-        """A block in UTF-8, and which of its lines are not in the declared encoding: these are empty in it."""
+        """Returns a block in UTF-8, and which lines were in another encoding than declared.
+
+        These are empty in it.
+        """
         encoding = self._dialect.encoding
         try:
             text = block.decode(encoding)
             return (block if encoding == "utf-8" else text.encode()), None
         except UnicodeDecodeError:
-            found, foreign = [], []
+            readable, foreign = [], []
             for line in block.split(b"\n")[:-1]:
                 try:
-                    found.append(line.decode(encoding).encode())
+                    readable.append(line.decode(encoding).encode())
                     foreign.append(False)
                 except UnicodeDecodeError:
-                    found.append(b"")
+                    readable.append(b"")
                     foreign.append(True)
-            return b"\n".join(found) + b"\n", np.array(foreign)
+            return b"\n".join(readable) + b"\n", np.array(foreign)
 
     def _faults(
         self, block: bytes, text: pa.StringArray, lengths: np.ndarray, foreign: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Which lines are unreadable, and why; what a glance at the block rules out is not looked for."""
+        """Yields which lines are unreadable, and why.
+
+        What a glance at the block rules out is not looked for.
+        """
         if foreign is not None:
             yield _FOREIGN + self._dialect.encoding, foreign
         yield _TOO_LONG, lengths > MAX_LINE
@@ -242,7 +251,10 @@ class DelimitedFiles:
         return f"with another number of fields than {len(self.names)}"
 
     def _fields(self, text: pa.StringArray, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-        """Splits lines, none of which can concern another, and returns those with another number of fields."""
+        """Splits lines, none of which can concern another.
+
+        Those with another number of fields are returned beside the table.
+        """
         misfits: list[str] = []
 
         def left_out(row: Any) -> str:
@@ -254,7 +266,7 @@ class DelimitedFiles:
         # Arrow would skip a byte-order mark at the start of a block. Nothing skips one behind an
         # empty line.
         content = pa.py_buffer(b"\n" + data.slice(first, last - first).to_pybytes())
-        places = {name: str(place) for place, name in enumerate(self.names)} if columns is not None else {}
+        places = {name: str(number) for number, name in enumerate(self.names)} if columns is not None else {}
         table = pa.csv.read_csv(
             pa.BufferReader(content),
             pa.csv.ReadOptions(
@@ -271,7 +283,7 @@ class DelimitedFiles:
             ),
             pa.csv.ConvertOptions(
                 check_utf8=False,
-                column_types={place: pa.string() for place in places.values()},
+                column_types={number: pa.string() for number in places.values()},
                 include_columns=[places[name] for name in columns or ()],
                 null_values=[""],
                 strings_can_be_null=True,
@@ -319,7 +331,10 @@ def _first_line(stream: IO[bytes]) -> bytes:
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """The rest of a file in blocks of whole lines; of a line that is too long, at least so much that it still is."""
+    """Yields the rest of a file in blocks of whole lines.
+
+    Of a line that is too long, a block has at least so much that it still is.
+    """
     rest = stream.read(len(codecs.BOM_UTF8)) if stream.tell() == 0 else b""
     rest = rest.removeprefix(codecs.BOM_UTF8)
     while chunk := stream.read(BLOCK):
@@ -339,8 +354,11 @@ def _split(block: bytes) -> tuple[pa.StringArray, np.ndarray]:
 
 
 def _closed(delimiter: str, quote: str) -> str:
-    """A pattern of lines in which each quoted field is closed: ``|a, ||b|||,c`` and ``a|b,c`` where the quote is a bar, not ``|a,b``."""
+    """Makes a pattern of lines in which each quoted field is closed.
+
+    Where the quote is a bar: ``|a, ||b|||,c`` and ``a|b,c``, not ``|a,b``.
+    """
     sign = "\\" + delimiter if delimiter in "^[]\\-" else delimiter
-    one = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|(?:[^{quote}{sign}][^{sign}]*)?)"
+    field = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|(?:[^{quote}{sign}][^{sign}]*)?)"
     between = f"[{sign}]"
-    return f"^{one}(?:{between}{one})*\n$"
+    return f"^{field}(?:{between}{field})*\n$"

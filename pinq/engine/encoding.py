@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From raw rows to small unsigned integers: the SQL that encodes a row, the same for any batch and any process.
+"""The SQL that takes a raw row to small unsigned integers, the same in any batch and process.
 
 Privacy:
     Each row is encoded by itself (clamp, grid cell, place in the declared list) or left out: a
@@ -167,7 +167,10 @@ def _text(name: str, kind: str) -> str:
 
 
 def _missing(name: str, column: Categorical | Numeric, kind: str) -> str:
-    """The code of a missing value where the column has one; an undeclared category is not missing but undeclared."""
+    """The code of a missing value where the column has one.
+
+    An undeclared category is not missing but undeclared.
+    """
     if not column.nullable:
         return "NULL"
     value = _double(name, kind) if isinstance(column, Numeric) else _text(name, kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts rows, block by block: which part each row is in, then exact tables. Plain arrays, nothing else.
+"""The kernel counts rows block by block, with plain arrays: parts first, then exact tables.
 
 ::
 
@@ -40,7 +40,7 @@ WHOLE: Mapping[bytes, int] = {b"": 0}
 
 @dataclass(frozen=True, eq=False)
 class CountRequest:
-    """What is counted: ways down to parts, tables, and what is added up. Public facts only; can be pickled.
+    """What is counted: ways down to parts, tables, a measure. Public facts that can be pickled.
 
     Attributes:
         begin: The known parts that the ways begin with, by number.
@@ -80,7 +80,7 @@ class CountRequest:
         return {axis.source for axis in axes}.union(*(step.sources for level in levels for step in level.steps))
 
     def locate(self, rows: Rows, known: int = 1) -> Rows:
-        """Takes rows from the ``known`` parts that they are in down to the parts before the last split."""
+        """Takes rows from the ``known`` parts where they are to the parts before the last split."""
         if known != len(self.begin) or not np.array_equal(self.begin, np.arange(known)):
             number = np.full(known, -1, dtype=np.int64)
             number[self.begin] = np.arange(len(self.begin))
@@ -128,7 +128,7 @@ def count_request(
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
-    """The partition that is the last split of every part, where its axes can be axes of every table; else None."""
+    """Finds the last split of every part, where its axes can be axes of every table; else None."""
     first = partitions[0]
     if first is None or not all(split is not None and split.key == first.key for split in partitions):
         return None
@@ -150,7 +150,7 @@ class Counts:
         self._open()
 
     def add(self, rows: Rows, tallies: Iterable[int] | None = None) -> None:
-        """Takes in rows that ``CountRequest.divide`` found; or only into some of ``tallies``, by number."""
+        """Takes rows that ``CountRequest.divide`` gave into all tallies, or those numbered."""
         for number in range(len(self.tallies)) if tallies is None else tallies:
             self.tallies[number].add(rows)
 
@@ -168,7 +168,7 @@ class Counts:
         return [tables[number] for number in range(len(tables))]
 
     def _shaped(self, table: Any) -> Any:
-        """Parts of a common split become the first axis; occupied cells are numbered that way already."""
+        """Makes parts of a common split the first axis; occupied cells are numbered that way."""
         common = self._request.common
         if not common or isinstance(table, Sparse):
             return table

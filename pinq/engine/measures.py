@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is added up of rows: whole numbers that public rules make of a row's codes, in 64 bits without wrapping."""
+"""What is added up of rows: whole numbers made of a row's codes, in 64 bits without wrapping."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ class _MomentsOfRows:
 
 @dataclass(frozen=True, eq=False)
 class _SumsOfRows:
-    """Sums of a public function of rows; its numbers are below 2^24, so 2^33 rows sum to less than 2^57."""
+    """Sums of a public function of rows.
+
+    Its numbers are below 2^24, so 2^33 rows sum to less than 2^57.
+    """
 
     function: RowSums
 

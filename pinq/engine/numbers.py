@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How texts spell numbers: as declared, and, for the provider who proposes a policy, whether another way reads more of them."""
+"""How texts spell numbers: as declared, or, for who proposes a policy, as reads more of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ LIKELY = 0.9
 
 
 def define_number_of(connection: duckdb.DuckDBPyConnection, dialect: Dialect | None) -> None:
-    """Defines ``number_of(value)`` in SQL: the number that a value is or spells, NULL where it is none."""
+    """Defines ``number_of(value)`` in SQL: the number that a value is or spells, or NULL."""
     connection.execute(f"CREATE TEMP MACRO number_of(value) AS {_number('value', dialect or Dialect())}")
 
 
 def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect) -> str:
-    """Which spelling would read numbers that the dialect does not, where it does not state how they are spelled; empty where all is well.
+    """Says which spelling would read numbers that the dialect does not; empty if all is well.
+
+    Where the dialect states how numbers are spelled, nothing is said.
 
     Args:
         connection: Reads the table.
@@ -33,11 +35,13 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
     others = list(_others(dialect))
     for column in columns if others else ():
         counts = [f"count({_number(column, other)})" for other in (dialect, *others)]
-        filled, declared, *found = connection.execute(
+        filled, declared, *counted = connection.execute(
             f"SELECT count({column}), {', '.join(counts)} FROM {table}"
         ).fetchall()[0]
         likely = [
-            other for other, count in zip(others, found, strict=True) if filled and count >= LIKELY * filled > declared
+            other
+            for other, count in zip(others, counted, strict=True)
+            if filled and count >= LIKELY * filled > declared
         ]
         if likely:
             keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens an engine over a policy's source: reads it piece by piece, encodes it, and keeps codes only."""
+"""How an engine is opened: a policy's source is read piece by piece, and only codes are kept."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def open_engine(
 
 
 def _stored(encoding: _Encoding, policy: Policy, kept: CodesFile | None, large: bool) -> Codes:
-    """The codes: in memory, in the file that is kept, or in one that has no name and goes with the process."""
+    """Stores codes in memory, in the file that is kept, or in one without a name."""
     if not large:
         return Codes(encoding.blocks())
     if kept is not None:

@@ -67,10 +67,10 @@ def profile(
     assert facts is not None
     texts = None
     if facts[-1] <= 1.2 * most:  # the estimate's error is a few percent
-        found = connection.execute(
+        listed = connection.execute(
             f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}"
         ).fetchall()
-        texts = [text for (text,) in found]
+        texts = [text for (text,) in listed]
     filled, numbers, low, high, whole, zero_led, longest, distinct = facts
     return ColumnProfile(filled, numbers, low, high, whole, zero_led, longest, distinct, texts)
 

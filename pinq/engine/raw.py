@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's raw table as DuckDB reads it: Parquet, delimited text, a database's table, or a frame.
+"""The provider's raw table as DuckDB reads it: Parquet, text, a database's table, or a frame.
 
 To be encoded it is read piece by piece (``opened``), so that no raw row is ever written to disk; to
 be looked at by ``pinq init`` it is one table (``read_columns``).
@@ -61,7 +61,7 @@ class OpenSource:
     _text: Iterator[pa.Table]
 
     def pieces(self) -> Iterator[str]:
-        """What SQL calls each piece, one at a time: the whole table, or some lines of delimited text."""
+        """Yields what SQL calls each piece: the whole table, or a block of delimited lines."""
         if self._table is not None:
             yield self._table
         for table in self._text:
@@ -149,7 +149,10 @@ def read_columns(policy: Policy) -> RawTable:
 
 
 def require_readable(policy: Policy) -> None:
-    """``PolicyError`` where delimited text lacks a declared column or has too many unreadable lines, as ``open_engine`` raises it."""
+    """Raises ``PolicyError`` where ``open_engine`` would for the lines of delimited text.
+
+    They lack a declared column, or too many of them are unreadable.
+    """
     dialect = source_dialect(policy)
     if dialect is not None:
         files, columns, lines = _delimited(policy, dialect), _declared(policy), Lines()
@@ -268,7 +271,10 @@ def _attach_lines(
     lines: Lines,
     copy: Path | None,
 ) -> str:
-    """The readable lines' fields, as text: in memory, or, where they are many, in a database ``copy`` that goes once they are encoded."""
+    """Makes the readable lines' fields reachable, as text.
+
+    They are in memory or, where they are many, in a database ``copy``.
+    """
     if hint := files.looks_like():
         raise PolicyError(hint)
     names = list(files.names)

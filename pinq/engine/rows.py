@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a block on their way to their parts: where each is, and what its codes are along any axis."""
+"""Rows of a block on their way to their parts: where each is, and its places along any axis."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Rows:
         return self._joint[axes]
 
     def values(self) -> np.ndarray | None:
-        """What is added up of each row, shape (sums, rows), computed once; None where rows are counted."""
+        """What is added up of each row, shape (sums, rows); None where rows are counted."""
         if self._values is None and self.measure is not None:
             self._values = self.measure.of([self.places(axis) for axis in self.measure.inputs])
         return self._values
@@ -111,7 +111,10 @@ class Rows:
 
 @lru_cache(maxsize=32)
 def _places_by_code(axis: Axis) -> np.ndarray:
-    """The place of each code along an axis, ``axis.size`` for none. Codes beyond the last are like it."""
+    """The place of each code along an axis, ``axis.size`` for none.
+
+    Codes beyond the last are like it.
+    """
     kind = smallest(axis.size + 1)
     if axis.thresholds is not None:
         widths = np.diff(axis.thresholds, prepend=0, append=axis.thresholds[-1] + 1)

@@ -62,7 +62,7 @@ class Coins:
 
 
 def _in_order(source: pa.Table, query: str) -> np.ndarray:
-    """The second column that a query gives for each row, in the order of the first, the rows' numbers."""
+    """Returns a query's second column in the order of its first, the rows' numbers."""
     with duckdb.connect(config={"enable_external_access": "false"}) as connection:
         connection.register("source", source)
         number, values = map(np.ma.getdata, connection.execute(query).fetchnumpy().values())

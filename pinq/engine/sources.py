@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a policy's source is: the real files behind its path, and whether they are delimited text."""
+"""Where a policy's source is: its real files, and whether they are delimited text."""
 
 from __future__ import annotations
 

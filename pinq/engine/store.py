@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of a large table in one file that is mapped into memory: written once, opened again at once.
+"""Codes of a large table in a file that is mapped into memory: written once, opened at once.
 
 ::
 
@@ -50,7 +50,7 @@ class CodesFile:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what encoding reads: the source's files as they are now, the policy, the salt, the encoder."""
+        """Identifies what encoding reads: the source's files as they are, policy, salt, encoder."""
         files = []
         for file in source_files(self._policy):
             for part in (file, file.with_name(file.name + ".wal")):  # a database's latest rows are beside it
@@ -62,7 +62,7 @@ class CodesFile:
         return hashlib.blake2b(text.encode(), key=hashlib.blake2b(self._salt).digest()).hexdigest()
 
     def reopened(self) -> Codes | None:
-        """The codes as they were written; None where there are none, or of another source, policy or salt."""
+        """Opens the codes that were written; None where there are none, or other ones."""
         try:
             return map_codes(self.path, self._policy, self.fingerprint)
         except (FileNotFoundError, PermissionError, ValueError):
@@ -86,12 +86,12 @@ class CodesFile:
 
 
 def blocks_of(columns: Iterable[Mapping[Any, np.ndarray]]) -> Iterator[Block]:
-    """Blocks of ``BLOCK_ROWS`` rows, the last of fewer, from columns that come some rows at a time."""
+    """Yields blocks of ``BLOCK_ROWS`` rows, the last of fewer, from batches of any size."""
     waiting: list[Mapping[Any, np.ndarray]] = []
     rows = 0
-    for some in columns:
-        waiting.append(some)
-        rows += len(next(iter(some.values())))
+    for batch in columns:
+        waiting.append(batch)
+        rows += len(next(iter(batch.values())))
         if rows >= BLOCK_ROWS:
             joined = _joined(waiting)
             for start in range(0, rows - BLOCK_ROWS + 1, BLOCK_ROWS):
@@ -102,10 +102,10 @@ def blocks_of(columns: Iterable[Mapping[Any, np.ndarray]]) -> Iterator[Block]:
         yield Block(_joined(waiting), rows)
 
 
-def _joined(some: list[Mapping[Any, np.ndarray]]) -> Mapping[Any, np.ndarray]:
-    if len(some) == 1:
-        return some[0]
-    return {name: np.concatenate([columns[name] for columns in some]) for name in some[0]}
+def _joined(batches: list[Mapping[Any, np.ndarray]]) -> Mapping[Any, np.ndarray]:
+    if len(batches) == 1:
+        return batches[0]
+    return {name: np.concatenate([columns[name] for columns in batches]) for name in batches[0]}
 
 
 def write_codes(path: Path, blocks: Iterable[Block], fingerprint: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine is asked for and what it gives back, and what makes an engine: the curator knows no more of one."""
+"""What an engine is asked for and gives back; the curator knows no more of one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ MAX_SUM = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Ask for sums of a column's codes, shifted right by ``shift`` bits, and on demand of their squares; rows where it is missing are left out."""
+    """Ask for sums of a column's codes, shifted right by ``shift`` bits, or of their squares too.
+
+    Rows where the column is missing are left out.
+    """
 
     column: str
     shift: int = 0
@@ -83,7 +86,10 @@ class TableRequest:
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """The occupied cells of a table, sorted by their flat place: ``places[i]`` over (part, *axes) has ``values[i]`` (count, or count, sum, squares)."""
+    """The occupied cells of a table, sorted by their flat place.
+
+    ``places[i]`` over (part, *axes) has ``values[i]``: a count, or what a measure adds up.
+    """
 
     places: np.ndarray
     values: np.ndarray
@@ -91,7 +97,7 @@ class Sparse:
 
 @dataclass(frozen=True, eq=False)
 class ListRequest:
-    """The occupied cells of a joint table over many columns, listed one by one: for tables too wide to be numbered."""
+    """Ask for the occupied cells of a joint table that is too wide to be numbered, one by one."""
 
     axes: tuple[Axis, ...]
 
@@ -130,7 +136,7 @@ class Engine(Protocol):
         moments: Measure | None,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Table]:
-        """Counts rows, exactly, for each part and each cell of each table, and on demand sums a column.
+        """Counts rows, exactly, for each part and each cell of each table, or sums a measure.
 
         Args:
             parts: Disjoint parts.

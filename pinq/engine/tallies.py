@@ -93,7 +93,7 @@ class DenseTally:
 
 
 def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis]) -> np.ndarray:
-    """The table over some of a joint table's axes, in the order wanted, shape (sums, nodes, *wanted)."""
+    """Sums a joint table over all axes but those wanted, shape (sums, nodes, *wanted)."""
     # A row outside of one axis still counts in the tables of the others: sum over the foreign axes
     # before cutting it off.
     foreign = tuple(number for number, axis in enumerate(axes, start=2) if axis not in wanted)

@@ -115,17 +115,20 @@ class Level:
                 part[mine] = step.parts(rows.take(mine), kind.take(mine))
         return self._children(self.first.take(node) + part, part)
 
-    def _children(self, place: np.ndarray, part: np.ndarray) -> np.ndarray:
+    def _children(self, slot: np.ndarray, part: np.ndarray) -> np.ndarray:
         if self.children is None:
-            return np.where(part < 0, -1, place)
+            return np.where(part < 0, -1, slot)
         if self.searched is None:
-            return self.children.take(place, mode="clip")  # below 0: the entry at 0, which is -1
-        nearest = np.minimum(np.searchsorted(self.searched, place), len(self.searched) - 1)
-        return np.where((self.searched.take(nearest) == place) & (part >= 0), self.children.take(nearest), -1)
+            return self.children.take(slot, mode="clip")  # below 0: the entry at 0, which is -1
+        nearest = np.minimum(np.searchsorted(self.searched, slot), len(self.searched) - 1)
+        return np.where((self.searched.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
 
 
 def split_level(partitions: Sequence[Partition | None]) -> Level:
-    """The last level of a request: node i becomes all parts of ``partitions[i]``, or stays one where that is None."""
+    """Makes a request's last level: node i becomes all parts of ``partitions[i]``.
+
+    Where that is None it stays one part.
+    """
     kind, steps, sizes = _tables(partitions)
     ends = np.cumsum(sizes.take(kind))
     return Level(int(ends[-1]), kind, ends - sizes.take(kind), *steps, None, None)
@@ -153,7 +156,10 @@ def ways_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.nda
 
 
 class _Node:
-    """A part on the way, with those below it by their index; one that is asked for has the number of its answer."""
+    """A part on the way, with those below it by their index.
+
+    One that is asked for has the number of its answer.
+    """
 
     __slots__ = ("answer", "children", "depth", "partition")
 
@@ -202,7 +208,7 @@ class _Trie:
 
 
 def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Level:
-    """A level of which some children are asked for: ``counts[i]`` of node i's, ``indices`` one after the other."""
+    """Makes a level of which children with these indices are asked for, ``counts[i]`` of node i."""
     kind, steps, sizes = _tables(partitions)
     ends = np.cumsum(sizes.take(kind))
     first = 1 + ends - sizes.take(kind)
@@ -233,7 +239,10 @@ def _tables(
 
 
 def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_Step, ...]]:
-    """The steps that look up these partitions, as few as their tables' size allows; and which has which."""
+    """Makes the steps that look up these partitions, and says which has which.
+
+    They are as few as their tables' size allows.
+    """
     step_of, steps, low = np.empty(len(partitions), dtype=np.int64), list[_Step](), 0
     while low < len(partitions):
         high = len(partitions)
@@ -255,7 +264,10 @@ def _columns(partitions: Sequence[tuple[Axis, ...]]) -> dict[Hashable, list[Axis
 
 
 def _edges(axes: Sequence[Axis]) -> np.ndarray | None:
-    """Where all axes on a column are cuts, all their thresholds: only what lies between two of them is told apart."""
+    """Joins the thresholds of a column's axes; None unless all of them are cuts.
+
+    Only what lies between two thresholds is told apart.
+    """
     if not all(axis.thresholds is not None for axis in axes):
         return None
     return np.unique(np.concatenate([np.array(axis.thresholds, dtype=np.int64) for axis in axes]))
@@ -275,7 +287,7 @@ def _size(partitions: Sequence[tuple[Axis, ...]]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Ranks:
-    """Which of the intervals between edges a code is in: by a table, or, for codes too many, by search."""
+    """Which of the intervals between edges a code is in: by a table, or by search."""
 
     edges: np.ndarray
     table: np.ndarray | None
@@ -322,7 +334,7 @@ def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Step
 
 
 def _parts(axis: Axis, edges: np.ndarray | None, width: int, stride: int) -> np.ndarray:
-    """The part of each code that is told apart, times a stride; codes beyond the axis' own have none."""
+    """The part of each code that is told apart, times a stride; foreign codes have none."""
     codes = np.arange(width) if edges is None else np.concatenate([[0], edges])
     if axis.lookup is not None:
         codes = codes[: len(axis.lookup)]
