@@ -179,9 +179,9 @@ class RemoteSession:
                 if path == "/query" and not arrived:
                     error.charged = Fraction(0)
             lost = arrived
-            if isinstance(error, TooManyRequests):
-                wait = max(wait, error.retry_after)
-            pause = wait * random.uniform(0.5, 1.0) if not isinstance(error, TooManyRequests) else wait
+            pause = wait * random.uniform(0.5, 1.0)
+            if isinstance(error, TooManyRequests):  # the server says when, so chance would only be late or early
+                wait = pause = max(wait, error.retry_after)
             left = deadline - time.monotonic() - pause  # an attempt has what the ones before it left
             if left <= 0:
                 raise error

@@ -19,6 +19,7 @@ from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt
 from pinq.analyst.session import Session
 from pinq.analyst.verbs import Verbs, joined
 from pinq.errors import QueryError, unspent
+from pinq.public.checks import is_whole
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Asked, Budget
 from pinq.public.schema import Categorical
@@ -145,7 +146,7 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
             return Parts(self._session, self._parts.take(self._positions(item)))
         if single is not None and single.partition is not None:
             return PrivateQueryable(self._session, single.at(single.partition.find(item)))
-        if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        if is_whole(item, -(2**63), 2**63):
             return PrivateQueryable(self._session, self._parts.at(int(self._positions(np.array([item]))[0])))
         raise QueryError(
             f"{item!r} is not a part; these parts do not come from one partition, so use positions 0 to "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First and second derivatives of a public model's loss at each row, as short vectors of whole numbers that can be summed.
+"""Derivatives of a public model's loss at each row: vectors of whole numbers to add up.
 
 A model is a score of rows (``Points``); a row's vector says in which direction, and how far, its
 own score should move. ``noisy_sum`` adds the vectors up, in each part or each cell of some specs;
@@ -40,7 +40,7 @@ LARGEST_BOUND = 2**24
 
 
 class RowVectors(ABC):
-    """The vectors of derivatives under a schema: a public function of a row's places along some axes.
+    """The vectors of derivatives under a schema: a function of a row's parts along some axes.
 
     Attributes:
         inputs: The axes.
@@ -89,7 +89,10 @@ class Derivatives(Expression):
 
     @abstractmethod
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:
-        """The second derivatives of sums (..., width), shaped as the gradients; None where they are not summed."""
+        """Returns the second derivatives of sums (..., width), shaped as the gradients.
+
+        None where they are not summed.
+        """
 
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless it means something under this schema."""
@@ -98,7 +101,9 @@ class Derivatives(Expression):
 
 @dataclass(frozen=True)
 class Logistic(Derivatives):
-    """Of the logistic loss of one class against the rest: (y - p, p (1 - p)), p = 1 / (1 + exp(-F / 256)).
+    """Derivatives of the logistic loss of one class against the rest.
+
+    They are (y - p, p (1 - p)), p = 1 / (1 + exp(-F / 256)).
 
     y is 1 where the target is one of ``positive`` and 0 elsewhere. F stops at 8 logits.
 
@@ -176,7 +181,7 @@ class _LogisticVectors(RowVectors):
 
 @lru_cache(maxsize=8)
 def _logistic_table(limit: int) -> np.ndarray:
-    """All vectors of ``Logistic``: (gradient, second derivative) by class and score, shape (2, 2, scores)."""
+    """Tabulates ``Logistic``: (gradient, hessian) by class and score, shape (2, 2, scores)."""
     p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
     vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
     table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit).reshape(vectors.shape)
@@ -186,7 +191,9 @@ def _logistic_table(limit: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Softmax(Derivatives):
-    """Of the cross-entropy of all classes: e_y - p, p = softmax(F / 256), and on demand each p_c (1 - p_c).
+    """Derivatives of the cross-entropy of all classes: e_y - p, p = softmax(F / 256).
+
+    On demand also each p_c (1 - p_c).
 
     Privacy:
         The gradient's norm is 2 (1 - p_y), at most 2 rows; the second derivatives add at most
@@ -262,7 +269,9 @@ class _SoftmaxVectors(RowVectors):
 
 @dataclass(frozen=True)
 class Residuals(Derivatives):
-    """Of the squared error of a numeric target: its residual, a row's grid cell less F / 256, clamped to ``limit``.
+    """Derivatives of the squared error of a numeric target: its residual.
+
+    It is a row's grid cell less F / 256, clamped to ``limit``.
 
     Rows whose target is missing add nothing. The second derivative is 1, so its sum is the number
     of rows: with ``rows`` two bins are summed, (limit + residual) / 2 and (limit - residual) / 2,
@@ -318,7 +327,10 @@ class Residuals(Derivatives):
 
 
 class _ResidualVectors(RowVectors):
-    """Clamps and bins in integers: a residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512."""
+    """Clamps and bins in integers.
+
+    A residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512.
+    """
 
     def __init__(self, scores: RowScores, target: Axis, cells: int, limit: int, rows: bool) -> None:
         self.inputs, self._scores, self._cells, self._rows = (*scores.axes, target), scores, cells, rows
@@ -339,7 +351,7 @@ AnyDerivatives = Logistic | Softmax | Residuals
 
 
 def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
-    """Vectors whose L1 norm passes a limit, shortened in proportion; whole numbers before and after.
+    """Shortens vectors whose L1 norm passes a limit, in proportion; in whole numbers.
 
     Example:
         With limit 10, (9, -6) of norm 15 becomes (9 * 10 // 15, -(6 * 10 // 15)) = (6, -4).

@@ -89,9 +89,9 @@ class _Term:
             return self.table.take(places[0].astype(np.intp, copy=False), axis=1)
         joint = np.zeros(len(places[0]), dtype=np.int64)
         outside = np.zeros(len(joint), dtype=bool)
-        for axis, place in zip(axes, places, strict=True):
-            outside |= place == axis.size
-            joint = joint * axis.size + np.minimum(place, axis.size - 1)
+        for axis, part in zip(axes, places, strict=True):
+            outside |= part == axis.size
+            joint = joint * axis.size + np.minimum(part, axis.size - 1)
         joint[outside] = self.partition.size
         return self.table.take(joint, axis=1)
 
@@ -110,7 +110,7 @@ class RowScores:
 
     @classmethod
     def bound(cls, scores: Sequence[Points], schema: Schema) -> RowScores:
-        """Binds scores to a schema. ``QueryError`` where one does not fit it, or they are too many."""
+        """Binds scores to a schema. ``QueryError`` where one does not fit, or they are too many."""
         if sum(len(points.specs) for points in scores) > MAX_TABLES:
             raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
         if sum(map(len, itertools.chain.from_iterable(points.tables for points in scores))) > MAX_ENTRIES:
@@ -139,11 +139,11 @@ class RowScores:
             places: Each row's place along each of ``axes``, ``axis.size`` for none.
             rows: How many there are.
         """
-        found = np.repeat(self.base, rows, axis=1)
+        scores = np.repeat(self.base, rows, axis=1)
         remaining = iter(places)
         for term in self.terms:
-            found += term.of([next(remaining) for _ in term.partition.axes])
-        return found
+            scores += term.of([next(remaining) for _ in term.partition.axes])
+        return scores
 
 
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:

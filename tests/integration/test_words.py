@@ -27,7 +27,6 @@ RETIRED_NAMES = {"one", "found", "place", "said", "some", "way", "ways", "book",
 RETIRED_PARTS = {"sprout", "sprouts", "bud", "buds", "harvest", "telling", "eps"}
 
 EXCUSED_NAMES: set[str] = {
-    "pinq/public",
     "tests",
     "tests/contract",
     "tests/docs",
@@ -46,7 +45,6 @@ EXCUSED_NAMES: set[str] = {
 }
 EXCUSED_DOCSTRINGS: set[str] = {
     "miners/secure",
-    "pinq/public",
 }
 EXCUSED_FILES: set[str] = set()
 EXCUSED_FUNCTIONS: set[str] = {
