@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from miners.fitted.forest import Forest
     from miners.fitted.route import UndeclaredValueWarning
     from miners.fitted.tree import Tree
+    from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
     from miners.trees.decision_forest import DPDecisionForest
     from miners.trees.diffp_c45 import DiffPC45
     from miners.trees.diffp_id3 import DiffPID3
@@ -47,6 +48,8 @@ __all__ = [
     "FitWarning",
     "Forest",
     "PublicRows",
+    "Scorecard",
+    "ScorecardRegressor",
     "SuLQID3",
     "Tree",
     "UndeclaredValueWarning",
@@ -69,6 +72,8 @@ _HOMES = {
     "FitWarning": "miners.budget.plan",
     "Forest": "miners.fitted.forest",
     "PublicRows": "miners.tuning.public_rows",
+    "Scorecard": "miners.scorecards.scorecard",
+    "ScorecardRegressor": "miners.scorecards.scorecard",
     "SuLQID3": "miners.trees.sulq_id3",
     "Tree": "miners.fitted.tree",
     "UndeclaredValueWarning": "miners.fitted.route",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners that grow trees share: checks, and everything that follows ``fit``."""
+"""What all miners that predict share: checks, and everything that follows ``fit``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -48,8 +48,22 @@ __all__ = [
 VERSION = 1
 
 
+class Model(Protocol):
+    """A fitted state, public as a whole: a ``Tree``, a ``Forest``, a ``Card``.
+
+    Attributes:
+        kept_as: The attribute of a miner that holds it, without its underscore.
+    """
+
+    kept_as: ClassVar[str]
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Self:
+        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
+
+
 class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A miner whose fitted state is a ``Tree`` or a ``Forest``.
+    """A miner whose fitted state is a ``Model``.
 
     Attributes:
         schema_: The public schema under which it was grown.
@@ -64,11 +78,11 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     cost_: Fraction
     feature_names_in_: np.ndarray
     n_features_in_: int
-    _state: type[Tree] | type[Forest]
+    _state: type[Model]
 
     @property
     def _model(self) -> Any:
-        """The fitted ``tree_`` or ``forest_``."""
+        """The fitted ``tree_``, ``forest_`` or ``card_``."""
         check_is_fitted(self, f"{self._state.kept_as}_")
         return getattr(self, f"{self._state.kept_as}_")
 

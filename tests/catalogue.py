@@ -25,7 +25,7 @@ SWITCHES: dict[str, Any] = {"stopping": 0.4, "budget": "decay"}
 # Needs parties that are connected; see tests/unit/secure/test_secure_topdown.py.
 ELSEWHERE = {("strategy", "secure")}
 # Small enough for hundreds of fits.
-SMALL: dict[str, Any] = {"max_depth": 2, "max_nodes": 7, "n_estimators": 3, "random_state": 1}
+SMALL: dict[str, Any] = {"max_depth": 2, "max_nodes": 7, "n_estimators": 3, "random_state": 1, "steps": 2}
 
 MINERS: dict[str, type[Any]] = {
     name: kind

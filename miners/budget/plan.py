@@ -27,6 +27,7 @@ __all__ = [
     "Priced",
     "loss_text",
     "lost_votes",
+    "many",
     "remember_fit",
     "rows_text",
     "warn_before_fit",
@@ -187,6 +188,11 @@ def rows_text(rows: float) -> str:
     if rows >= 1000:
         return f"{round(rows, -2):,.0f}"
     return f"{rows:.0f}" if rows >= 10 else f"{rows:.1f}"
+
+
+def many(count: int, name: str) -> str:
+    """Returns a number of things in words: ``1 level``, ``3 levels``."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _row(cells: Iterable[str], tag: str = "td") -> str:

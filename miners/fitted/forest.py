@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Forest:
         QueryError: No tree, or trees that do not go together.
     """
 
-    kept_as = "forest"  # the attribute of a miner that holds it, without its underscore
+    kept_as: ClassVar[str] = "forest"  # the attribute of a miner that holds it, without its underscore
 
     def __init__(self, trees: Sequence[Tree]) -> None:
         self.trees = tuple(trees)

@@ -14,7 +14,7 @@ from miners.fitted.node import Node, Split
 from pinq.errors import QueryError
 from pinq.public.specs import Cuts, Groups, Values
 
-__all__ = ["node_in", "node_out", "read_json"]
+__all__ = ["node_in", "node_out", "read_json", "split_in", "split_out"]
 
 NOISE = ("size", "size_scale", "counts_scale", "counts_deviation")
 SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values, "cuts": Cuts, "groups": Groups}
@@ -32,7 +32,7 @@ def node_out(node: Node) -> dict[str, object]:
     """Returns a node as JSON has it."""
     out: dict[str, object] = {"counts": list(node.counts)}
     if node.split is not None:
-        out |= {"split": _split_out(node.split), "children": list(node.children)}
+        out |= {"split": split_out(node.split), "children": list(node.children)}
     noise = {name: getattr(node, name) for name in NOISE}
     return out | {name: value for name, value in noise.items() if value is not None}
 
@@ -51,7 +51,7 @@ def node_in(index: int, stored: object) -> Node:
         raise QueryError(f"`counts` of node {index} of the stored tree must be a list of numbers.")
     noise = {name: _number(index, name, stored[name]) for name in NOISE if stored.get(name) is not None}
     return Node(
-        _split_in(index, stored.get("split")),
+        split_in(f"the split of node {index} of the stored tree", stored.get("split")),
         tuple(children),
         counts=tuple(_number(index, "counts", count) for count in counts),
         **noise,
@@ -65,7 +65,7 @@ def _number(index: int, name: str, stored: object) -> float:
     return float(stored)
 
 
-def _split_out(split: Split) -> dict[str, object]:
+def split_out(split: Split) -> dict[str, object]:
     """Returns a split as JSON has it: its kind first, its points or groups as lists."""
     fields = asdict(split)
     details = {name: _as_lists(value) for name, value in fields.items() if name not in ("kind", "column")}
@@ -77,8 +77,8 @@ def _as_lists(values: Iterable[object]) -> list[object]:
     return [list(value) if isinstance(value, tuple) else value for value in values]
 
 
-def _split_in(index: int, stored: object) -> Split | None:
-    """Reads the split of a node; None at a leaf."""
+def split_in(what: str, stored: object) -> Split | None:
+    """Reads a split, None at a leaf; ``what`` names it in a ``QueryError``."""
     if stored is None:
         return None
     fields = dict(stored) if isinstance(stored, dict) else {}
@@ -86,10 +86,8 @@ def _split_in(index: int, stored: object) -> Split | None:
     spec = SPLITS.get(kind) if isinstance(kind, str) else None
     if spec is None:
         kinds = ", ".join(SPLITS)
-        raise QueryError(
-            f"the split of node {index} of the stored tree must be an object whose `kind` is one of {kinds}."
-        )
+        raise QueryError(f"{what} must be an object whose `kind` is one of {kinds}.")
     try:
         return spec(**fields)
     except TypeError as error:
-        raise QueryError(f"the split of node {index} of the stored tree is malformed: {error}") from None
+        raise QueryError(f"{what} is malformed: {error}") from None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Router", "UndeclaredValueWarning", "encode", "encode_rows", "encode_values"]
 
+NODE_ANSWERS = "The node at which such a row stops answers for it."
 MAX_LOOKUP = 2**16  # codes of a column; a larger table would not be faster than a search
 
 
@@ -103,11 +104,13 @@ class Router:
         return node
 
 
-def encode_rows(schema: Schema, names: Iterable[str], frame: Frame) -> dict[str, np.ndarray]:
-    """Returns the codes of the columns that a tree asks for; see ``encode``.
+def encode_rows(
+    schema: Schema, names: Iterable[str], frame: Frame, *, otherwise: str = NODE_ANSWERS
+) -> dict[str, np.ndarray]:
+    """Returns the codes of the columns that a model asks for; see ``encode``.
 
-    It warns of categories that the schema does not declare. The warning counts rows, so this is for
-    rows that anybody may see.
+    It warns of categories that the schema does not declare, and says what happens ``otherwise``.
+    The warning counts rows, so this is for rows that anybody may see.
     """
     codes = {name: encode(schema, name, frame) for name in names}
     complaints = []
@@ -117,7 +120,7 @@ def encode_rows(schema: Schema, names: Iterable[str], frame: Frame) -> dict[str,
             rows = f"{count:,} of {len(column):,} rows"
             complaints.append(f"{rows} have a value of `{name}` that the schema does not declare")
     if complaints:
-        text = f"{'; '.join(complaints)}. The node at which such a row stops answers for it."
+        text = f"{'; '.join(complaints)}. {otherwise}"
         warnings.warn(text, UndeclaredValueWarning, stacklevel=5)
     return codes
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Tree:
         QueryError: The nodes are not a tree under this schema.
     """
 
-    kept_as = "tree"  # the attribute of a miner that holds it, without its underscore
+    kept_as: ClassVar[str] = "tree"  # the attribute of a miner that holds it, without its underscore
 
     def __init__(self, schema: Schema, target: str, nodes: Sequence[Node], *, shares: str = "posterior") -> None:
         if not isinstance(shares, str) or shares not in RULES:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from miners.budget.noise import count_scale
+from miners.budget.plan import many
 from miners.budget.recipe import Question, Recipe, Step, StepName
 from miners.fitted.node import Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of
@@ -201,11 +202,6 @@ class TreeStrategy(ABC):
             for row, split in zip(rows, answers, strict=True):
                 splits[row] = split
         return splits
-
-
-def many(count: int, name: str) -> str:
-    """Returns a number of things in words: ``1 level``, ``3 levels``."""
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def noise_of(schema: Schema, epsilon: Epsilon) -> float:

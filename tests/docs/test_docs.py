@@ -92,6 +92,24 @@ def test_the_page_on_forests_runs(project: Path) -> None:
     )
 
 
+def test_the_page_on_scorecards_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its blocks work one after another, what it shows of the text is so, and what it says of faces exists."""
+    page = (ROOT / "docs" / "scorecards.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "scorecards.md", "exec"), names)
+    card = names["card"]
+    for face in re.findall(r"`card\.(\w+)\(", page):
+        assert callable(getattr(card, face)), face
+    assert card.cost_ == names["hours"].cost_ == 1
+    assert card.score(names["public"]) > 0.84
+    assert names["hours"].score(names["public"]) > 0.1
+    printed = capsys.readouterr().out
+    first, last = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    assert first.splitlines()[1] in printed
+    assert all(line in printed for line in last.splitlines())
+
+
 def test_the_page_on_distances_runs(project: Path) -> None:
     """Its example costs what it says and draws what it shows."""
     mpl.use("Agg")

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fitted scorecard: points for each cell of each attribute, added up.
+
+Privacy:
+    Claim: a card costs nothing to use, show, store or send. Why: it is computed from a public
+    schema and from differentially private answers (post-processing). Its JSON holds those and
+    nothing more. Held by: tests/unit/scorecards/test_card.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from miners.fitted.json_form import split_in, split_out
+from miners.fitted.node import Split
+from miners.fitted.route import encode_rows
+from miners.fitted.target import Target, as_array, target_of
+from miners.scorecards.posterior import Estimate
+from pinq.errors import QueryError
+from pinq.public.points import POINTS, Points
+from pinq.public.schema import Numeric, Schema, Value
+from pinq.public.specs import Axis, bind
+
+__all__ = ["Card", "Term", "outputs_of"]
+
+FORMAT, VERSION = "pinq-scorecard", 1
+DOUBLES = 20  # printed points that double the odds
+NO_PART = "A value that the card does not know adds no points."
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """The points of one attribute's cells.
+
+    Attributes:
+        spec: The cells.
+        points: Whole numbers, 256 to one logit or one grid cell of the target; shape (cells,
+            outputs).
+        deviations: Standard deviations of the noise that is left in them, same unit and shape.
+        weights: About how much each cell counts among all rows, shape (cells,).
+    """
+
+    spec: Split
+    points: np.ndarray
+    deviations: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def estimated(cls, spec: Split, estimate: Estimate) -> Term:
+        """Rounds an estimate to whole points."""
+        return cls(
+            spec,
+            np.rint(estimate.points * POINTS).astype(np.int64),
+            estimate.deviations * POINTS,
+            estimate.weights,
+        )
+
+    def plus(self, other: Term) -> Term:
+        """Adds what a later step found out about the same cells.
+
+        Its deviations replace the earlier ones where they are smaller: a later step corrects what
+        noise did before.
+        """
+        deviations = np.minimum(self.deviations, other.deviations)
+        return Term(self.spec, self.points + other.points, deviations, np.maximum(self.weights, other.weights))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the points over rows, as far as weights tell: how much the attribute says."""
+        weights = self.weights + 1e-9
+        mean = np.average(self.points, axis=0, weights=weights)
+        return math.sqrt(np.average((self.points - mean) ** 2, axis=0, weights=weights).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Card:
+    """Points that add up to the log-odds of a class, to those of each class, or to a mean.
+
+    Attributes:
+        schema: The public schema under which it was learned.
+        target: The column that is predicted.
+        base: What every row has, a whole number for each output.
+        terms: One for each attribute that was looked at, in the order of ``spread``.
+
+    Raises:
+        QueryError: The terms do not fit the schema.
+    """
+
+    schema: Schema
+    target: str
+    base: tuple[int, ...]
+    terms: tuple[Term, ...] = ()
+
+    kept_as: ClassVar[str] = "card"
+
+    def __post_init__(self) -> None:
+        if len(self.base) != outputs_of(self.goal):
+            raise QueryError(f"a card for `{self.target}` needs {outputs_of(self.goal)} bases, not {len(self.base)}.")
+        for term in self.terms:
+            shape = (bind(term.spec, self.schema).size, len(self.base))
+            fits = term.points.shape == term.deviations.shape == shape and term.weights.shape == shape[:1]
+            if not fits or not np.isfinite([*term.deviations.ravel(), *term.weights]).all():
+                raise QueryError(f"the points of {term.spec!r} do not fit its {shape[0]} cells.")
+
+    @cached_property
+    def goal(self) -> Target:
+        """What is predicted."""
+        return target_of(self.schema, self.target)
+
+    @property
+    def classes(self) -> tuple[Value, ...]:
+        """The declared values of the target; none of a numeric one."""
+        return self.goal.classes
+
+    @cached_property
+    def numeric(self) -> Numeric | None:
+        """The target's declaration where it is numeric."""
+        column = self.schema.columns[self.target]
+        return column if isinstance(column, Numeric) else None
+
+    @property
+    def columns(self) -> list[str]:
+        """The attributes, the one that says most first."""
+        return [term.spec.column for term in self.ranked]
+
+    @cached_property
+    def ranked(self) -> tuple[Term, ...]:
+        """The terms, the one that says most first."""
+        return tuple(sorted(self.terms, key=lambda term: -term.spread))
+
+    def plus(self, spec: Split, estimate: Estimate) -> Card:
+        """Returns the card with more points for some cells."""
+        added = Term.estimated(spec, estimate)
+        known = {term.spec: term for term in self.terms}
+        known[spec] = known[spec].plus(added) if spec in known else added
+        return Card(self.schema, self.target, self.base, tuple(known.values()))
+
+    def score_of(self, output: int) -> Points:
+        """Returns the public score of one output, as the layer takes it."""
+        tables = tuple(tuple(term.points[:, output].tolist()) for term in self.terms)
+        return Points(tuple(term.spec for term in self.terms), tables, self.base[output])
+
+    # Predictions
+
+    def scores(self, frame: Any) -> np.ndarray:
+        """Returns what the points add up to, in logits or grid cells, shape (rows, outputs)."""
+        codes = encode_rows(self.schema, self.columns, frame, otherwise=NO_PART)
+        total = np.tile(np.array(self.base, dtype=np.int64), (len(frame), 1))
+        for term in self.terms:
+            parts = self.axis(term).parts_of(codes[term.spec.column])
+            total += np.vstack([term.points, np.zeros_like(term.points[:1])])[parts]  # -1, no part, is the last
+        return total / POINTS
+
+    def predict_proba(self, frame: Any) -> np.ndarray:
+        """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""
+        return probabilities(self.scores(frame))
+
+    def predict(self, frame: Any) -> np.ndarray:
+        """Returns the likeliest class or the mean for each row, shape (rows,)."""
+        if self.numeric is not None:
+            return self.means(self.scores(frame)[:, 0])
+        predicted: np.ndarray = as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)]
+        return predicted
+
+    def means(self, cells: np.ndarray) -> np.ndarray:
+        """Returns the numbers of (fractional) grid cells of the target, within its bounds."""
+        column = self.schema.numeric(self.target)
+        clipped = np.clip(cells, 0, column.cells - 1)
+        return float(column.origin) + float(column.width) * clipped
+
+    def axis(self, term: Term) -> Axis:
+        """Returns the cells of a term."""
+        return bind(term.spec, self.schema).axes[0]
+
+    # In the units of people
+
+    @property
+    def unit(self) -> float:
+        """What one logit is in printed points, or one grid cell in units of the target."""
+        return DOUBLES / math.log(2) if self.numeric is None else float(self.numeric.width)
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """What the outputs are for: the second class, each class, or the target."""
+        if self.numeric is not None:
+            return (self.target,)
+        return tuple(str(value) for value in (self.classes[1:] if len(self.classes) == 2 else self.classes))
+
+    def printed(self, points: np.ndarray | Sequence[int]) -> np.ndarray:
+        """Returns points as they are printed: 20 double the odds, or units of the target."""
+        return np.asarray(points, dtype=np.float64) / POINTS * self.unit
+
+    @property
+    def start(self) -> np.ndarray:
+        """What every row starts with as it is printed, shape (outputs,)."""
+        printed = self.printed(self.base)
+        return printed if self.numeric is None else printed + float(self.numeric.origin)
+
+    # JSON
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the card as plain lists, dicts, texts and numbers."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "target": self.target,
+            "schema": self.schema.model_dump(mode="json"),
+            "base": list(self.base),
+            "terms": [
+                {
+                    "cells": split_out(term.spec),
+                    "points": term.points.tolist(),
+                    "deviations": term.deviations.tolist(),
+                    "weights": term.weights.tolist(),
+                }
+                for term in self.terms
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Card:
+        """Reads what ``to_dict`` wrote. ``QueryError`` unless it is a whole and valid card."""
+        if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
+            raise QueryError(f"this is not a stored card: its `format` must be {FORMAT!r}, its `version` {VERSION}.")
+        try:
+            schema = Schema.model_validate(stored["schema"])
+            terms = tuple(_read_terms(stored["terms"]))
+            return cls(schema, stored["target"], tuple(int(number) for number in stored["base"]), terms)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise QueryError(f"this is not a stored card: {error}") from None
+
+
+def outputs_of(goal: Target) -> int:
+    """Returns how many scores a row has: one for a mean or two classes, else one for each class."""
+    return 1 if len(goal.classes) <= 2 else len(goal.classes)
+
+
+def probabilities(scores: np.ndarray) -> np.ndarray:
+    """Returns class probabilities from log-odds, shape (rows, 1), or from scores of each class."""
+    if scores.shape[1] == 1:
+        scores = np.column_stack([np.zeros(len(scores)), scores])
+    odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares: np.ndarray = odds / odds.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _read_terms(stored: Any) -> Iterator[Term]:
+    for number, entry in enumerate(stored):
+        spec = split_in(f"term {number} of the stored card", entry["cells"])
+        if spec is None:
+            raise QueryError(f"term {number} of the stored card has no cells.")
+        arrays = [np.array(entry[name], dtype=np.float64) for name in ("deviations", "weights")]
+        yield Term(spec, np.array(entry["points"], dtype=np.int64), arrays[0], arrays[1])

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a scorecard is fitted to: two classes, many classes, or a mean. One class each.
+
+An objective says where scores start, which loss's derivatives a step sums, and what points follow
+from the sums. It asks nothing but noisy counts; the steps are in ``fitting.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from miners.budget.noise import count_scale
+from miners.scorecards.card import Card
+from miners.scorecards.cells import Grid, public_cuts
+from miners.scorecards.posterior import Estimate, log_shares, newton
+from miners.scorecards.rules import rows_epsilon, steps_for_classes, steps_for_means, tables_pay
+from pinq.public.accuracy import standard_deviation
+from pinq.public.derivatives import AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.public.epsilon import Epsilon
+from pinq.public.points import POINTS, Points
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Groups, Spec, Values, bind
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import Parts, PrivateQueryable
+
+__all__ = ["ManyClasses", "Mean", "Objective", "TwoClasses", "objective_of"]
+
+PRIOR = 1.0  # logits: width of the prior of a cell's points
+STEEPEST = 3.0  # logits that one step moves a cell at most
+NEVER = -40.0  # logits of a missing class, which is no class
+CLIPPED = 1.0  # rows: L1 norm to which gradients of many classes are clipped
+UNDAMPED = 5  # attributes whose naive Bayes is taken as it is
+HISTOGRAM = 32  # cells of a numeric target
+FARTHEST = 2.0  # standard deviations of the target beyond which residuals are clamped
+TIMID = 0.5  # standard deviations of the target: width of the prior of a cell's points
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Objective(ABC):
+    """What is fitted.
+
+    Attributes:
+        schema: The public schema.
+        target: The column to predict.
+    """
+
+    schema: Schema
+    target: str
+
+    @abstractmethod
+    def steps(self, epsilon: Epsilon) -> int:
+        """Returns how many steps a budget pays for."""
+
+    def asks_tables(self, epsilon: Epsilon) -> bool:
+        """Returns whether tables of all attributes come first."""
+        return False
+
+    def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns how numeric attributes are cut where nobody says."""
+        return Grid.of_steps(rows_epsilon(self.schema, epsilon))
+
+    @property
+    @abstractmethod
+    def base_parts(self) -> Spec:
+        """The parts of the target whose rows say where scores start."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """L1 norm of what a row adds to the sums of a step, in their units."""
+
+    @property
+    def noise_unit(self) -> str | None:
+        """The unit of ``bound`` in a plan; None where it follows from the first answer."""
+        return "rows"
+
+    @property
+    def majority(self) -> str:
+        """What all rows are predicted where nothing can be learned."""
+        return "the most frequent class"
+
+    @abstractmethod
+    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
+        """Returns the objective, which may know more now, and a card without terms.
+
+        Args:
+            counts: Noisy rows of ``base_parts``.
+            scale: Of their noise.
+        """
+
+    @abstractmethod
+    def loss(self, card: Card) -> AnyDerivatives:
+        """Returns what is to be summed of the rows, given the scores so far."""
+
+    @abstractmethod
+    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+        """Returns the points that follow from noisy sums.
+
+        Args:
+            gradients: Shape (cells, outputs).
+            curvatures: Shape (cells, outputs).
+            scale: Of their noise, in their units.
+        """
+
+    def rows(self, handle: PrivateQueryable) -> Parts:
+        """Returns the rows to learn from, as one part."""
+        return handle.parts()
+
+    def scale(self, epsilon: Epsilon) -> float:
+        """Returns the scale of the noise in the sums of a step."""
+        return count_scale(self.schema, epsilon) * self.bound
+
+    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
+        """Returns the card with what tables of classes say; only where ``asks_tables``."""
+        return card
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Classes(Objective):
+    """What the two objectives of classes share: rows without a class are not learned from."""
+
+    @property
+    def column(self) -> Categorical:
+        """The target's declaration."""
+        return self.schema.categorical(self.target)
+
+    @property
+    def base_parts(self) -> Spec:
+        """A part for each class."""
+        return Values(self.target)
+
+    def rows(self, handle: PrivateQueryable) -> Parts:
+        """Returns the rows that have a class: all, or one part of a partition by that."""
+        if not self.column.nullable:
+            return handle.parts()
+        return handle.partition(Groups(self.target, (self.column.values,)))
+
+    def shares(self, counts: np.ndarray, scale: float) -> np.ndarray:
+        """Returns the logs of the classes' shares, none below what noise can tell from 0."""
+        rows = np.maximum(counts[: self.column.cells], max(scale, 1.0))
+        logs: np.ndarray = np.log(rows / rows.sum())
+        return logs
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TwoClasses(_Classes):
+    """The log-odds of the second declared class against the first."""
+
+    def steps(self, epsilon: Epsilon) -> int:
+        """Returns how many steps a budget pays for."""
+        return steps_for_classes(rows_epsilon(self.schema, epsilon), 2)
+
+    @property
+    def bound(self) -> float:
+        """A row: gradient and curvature of one row cost one count (privacy.md 8.1)."""
+        return 1.0
+
+    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
+        """Returns the log-odds of the class."""
+        first, second = self.shares(counts, scale)
+        return self, Card(self.schema, self.target, (round((second - first) * POINTS),))
+
+    def loss(self, card: Card) -> AnyDerivatives:
+        """Returns the logistic loss."""
+        return Logistic(self.target, (self.column.values[1],), card.score_of(0))
+
+    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+        """Returns the posterior of a Newton step; a row's gradient varies as its curvature says."""
+        noise = standard_deviation(scale) ** 2
+        return newton(gradients, curvatures, spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ManyClasses(_Classes):
+    """A score for each class, whose softmax are the shares.
+
+    Tables of all attributes come first, which is naive Bayes: a count of a class costs less than a
+    gradient, whose entries of all classes move. Steps then mend what the tables count twice.
+    """
+
+    def steps(self, epsilon: Epsilon) -> int:
+        """Returns how many steps a budget pays for."""
+        return steps_for_classes(rows_epsilon(self.schema, epsilon), self.column.cells)
+
+    def asks_tables(self, epsilon: Epsilon) -> bool:
+        """Returns whether tables can be told from noise."""
+        return tables_pay(rows_epsilon(self.schema, epsilon), self.column.cells)
+
+    def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns a coarse grid where tables of all attributes share the budget."""
+        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes))
+
+    @property
+    def bound(self) -> float:
+        """What gradients and curvatures of a row are clipped to: rows that are far off count less."""
+        return CLIPPED
+
+    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
+        """Returns the logs of the classes' shares."""
+        base = tuple(round(share * POINTS) for share in self.shares(counts, scale))
+        return self, Card(self.schema, self.target, base)
+
+    def loss(self, card: Card) -> AnyDerivatives:
+        """Returns the cross-entropy; a missing class never occurs among the rows."""
+        scores = [card.score_of(number) for number in range(self.column.cells)]
+        never = [Points(base=round(NEVER * POINTS))] * int(self.column.nullable)
+        return Softmax(self.target, tuple(scores + never), hessian=True, limit=CLIPPED)
+
+    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+        """Returns the posterior of a Newton step for each class by itself."""
+        known = self.column.cells
+        noise = standard_deviation(scale) ** 2
+        return newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
+
+    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
+        """Returns naive Bayes, the more damped the more attributes repeat each other."""
+        counts = [table[:, : self.column.cells] for table in tables]
+        # The total of a table of many cells is the noisier: its weight is one over its cells.
+        weights = np.array([1 / len(table) for table in counts])
+        totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
+        totals = np.maximum(totals, scale)
+        damping = min(1.0, (UNDAMPED / len(specs)) ** 0.5)
+        base = tuple(round(share * POINTS) for share in np.log(totals / totals.sum()))
+        card = replace(card, base=base)
+        for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
+            card = card.plus(spec, estimate)
+        return card
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mean(Objective):
+    """The mean of a numeric column, by residuals that are clamped.
+
+    Attributes:
+        deviation: Of the target, in grid cells, from the first answer; 0 before it.
+    """
+
+    deviation: float = 0.0
+
+    @property
+    def column(self) -> Numeric:
+        """The target's declaration."""
+        return self.schema.numeric(self.target)
+
+    def steps(self, epsilon: Epsilon) -> int:
+        """Returns how many steps a budget pays for."""
+        return steps_for_means(rows_epsilon(self.schema, epsilon))
+
+    @property
+    def base_parts(self) -> Spec:
+        """A coarse histogram of the target."""
+        points = public_cuts(self.schema, self.target, Grid(HISTOGRAM))
+        return Cuts(self.target, points) if points else Values(self.target)
+
+    @property
+    def bound(self) -> float:
+        """The largest residual, in grid cells of the target."""
+        # Whole 256ths of a cell, as the layer takes it.
+        return max(1, int(min(FARTHEST * self.deviation, self.column.cells) * POINTS)) / POINTS
+
+    @property
+    def noise_unit(self) -> str | None:
+        """None: the bound follows from the first answer."""
+        return None
+
+    @property
+    def majority(self) -> str:
+        """What all rows are predicted where nothing can be learned."""
+        return "the mean"
+
+    def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
+        """Returns mean and deviation by a histogram, without cells that noise can explain."""
+        axis = bind(self.base_parts, self.schema).axes[0]
+        edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
+        edges = np.unique(np.minimum(edges, self.column.cells))
+        middles = (edges[1:] + edges[:-1] - 1) / 2
+        rows = np.maximum(counts[: len(middles)] - scale, 0.0)
+        if not rows.any():
+            rows = np.ones(len(middles))
+        mean = float(np.average(middles, weights=rows))
+        deviation = float(np.sqrt(np.average((middles - mean) ** 2, weights=rows)))
+        known = replace(self, deviation=max(deviation, 0.5))
+        return known, Card(self.schema, self.target, (round(mean * POINTS),))
+
+    def loss(self, card: Card) -> AnyDerivatives:
+        """Returns the clamped residual, with the rows."""
+        return Residuals(self.target, card.score_of(0), self.bound)
+
+    def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
+        """Returns the posterior of the mean residual; a residual is the difference of two noisy bins."""
+        noise = 2 * standard_deviation(scale) ** 2
+        width = TIMID * self.deviation
+        return newton(gradients, curvatures, spread=self.deviation**2, noise=noise, width=width, most=self.bound)
+
+
+def objective_of(schema: Schema, target: str) -> Objective:
+    """Returns the objective for a target."""
+    column = schema.column(target)
+    if isinstance(column, Numeric):
+        return Mean(schema=schema, target=target)
+    kind = TwoClasses if column.cells == 2 else ManyClasses
+    return kind(schema=schema, target=target)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Points from noisy sums: how far noise lets a score move, and how sure that is. No rows, no noise of its own.
+
+A cell's points f have the public prior N(0, width²). Its noisy gradient G is about H f, with the
+variance H of the rows themselves and that of the noise; so f has the posterior mean
+width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). Noise
+shrinks points by itself: where H cannot be told from noise they are about 0.
+
+The law of the noise is two-sided geometric, not normal; it enters by its variance alone. With
+curvature that is noisy too, an interval of two deviations is a guide, not a guarantee.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Estimate", "log_shares", "newton"]
+
+FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Points of the cells of one spec.
+
+    Attributes:
+        points: Shape (cells, outputs).
+        deviations: Standard deviations of the posterior, same shape.
+        weights: How much the cells count among all rows, at least 0, shape (cells,).
+    """
+
+    points: np.ndarray
+    deviations: np.ndarray
+    weights: np.ndarray
+
+
+def newton(
+    gradients: np.ndarray, curvatures: np.ndarray, *, spread: float, noise: float, width: float, most: float
+) -> Estimate:
+    """Returns the posterior of one Newton step from 0.
+
+    Args:
+        gradients: Noisy sums of gradients, shape (cells, outputs).
+        curvatures: Noisy sums of second derivatives, same shape.
+        spread: Variance of a row's gradient for each unit of its second derivative.
+        noise: Variance of the noise in a gradient.
+        width: Of the prior.
+        most: Points are clipped to this size.
+    """
+    rows = np.maximum(curvatures, 0.0)
+    variance = np.maximum(rows * spread + noise, 1e-12)
+    scale = width**2 / (rows**2 * width**2 + variance)
+    points = np.clip(scale * rows * gradients, -most, most)
+    return Estimate(points, np.sqrt(scale * variance), rows.sum(axis=1))
+
+
+def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, damping: float) -> list[Estimate]:
+    """Returns points from tables of classes, as naive Bayes has them, damped.
+
+    Tables of the same rows have the same class totals. Each is moved to those, for else the errors
+    of many tables' totals would add up to a class of their own. Fewer rows than noise can tell from
+    none count as so many.
+
+    Args:
+        tables: Noisy counts, each of shape (cells, classes).
+        totals: The best estimate of the rows of each class, shape (classes,).
+        scale: Of the noise in a count.
+        damping: What points are multiplied with, for attributes repeat each other.
+    """
+    estimates = []
+    for table in tables:
+        moved = table - (table.sum(axis=0) - totals) / len(table)
+        counts = np.maximum(moved, FEWEST * scale)
+        logs = np.log(counts / counts.sum(axis=0))
+        deviations = damping * np.sqrt(1 / counts + 2 * (scale / counts) ** 2)
+        points = damping * (logs - logs.mean(axis=1, keepdims=True))
+        estimates.append(Estimate(points, deviations, np.maximum(moved, 0.0).sum(axis=1)))
+    return estimates

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a scorecard's epsilon is divided, and how many steps it pays for, by public facts.
+
+A fit is a list of questions: where scores start (``base``), for many classes one table for each
+attribute, then steps: one choice and the sums of what was chosen.
+
+Privacy:
+    Claim: all questions together cost the total exactly. Why: all are asked of the same rows, so
+    losses add up (sequential composition), and shares are whole nano-epsilons. Held by:
+    tests/unit/scorecards/test_rules.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from miners.budget.schedule import spread
+from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.schema import Schema
+
+__all__ = ["MAX_STEPS", "Shares", "Step", "rows_epsilon", "steps_for_classes", "steps_for_means"]
+
+MAX_STEPS = 200
+STEP = 1000  # what an average step weighs
+BASE, CHOICE = 100, 250  # of it: where scores start; each step's choice, the rest being its sums
+# Later steps have less to find, so they get more: their sums by this factor, their choices by that.
+SUMS_GROW, CHOICES_GROW = 1.1, 1.2
+# Below so many rows times epsilon (for many classes: by class) noise eats all that can be learned.
+HOPELESS_TWO, HOPELESS_EACH = 100.0, 25.0
+TABLES_KNOW = 4  # steps that tables of all attributes replace
+TABLES = 2.3  # what all of them together weigh, for each unit of all steps: seven tenths
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step pays.
+
+    Attributes:
+        choice: For the choice of an attribute; None where there is one attribute only.
+        sums: For the sums of its cells.
+    """
+
+    choice: Epsilon | None
+    sums: Epsilon
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each question of a fit pays.
+
+    Attributes:
+        base: For where scores start.
+        tables: For the classes of each attribute's cells; empty where they are not asked.
+        steps: For each step.
+    """
+
+    base: Epsilon
+    tables: tuple[Epsilon, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def total(self) -> Epsilon:
+        """What all of it costs."""
+        steps = sum((step.sums + (step.choice or ZERO) for step in self.steps), ZERO)
+        return self.base + sum(self.tables, ZERO) + steps
+
+    @classmethod
+    def of(cls, epsilon: Epsilon, *, tables: int, steps: int, chooses: bool) -> Shares:
+        """Divides a loss.
+
+        Args:
+            epsilon: The total.
+            tables: How many tables are asked.
+            steps: How many steps are made.
+            chooses: Whether a step chooses its attribute.
+
+        Raises:
+            QueryError: Some share would be below one nano-epsilon.
+        """
+        choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
+        each = max(1, round(STEP * max(steps, 1) * TABLES / max(tables, 1)))
+        weights = [BASE] + [each] * tables
+        for choice, own in zip(choices, sums, strict=True):
+            weights += [choice, own] if chooses else [choice + own]
+        shares = spread(epsilon, weights)
+        return cls(shares[0], shares[1 : tables + 1], tuple(_steps(shares[tables + 1 :], chooses)))
+
+
+def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
+    """Returns the most rows times the loss of one row: how many noise scales the whole table is."""
+    return schema.max_rows * float(epsilon.per_row(schema.distance))
+
+
+def steps_for_classes(size: float, classes: int) -> int:
+    """Returns how many steps pay for classes (docs/defaults.md).
+
+    Twice the rows or twice the epsilon pay for a quarter more of them. With more than two classes
+    tables of all attributes come first, and steps only mend what those count twice.
+
+    Args:
+        size: ``rows_epsilon``.
+        classes: Of the target.
+    """
+    if classes == 2:
+        return _at_most(11 * (size / 50_000) ** 0.35) if size >= HOPELESS_TWO else 0
+    return _at_most(11 * (3 * size / classes / 50_000) ** 0.35 - TABLES_KNOW)
+
+
+def steps_for_means(size: float) -> int:
+    """Returns how many steps pay for a mean (docs/defaults.md)."""
+    return _at_most(6 * (size / 20_000) ** 0.4)
+
+
+def tables_pay(size: float, classes: int) -> bool:
+    """Returns whether tables of all attributes can be told from noise."""
+    return classes > 2 and size >= HOPELESS_EACH * classes
+
+
+def _at_most(steps: float) -> int:
+    return min(max(0, round(steps)), MAX_STEPS)
+
+
+def _growing(mean: int, factor: float, count: int) -> list[int]:
+    """Returns weights that grow by a factor and have about this mean."""
+    powers = [factor**number for number in range(count)]
+    return [max(1, round(mean * power * count / sum(powers))) for power in powers]
+
+
+def _steps(shares: Sequence[Epsilon], chooses: bool) -> Iterator[Step]:
+    """Yields steps from their shares, in order."""
+    width = 2 if chooses else 1
+    for start in range(0, len(shares), width):
+        *choice, sums = shares[start : start + width]
+        yield Step(choice[0] if choice else None, sums)

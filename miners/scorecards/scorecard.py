@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scorecards: points for each value of each attribute, added up to a probability or a mean."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from miners.budget.plan import Plan, loss_text, many, remember_fit, rows_text, warn_before_fit
+from miners.estimator import Bill, Classifier, Fitted, Regressor, public_schema, require_budget, whole_number
+from miners.growth.candidates import attribute_names
+from miners.scorecards.card import Card
+from miners.scorecards.cells import attribute_cells
+from miners.scorecards.fitting import Course
+from miners.scorecards.objectives import objective_of
+from miners.scorecards.rules import MAX_STEPS, Shares
+from pinq.errors import QueryError, unspent
+from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.schema import Numeric, Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["Scorecard", "ScorecardRegressor"]
+
+
+class ScorecardMiner(Fitted):
+    """A miner whose fitted state is a ``Card``.
+
+    Attributes:
+        card_: The fitted ``Card``.
+    """
+
+    epsilon: Loss
+    steps: int | None
+    attributes: Sequence[str] | None
+    cuts: Mapping[str, Sequence[float] | int] | None
+    card_: Card
+    _state = Card
+
+    def fit(self, handle: PrivateQueryable, target: str) -> Self:
+        """Learns the points.
+
+        Args:
+            handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
+            target: The column to predict.
+
+        Raises:
+            QueryError: A parameter or the target is wrong.
+            BudgetExceeded: Less than ``epsilon`` remains.
+        """
+        with unspent():
+            course = self._course(public_schema(handle), target)
+            total = course.shares.total
+            require_budget(handle, total, miner=self)
+            warn_before_fit(self, handle, total, self._warnings(course, None))
+        with Bill(handle) as bill:
+            card = course.fit(handle)
+        remember_fit(self, handle)
+        return self._fitted(card, bill.total)
+
+    def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
+        """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
+
+        Args:
+            schema: The public schema, ``handle.schema``.
+            target: The column to predict.
+            rows: How many rows the table has, if that is known; by default the schema's
+                ``max_rows``. For the warning only.
+        """
+        course = self._course(schema, target)
+        attributes, steps = len(course.specs), len(course.shares.steps)
+        counted = f"{many(steps, 'step')} over {many(attributes, 'attribute')}"
+        return Plan(
+            f"{type(self).__name__} for `{target}`: {counted}",
+            tuple(course.lines()),
+            course.shares.total.exact,
+            self._notes(course),
+            self._warnings(course, rows),
+        )
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """How much each column's points differ among rows, as shares of 1, shape (n_features_in_,).
+
+        The order is that of ``feature_names_in_``; all are 0 where nothing was learned.
+        """
+        spreads = {term.spec.column: term.spread for term in self._model.terms}
+        found = np.array([spreads.get(name, 0.0) for name in self.feature_names_in_])
+        shares: np.ndarray = found / (found.sum() or 1.0)
+        return shares
+
+    def export_text(self) -> str:
+        """The card as text to print: points of each value, where to start, what sums mean."""
+        from miners.scorecards.view import text
+
+        return text(self._model)
+
+    def explain(self, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:
+        """Returns what each attribute adds for one row, the most first, as it is printed.
+
+        Args:
+            row: Values by column, or a table of one row.
+
+        Returns:
+            A line for each attribute and one for where all rows start; columns ``value`` and one
+            for each output.
+        """
+        from miners.scorecards.view import explained
+
+        return explained(self._model, row)
+
+    def plot(self, *, max_attributes: int | None = None) -> Figure:
+        """Draws each attribute's points with intervals, the attribute that says most first.
+
+        Bars hold two standard deviations of the posterior on each side (``posterior.py``): what
+        noise and the number of rows leave open, not what other attributes would change.
+
+        Args:
+            max_attributes: How many to draw; None for all.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        from miners.scorecards.picture import plot
+
+        if max_attributes is not None:
+            whole_number("max_attributes", max_attributes, 1, 10_000)
+        return plot(self._model, max_attributes)
+
+    def _repr_html_(self) -> str:
+        """Returns the parameters, and once fitted the points."""
+        from miners.scorecards.view import html
+
+        if not hasattr(self, "card_"):
+            return f"<p>{escape(repr(self))}, not fitted</p>"
+        return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>{html(self._model)}"
+
+    @abstractmethod
+    def _checked_target(self, schema: Schema, target: str) -> None:
+        """Raises ``QueryError`` where the target is of the wrong kind."""
+
+    def _course(self, schema: Schema, target: str) -> Course:
+        """Returns all that is decided before anything is asked, every parameter checked."""
+        epsilon = Epsilon.of(self.epsilon)
+        column = schema.column(target)
+        self._checked_target(schema, target)
+        if column.cells < 2:
+            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
+        objective = objective_of(schema, target)
+        attributes = attribute_names(schema, target, self.attributes)
+        specs = attribute_cells(schema, target, attributes, self.cuts, objective.grid(epsilon, len(attributes)))
+        steps = objective.steps(epsilon)
+        if self.steps is not None:
+            steps = whole_number("steps", self.steps, 0, MAX_STEPS)
+        elif len(specs) == 1:
+            steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
+        tables = len(specs) if objective.asks_tables(epsilon) else 0
+        return Course(objective, specs, Shares.of(epsilon, tables=tables, steps=steps, chooses=len(specs) > 1))
+
+    def _notes(self, course: Course) -> tuple[str, ...]:
+        notes = ["all questions are asked of the same rows, so their losses add up."]
+        if self.steps is None:
+            notes.append(
+                f"steps is not given; {len(course.shares.steps)} is what epsilon, max_rows and the target's "
+                "classes let expect to be of use."
+            )
+        return tuple(notes)
+
+    def _warnings(self, course: Course, rows: int | None) -> tuple[str, ...]:
+        """Whether anything can be learned, and whether cells stand out of the noise."""
+        schema, objective = course.objective.schema, course.objective
+        epsilon, shares = course.shares.total, course.shares
+        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        if not shares.steps and not shares.tables:
+            return (
+                f"at epsilon {epsilon} and at most {schema.max_rows:,} rows no points can be told from noise, so every "
+                f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
+            )
+        noise = max((course.cell_noise(each) for each in course.cell_shares), default=0.0)
+        if expected >= noise:
+            return ()
+        bound = "at most" if rows is None else "about"
+        return (
+            f"at epsilon {epsilon} and {bound} {expected:,} rows the noise in each cell is about {rows_text(noise)} "
+            "rows, as many as there are; take fewer `steps`, fewer `attributes`, or a larger `epsilon`.",
+        )
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class Scorecard(Classifier, ScorecardMiner):
+    """A scorecard for classes: points for each value of each attribute add up to log-odds.
+
+    It is learned by component-wise boosting. Each step chooses the attribute whose cells the
+    scores so far are most wrong about, asks for the noisy gradient and curvature of its cells, and
+    moves its points as far as noise allows. With more than two classes noisy tables of all
+    attributes come first.
+
+    A card can be printed, and its probabilities are calibrated. Where attributes act together (a
+    chess position, an exclusive or), a tree says more.
+
+    Args:
+        epsilon: What ``fit`` costs in all.
+        steps: Choices of an attribute, 0 to 200; None for as many as public facts (epsilon,
+            ``max_rows``, the classes) let expect to be of use.
+        attributes: Columns to look at; None for all but the target.
+        cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
+            ``{"age": 5}``. Without: the cuts that the policy declares for the column, else intervals
+            of equal width and round numbers.
+
+    Attributes:
+        card_: The fitted ``Card``.
+        classes_: The declared values of the target, shape (classes,).
+        feature_importances_: How much each column says, shares of 1.
+        schema_: The public schema under which it was learned.
+        cost_: What ``fit`` really spent, exact.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: all questions are asked of the same rows, each at a share of ``epsilon``; the shares
+        are whole nano-epsilons that add up to it. Gradient and curvature of a row together cost
+        one count (two classes), or are clipped to that (many classes); privacy.md 8. Points are
+        computed from answers alone.
+        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_rules.py,
+        tests/contract/test_every_miner.py.
+
+    Notes:
+        Choices, sums and the start get about 25, 75 and 10 of a hundred parts of a step; later
+        steps get more than earlier ones. docs/defaults.md has the measurements.
+
+    References:
+        Bühlmann & Yu 2003, "Boosting with the L2 loss"; Lou et al. 2012, "Intelligible models for
+        classification and regression"; Nori et al. 2021, "Accuracy, interpretability and
+        differential privacy via explainable boosting".
+
+    Examples:
+        >>> Scorecard(epsilon=0.5)
+        Scorecard(epsilon=0.5)
+    """
+
+    epsilon: Loss = 1.0
+    steps: int | None = None
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, Sequence[float] | int] | None = None
+
+    def _checked_target(self, schema: Schema, target: str) -> None:
+        if isinstance(schema.column(target), Numeric):
+            raise QueryError(f"the target `{target}` is numeric; take ScorecardRegressor, which predicts its mean.")
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class ScorecardRegressor(Regressor, ScorecardMiner):
+    """A scorecard for the mean of a numeric column: each value of each attribute adds so many units.
+
+    The steps are those of ``Scorecard``, on residuals that are clamped: a noisy histogram of the
+    target says where scores start and how far residuals may go.
+
+    Args:
+        epsilon: What ``fit`` costs in all.
+        steps: Choices of an attribute, 0 to 200; None for as many as public facts (epsilon,
+            ``max_rows``) let expect to be of use.
+        attributes: Columns to look at; None for all but the target.
+        cuts: Cut points for numeric attributes; see ``Scorecard``.
+
+    Attributes:
+        card_: The fitted ``Card``.
+        feature_importances_: How much each column says, shares of 1.
+        schema_: The public schema under which it was learned.
+        cost_: What ``fit`` really spent, exact.
+
+    Privacy:
+        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
+        Why: as for ``Scorecard``. A residual is clamped to a bound that follows from an earlier
+        answer; it and the row's count are summed as two bins that cost that bound together
+        (privacy.md 8.5).
+        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_rules.py,
+        tests/contract/test_every_miner.py.
+
+    Examples:
+        >>> ScorecardRegressor(epsilon=2)
+        ScorecardRegressor(epsilon=2)
+    """
+
+    epsilon: Loss = 1.0
+    steps: int | None = None
+    attributes: Sequence[str] | None = None
+    cuts: Mapping[str, Sequence[float] | int] | None = None
+
+    def _checked_target(self, schema: Schema, target: str) -> None:
+        if not isinstance(schema.column(target), Numeric):
+            raise QueryError(f"the target `{target}` is categorical; take Scorecard, which predicts its values.")

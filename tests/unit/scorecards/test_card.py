@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A card adds up points; it says so in text, HTML, pictures and JSON alike."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from miners.fitted.route import UndeclaredValueWarning
+from miners.scorecards.card import Card, Term
+from miners.scorecards.picture import plot
+from miners.scorecards.posterior import Estimate
+from miners.scorecards.view import explained, html, text
+from pinq.errors import QueryError
+from pinq.public.points import POINTS
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Values
+
+SCHEMA = Schema(
+    columns={
+        "job": Categorical(values=("clerk", "<cook>"), nullable=True),
+        "age": Numeric(lower=0, upper=90, integer=True),
+        "buys": Categorical(values=("no", "yes")),
+        "kind": Categorical(values=("a", "b", "c")),
+        "wage": Numeric(lower=10, upper=50, step="0.5"),
+    },
+    max_rows=1000,
+)
+ROWS = pd.DataFrame({"job": ["clerk", "<cook>", None], "age": [20, 40, 90]})
+
+
+def term(spec: Any, points: list[list[int]]) -> Term:
+    return Term(spec, np.array(points), np.full(np.shape(points), 12.0), np.ones(len(points)))
+
+
+JOB, AGE = Values("job"), Cuts("age", (30.0, 60.0))
+BUYS = Card(SCHEMA, "buys", (-256,), (term(JOB, [[256], [-256], [0]]), term(AGE, [[0], [128], [512]])))
+KIND = Card(SCHEMA, "kind", (0, 0, 128), (term(JOB, [[256, 0, -256], [0, 512, 0], [0, 0, 0]]),))
+WAGE = Card(SCHEMA, "wage", (20 * POINTS,), (term(AGE, [[-512], [0], [10**6]]),))
+CARDS = [BUYS, KIND, WAGE]
+
+
+def test_points_add_up_to_odds() -> None:
+    """256 are one logit: start -1, then 1 + 0, -1 + 1/2, 0 + 2."""
+    assert np.allclose(BUYS.scores(ROWS)[:, 0], [0.0, -1.5, 1.0])
+    assert np.allclose(BUYS.predict_proba(ROWS)[:, 1], 1 / (1 + np.exp([0.0, 1.5, -1.0])))
+    assert BUYS.predict(ROWS).tolist() == ["no", "no", "yes"]
+
+
+def test_points_of_many_classes_are_compared() -> None:
+    """Their softmax are the shares."""
+    shares = KIND.predict_proba(ROWS)
+    assert np.allclose(shares.sum(axis=1), 1)
+    assert KIND.predict(ROWS).tolist() == ["a", "b", "c"]
+    assert shares[0, 0] / shares[0, 1] == pytest.approx(np.e)
+
+
+def test_points_of_a_mean_are_units_of_the_target() -> None:
+    """In grid cells of 0.5 from the middle of the first, 10.25, and never out of bounds."""
+    assert WAGE.predict(ROWS).tolist() == [10.25 + 18 * 0.5, 10.25 + 20 * 0.5, 49.75]
+
+
+def test_a_value_that_nobody_declared_adds_nothing() -> None:
+    """And is warned of."""
+    rows = pd.DataFrame({"job": ["baker"], "age": [20]})
+    with pytest.warns(UndeclaredValueWarning, match="adds no points"):
+        assert BUYS.scores(rows)[0, 0] == -1
+
+
+def test_more_points_for_the_same_cells_are_added() -> None:
+    """And points for other cells stand beside them."""
+    estimate = Estimate(np.array([[1.0], [0.0], [0.0]]), np.full((3, 1), 0.01), np.array([5.0, 0, 0]))
+    more = BUYS.plus(JOB, estimate).plus(Values("age"), Estimate(np.zeros((91, 1)), np.ones((91, 1)), np.ones(91)))
+    assert [len(card.points) for card in more.terms] == [3, 3, 91]
+    assert more.terms[0].points.ravel().tolist() == [512, -256, 0]
+    assert more.terms[0].deviations[0, 0] == pytest.approx(2.56)
+    assert more.score_of(0).tables[0] == (512, -256, 0)
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.target)
+def test_a_card_is_whole_in_json(card: Card) -> None:
+    """The same text again, and the same predictions."""
+    text = json.dumps(card.to_dict(), allow_nan=False)
+    again = Card.from_dict(json.loads(text))
+    assert json.dumps(again.to_dict()) == text
+    assert np.array_equal(again.predict(ROWS), card.predict(ROWS))
+
+
+WRONG: dict[str, Any] = {
+    "format": "pinq-tree",
+    "version": 2,
+    "target": "bys",
+    "schema": {},
+    "base": [1, 2],
+    "terms": [{}],
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_something_else_is_refused(key: str) -> None:
+    """Each part of it, wrong or missing."""
+    stored = BUYS.to_dict()
+    for wrong in ({**stored, key: WRONG[key]}, {name: value for name, value in stored.items() if name != key}):
+        with pytest.raises(QueryError):
+            Card.from_dict(wrong)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"points": [[1]]},
+        {"deviations": [[float("inf")]] * 3},
+        {"cells": None},
+        {"cells": {"kind": "values", "column": "nobody"}},
+        {"weights": [1]},
+    ],
+)
+def test_terms_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
+    """A point for each cell, all of them finite."""
+    stored = BUYS.to_dict()
+    stored["terms"][0] |= change
+    with pytest.raises(QueryError):
+        Card.from_dict(stored)
+
+
+def test_the_text_can_be_added_up_by_hand() -> None:
+    """Start, points of each value, and what sums mean; 20 points double the odds."""
+    lines = text(BUYS).splitlines()
+    assert "every 20 points double the odds of `yes`" in lines[1]
+    numbers = {line.split()[0]: line.split()[1] for line in lines[3:] if len(line.split()) > 1}
+    assert numbers["start"] == "-29"  # 20 / ln 2 for each logit
+    assert numbers["clerk"] == "+29"
+    assert numbers["<cook>"] == "-29"
+    assert any(line.split() == ["0", "50.0%"] for line in lines)
+    assert "  a" in text(KIND)
+    assert "at least 10 and at most 50" in text(WAGE)
+
+
+def test_html_escapes_what_the_provider_wrote() -> None:
+    """Names and values are text, not markup."""
+    assert "&lt;cook&gt;" in html(BUYS)
+    assert "<cook>" not in html(BUYS)
+    assert html(KIND).count("<details") == 1
+
+
+def test_a_row_is_explained_by_what_it_adds_up_to() -> None:
+    """What each attribute adds, and the start: together the printed score."""
+    lines = explained(BUYS, {"job": "<cook>", "age": 40})
+    assert lines.index.tolist() == ["start", "job", "age"]
+    assert lines["value"].tolist() == ["", "<cook>", "30 to < 60"]
+    assert lines["yes"].sum() == pytest.approx(-1.5 * 20 / np.log(2))
+    assert explained(WAGE, ROWS[:1])["wage"].sum() == pytest.approx(10.25 + 18 * 0.5)
+    with pytest.raises(QueryError, match="one is explained at a time"):
+        explained(BUYS, ROWS)
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.target)
+def test_a_picture_has_a_panel_for_each_attribute(card: Card) -> None:
+    """The one that says most first, with its name."""
+    import matplotlib.pyplot as plt
+
+    figure = plot(card, None)
+    titles = [ax.get_title(loc="left") for ax in figure.axes]
+    assert [title for title in titles if title] == card.columns
+    plt.close(figure)

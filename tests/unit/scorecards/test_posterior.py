@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Points from noisy sums: the posterior is that of the model that its module states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from miners.scorecards.posterior import log_shares, newton
+
+
+def test_a_newton_step_is_the_posterior_mean_and_its_deviation() -> None:
+    """By simulation: true points from the prior, gradients from the points, noise on both."""
+    random = np.random.default_rng(1)
+    width, rows, scale, cells = 0.7, 40.0, 6.0, 200_000
+    truth = random.normal(0, width, (cells, 1))
+    noise = 2 * scale**2
+    gradients = rows * truth + random.normal(0, np.sqrt(rows), truth.shape) + random.laplace(0, scale, truth.shape)
+    estimate = newton(gradients, np.full_like(truth, rows), spread=1.0, noise=noise, width=width, most=10.0)
+    errors = estimate.points - truth
+    assert abs(errors.mean()) < 0.01
+    assert errors.std() == pytest.approx(float(estimate.deviations[0, 0]), rel=0.01)
+    assert np.mean(np.abs(errors) < 2 * estimate.deviations) == pytest.approx(0.95, abs=0.01)
+    for factor in (0.7, 1.4):  # any other factor is further off
+        assert np.std(factor * estimate.points - truth) > errors.std()
+
+
+def test_cells_without_rows_get_no_points() -> None:
+    """Whatever the noise in their gradient: curvature at or below 0 is no rows."""
+    estimate = newton(np.array([[50.0], [-50.0]]), np.array([[-3.0], [0.0]]), spread=1, noise=100, width=1, most=3)
+    assert (estimate.points == 0).all()
+    assert np.allclose(estimate.deviations, 1)
+    assert (estimate.weights == 0).all()
+
+
+def test_points_are_clipped() -> None:
+    """One step moves a cell only so far."""
+    estimate = newton(np.array([[9e5]]), np.array([[1e4]]), spread=1, noise=1, width=9, most=3)
+    assert estimate.points.tolist() == [[3.0]]
+
+
+def test_tables_agree_on_the_classes_before_their_shares_count() -> None:
+    """A table whose total of a class is off by its noise gives that class nothing."""
+    table = np.array([[30.0, 70.0], [30.0, 70.0]])
+    off = table + np.array([[40.0, 0.0], [40.0, 0.0]])
+    plain, moved = log_shares([table, off], np.array([60.0, 140.0]), scale=1.0, damping=1.0)
+    assert np.allclose(plain.points, 0)
+    assert np.allclose(moved.points, plain.points)
+
+
+def test_undamped_points_are_naive_bayes() -> None:
+    """Without noise to speak of: the logs of P(value | class), up to what all classes share."""
+    table = np.array([[300.0, 100.0, 50.0], [100.0, 100.0, 150.0]])
+    (estimate,) = log_shares([table], table.sum(axis=0), scale=1e-3, damping=1.0)
+    logs = np.log(table / table.sum(axis=0))
+    assert np.allclose(estimate.points, logs - logs.mean(axis=1, keepdims=True))
+    (damped,) = log_shares([table], table.sum(axis=0), scale=1e-3, damping=0.5)
+    assert np.allclose(damped.points, estimate.points / 2)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a scorecard's epsilon is divided, and which rules follow from public facts."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miners.scorecards.cells import Grid, attribute_cells, public_cuts
+from miners.scorecards.rules import MAX_STEPS, Shares, steps_for_classes, steps_for_means, tables_pay
+from pinq.errors import QueryError
+from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.specs import Cuts, Values, bind
+
+
+@given(
+    nano=st.integers(10**6, 10**11),
+    tables=st.integers(0, 60),
+    steps=st.integers(0, MAX_STEPS // 10),
+    chooses=st.booleans(),
+)
+def test_shares_add_up_to_the_total(nano: int, tables: int, steps: int, chooses: bool) -> None:
+    """To the nano-epsilon, with nothing for free."""
+    shares = Shares.of(Epsilon(nano), tables=tables, steps=steps, chooses=chooses)
+    assert shares.total == Epsilon(nano)
+    assert len(shares.tables) == tables
+    assert len(shares.steps) == steps
+    paid = [shares.base, *shares.tables, *(step.sums for step in shares.steps)]
+    assert min(paid) >= Epsilon(1)
+    assert all((step.choice is not None and step.choice > ZERO) == chooses for step in shares.steps)
+
+
+def test_later_steps_get_more() -> None:
+    """For they have less to find; the most of each step goes into its sums."""
+    steps = Shares.of(Epsilon(10**9), tables=0, steps=8, chooses=True).steps
+    assert all(early.sums < late.sums for early, late in itertools.pairwise(steps))
+    assert all(step.choice is not None and step.choice < step.sums for step in steps)
+
+
+def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
+    """Before anything is asked."""
+    with pytest.raises(QueryError, match="too small to be spread"):
+        Shares.of(Epsilon(50), tables=0, steps=9, chooses=True)
+
+
+def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
+    """The figures of docs/defaults.md: Adult's for the epsilons from 0.1 to 4."""
+    assert [steps_for_classes(50_000 * epsilon, 2) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [5, 7, 9, 11, 14, 18]
+    assert [steps_for_means(20_000 * epsilon) for epsilon in (0.1, 1, 10)] == [2, 6, 15]
+    assert steps_for_classes(10**12, 2) == MAX_STEPS
+    for size in (10.0, 10**3, 10**5, 10**7):
+        counts = [steps_for_classes(size, classes) for classes in (2, 3, 10, 100)]
+        assert counts == sorted(counts, reverse=True)
+
+
+def test_a_table_that_is_too_small_pays_for_nothing() -> None:
+    """Neither for steps nor for tables: the majority answers."""
+    assert steps_for_classes(99, 2) == 0
+    assert not tables_pay(24 * 5, 5)
+    assert tables_pay(26 * 5, 5)
+    assert not tables_pay(10**9, 2)
+
+
+SCHEMA = Schema(
+    columns={
+        "age": Numeric(lower=0, upper=100, integer=True),
+        "gain": Numeric(lower=0, upper=100_000, integer=True, nullable=True),
+        "rate": Numeric(lower=-1, upper=1),
+        "own": Numeric(lower=0, upper=10, cuts=(2, 5)),
+        "flag": Numeric(lower=0, upper=1, integer=True),
+        "job": Categorical(values=("a", "b")),
+        "y": Categorical(values=("n", "p")),
+    },
+    max_rows=1000,
+)
+
+
+def test_cells_follow_from_the_declaration() -> None:
+    """Declared cuts as they are; else equal widths, and round numbers near zero where money crowds."""
+    cells = {spec.column: spec for spec in attribute_cells(SCHEMA, "y", None, None, Grid(10))}
+    assert cells["own"] == Cuts("own", (2.0, 5.0))
+    assert cells["job"] == Values("job")
+    gain, rate = public_cuts(SCHEMA, "gain", Grid(10)), public_cuts(SCHEMA, "rate", Grid(10))
+    assert {1, 10, 100, 1000, 2000, 5000, 10_000, 90_000} <= set(gain)
+    assert not {200, 500} & set(gain)
+    assert {0.0, -0.5, 0.5, 0.01, -0.01, 0.001} <= set(rate)
+    assert not {2000, 5000} & set(public_cuts(SCHEMA, "gain", Grid(10, fine=False)))
+    assert all(bind(spec, SCHEMA).size > 1 for spec in cells.values())
+
+
+def test_whoever_names_cuts_gets_them() -> None:
+    """A number of intervals, or the points themselves."""
+    given = {"age": [30, 45], "gain": 4}
+    cells = {spec.column: spec for spec in attribute_cells(SCHEMA, "y", ["age", "gain"], given, Grid(10))}
+    assert cells["age"] == Cuts("age", (30.0, 45.0))
+    assert bind(cells["gain"], SCHEMA).size == 5  # one for missing values
+
+
+def test_more_rows_carry_finer_cells() -> None:
+    """The number grows with the fifth root, within bounds; tables of all attributes bear fewer."""
+    assert [Grid.of_steps(size).widths for size in (1, 5_000, 50_000, 200_000, 10**9)] == [4, 10, 16, 21, 32]
+    assert [Grid.of_tables(size).widths for size in (0.1, 20, 200, 800)] == [3, 4, 6, 8]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scorecards learn what there is to learn, and say so where there is nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from miners import FitWarning, Scorecard, ScorecardRegressor
+from pinq.errors import QueryError
+from pinq.provider.simulation import simulate
+from pinq.public.schema import Categorical, Numeric, Schema
+
+SCHEMA = Schema(
+    columns={
+        "a": Categorical(values=("x", "y", "z")),
+        "b": Numeric(lower=0, upper=10),
+        "still": Categorical(values=("x", "y")),
+        "two": Categorical(values=("no", "yes"), nullable=True),
+        "three": Categorical(values=("r", "s", "t"), nullable=True),
+        "mean": Numeric(lower=0, upper=100, nullable=True),
+    },
+    max_rows=5000,
+)
+EXPLAINING = ["a", "b", "still"]
+
+
+def table(rows: int = 4000, seed: int = 0) -> pa.Table:
+    """Rows whose targets follow ``a`` and ``b`` additively; a tenth of the targets is missing."""
+    random = np.random.default_rng(seed)
+    a, b, still = random.integers(0, 3, rows), random.uniform(0, 10, rows), random.integers(0, 2, rows)
+    score = np.array([-1.5, 0.0, 1.5])[a] + 0.6 * (b - 5)
+    two = np.where(random.random(rows) < 1 / (1 + np.exp(-score)), "yes", "no").astype(object)
+    logits = np.column_stack([-score, 1.2 * (a == 1) - 0.2, score]) + random.gumbel(size=(rows, 3))
+    three = np.array(["r", "s", "t"], dtype=object)[logits.argmax(axis=1)]
+    mean = np.clip(50 + 8 * score + random.normal(0, 5, rows), 0, 100)
+    missing = random.random(rows) < 0.1
+    two[missing] = three[missing] = None
+    columns = {
+        "a": np.array(["x", "y", "z"], dtype=object)[a],
+        "b": b,
+        "still": np.array(["x", "y"], dtype=object)[still],
+        "two": two,
+        "three": three,
+        "mean": np.where(missing, None, mean),
+    }
+    return pa.table({name: pa.array(list(values)) for name, values in columns.items()})
+
+
+@pytest.fixture(scope="module")
+def handle() -> Any:
+    with simulate(SCHEMA, data=table(), epsilon=1000, seed=5) as h:
+        yield h
+
+
+FRESH = table(seed=1).to_pandas()
+
+
+@pytest.mark.parametrize(("target", "reached"), [("two", 0.78), ("three", 0.68)])
+def test_a_card_finds_what_adds_up(handle: Any, target: str, reached: float) -> None:
+    """Two and many classes: near the best that is possible, and nearly nothing for an attribute that says nothing."""
+    card = Scorecard(epsilon=2, attributes=EXPLAINING).fit(handle, target)
+    known = FRESH[FRESH[target].notna()]
+    assert card.score(known) > reached
+    importance = dict(zip(card.feature_names_in_, card.feature_importances_, strict=True))
+    assert importance["still"] < 0.1 < min(importance["a"], importance["b"])
+    assert card.feature_importances_.sum() == pytest.approx(1)
+
+
+def test_probabilities_are_calibrated(handle: Any) -> None:
+    """Of rows with a predicted share of p, about p have the class."""
+    card = Scorecard(epsilon=4, attributes=EXPLAINING).fit(handle, "two")
+    known = FRESH[FRESH["two"].notna()]
+    shares = card.predict_proba(known)[:, 1]
+    happened = (known["two"] == "yes").to_numpy()
+    tenths = np.minimum((shares * 10).astype(int), 9)
+    off = sum(abs((shares - happened)[tenths == tenth].sum()) for tenth in range(10)) / len(known)
+    assert off < 0.06
+
+
+def test_a_mean_is_found(handle: Any) -> None:
+    """Rows without a value are not learned from."""
+    card = ScorecardRegressor(epsilon=4, attributes=EXPLAINING).fit(handle, "mean")
+    assert card.score(FRESH) > 0.75
+    assert "units" not in card.export_text()
+
+
+def test_intervals_hold_what_more_epsilon_says(handle: Any) -> None:
+    """The points of many fits spread about as far as their deviations say, or less: they lean on the prior."""
+    fits = [Scorecard(epsilon=1, steps=1, attributes=["a"]).fit(handle, "two").card_ for _ in range(40)]
+    points = np.array([card.terms[0].points[:, 0] for card in fits])
+    deviations = np.array([card.terms[0].deviations[:, 0] for card in fits]).mean(axis=0)
+    assert (points.std(axis=0) < 1.5 * deviations).all()
+
+
+def test_a_table_too_small_for_epsilon_is_answered_by_the_majority() -> None:
+    """With a warning, and no points."""
+    rows = table(200)
+    with simulate(SCHEMA.model_copy(update={"max_rows": 200}), data=rows, epsilon=1) as h:
+        for miner, target, word in (
+            (Scorecard(epsilon=0.1), "two", "most frequent"),
+            (Scorecard(epsilon=0.1), "three", "most frequent"),
+            (ScorecardRegressor(epsilon=0.01), "mean", "the mean"),
+        ):
+            with pytest.warns(FitWarning, match=word):
+                card = miner.fit(h, target)
+            assert card.card_.terms == ()
+            assert len(set(card.predict(FRESH[:20]))) == 1
+            assert (card.feature_importances_ == 0).all()
+
+
+def test_a_target_of_the_other_kind_names_the_other_miner(handle: Any) -> None:
+    """Nothing is spent."""
+    with pytest.raises(QueryError, match="take ScorecardRegressor"):
+        Scorecard().fit(handle, "mean")
+    with pytest.raises(QueryError, match="take Scorecard,"):
+        ScorecardRegressor().fit(handle, "two")
+
+
+def test_steps_can_be_chosen(handle: Any) -> None:
+    """So many choices, so many sums; none leaves the start."""
+    plan = Scorecard(steps=3, attributes=EXPLAINING).plan(SCHEMA, "two")
+    assert [line.verb for line in plan.lines] == ["noisy_count"] + ["exp_mech", "noisy_sum"] * 3
+    assert "3 steps over 3 attributes" in plan.title
+    alone = Scorecard(attributes=["a"]).plan(SCHEMA, "two")
+    assert [line.verb for line in alone.lines] == ["noisy_count", "noisy_sum"]
+    with pytest.raises(QueryError, match="steps"):
+        Scorecard(steps=201).fit(handle, "two")
+
+
+def test_html_shows_parameters_and_points(handle: Any) -> None:
+    """Before and after a fit."""
+    miner = Scorecard(epsilon=1, attributes=EXPLAINING)
+    assert "not fitted" in miner._repr_html_()
+    assert "<details open>" in miner.fit(handle, "three")._repr_html_()
