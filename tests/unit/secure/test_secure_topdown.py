@@ -134,7 +134,7 @@ def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_
         max_depth=max_depth,
         budget=budget,
     )
-    smallest = miner.smallest_count_loss(SCHEMA, "ill")
+    smallest = miner.smallest_count_loss(together.schema, "ill")
     miner.fit(together, "ill")
     assert min(asked) >= smallest
     if max_depth == 0:
