@@ -26,19 +26,8 @@ from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.provider.simulation import made_up, simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.catalogue import FORMS, MINERS, Form
+from tests.people import SCHEMA
 
-SCHEMA = Schema(
-    columns={
-        "age": Numeric(lower=17, upper=90, integer=True),
-        "rate": Numeric(lower=0, upper=1, nullable=True),
-        "job": Categorical(values=("private", "self", "state", "none"), nullable=True),
-        "sex": Categorical(values=("F", "M")),
-        "only": Categorical(values=("one",)),
-        "wage": Numeric(lower=0, upper=50, nullable=True),
-        "income": Categorical(values=(">50K", "<=50K"), nullable=True),
-    },
-    max_rows=5000,
-)
 TARGETS = {"classes": "income", "means": "wage", "distances": "job"}
 # Their published forms keep back what leaves that came early were not asked.
 MAY_KEEP_BACK = {"SuLQID3", "DiffPID3", "DiffPC45"}

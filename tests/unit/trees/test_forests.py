@@ -25,19 +25,8 @@ from pinq.errors import QueryError
 from pinq.provider.simulation import made_up, simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts
+from tests.people import SCHEMA
 
-SCHEMA = Schema(
-    columns={
-        "age": Numeric(lower=17, upper=90, integer=True),
-        "rate": Numeric(lower=0, upper=1, nullable=True),
-        "job": Categorical(values=("private", "self", "state", "none"), nullable=True),
-        "sex": Categorical(values=("F", "M")),
-        "only": Categorical(values=("one",)),
-        "wage": Numeric(lower=0, upper=50, nullable=True),
-        "income": Categorical(values=("<=50K", ">50K"), nullable=True),
-    },
-    max_rows=5000,
-)
 SURE = 10**5
 FORMS = {
     "tree": (DiPriMeTreeClassifier, {}),
@@ -241,7 +230,7 @@ def test_a_forest_averages_its_trees() -> None:
     means = built("regression forest").fit(handle(), "wage")
     assert np.allclose(means.predict(frame), np.mean([tree.predict(frame) for tree in means.forest_.trees], axis=0))
     assert sum(one.forest_.usage.values()) == pytest.approx(1)
-    assert repr(one.forest_).startswith("Forest for `income` (<=50K, >50K): depth 2, 3 trees, ")
+    assert repr(one.forest_).startswith("Forest for `income` (>50K, <=50K): depth 2, 3 trees, ")
 
 
 def test_trees_of_a_forest_belong_together() -> None:

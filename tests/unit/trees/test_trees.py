@@ -271,36 +271,32 @@ def test_with_hardly_any_noise_each_split_is_the_best_one() -> None:
     assert one.tree_.n_leaves == {"age": 5, "job": 5, "sex": 2}[chosen.column]
 
 
-def test_plan_says_what_comes() -> None:
-    def lines(**params: Any) -> Any:
-        plan = DiffPID3(epsilon=0.6, max_depth=2, criterion="info_gain", attributes=["sex", "age"], **params).plan(
-            SCHEMA, "income"
-        )
-        assert plan.total == Fraction("0.6")
-        assert "bits" in repr(plan)
-        return [(line.level, line.verb, line.parts, line.epsilon) for line in plan.lines]
+# What a plan says of each level: the verb, how many parts it asks, and at which epsilon.
+PLANNED = {
+    "best": [
+        "count 3 at 0.1, count 3 at 0.5, choose 1 at 0.1",
+        "count 15 at 0.1, count 15 at 0.3, choose 5 at 0.1",
+        "count 30 at 0.2",
+    ],
+    "paper": [
+        "count 1 at 0.1, count 3 at 0.1, choose 1 at 0.1",
+        "count 5 at 0.1, count 15 at 0.1, choose 5 at 0.1",
+        "count 10 at 0.1, count 30 at 0.1",
+    ],
+}
 
-    asked = [
-        (0, "noisy_count", 3, "0.1"),
-        (0, "noisy_count", 3, "0.5"),
-        (0, "exp_mech", 1, "0.1"),
-        (1, "noisy_count", 15, "0.1"),
-        (1, "noisy_count", 15, "0.3"),
-        (1, "exp_mech", 5, "0.1"),
-        (2, "noisy_count", 30, "0.2"),
+
+@pytest.mark.parametrize("variant", PLANNED)
+def test_plan_says_what_comes(variant: Any) -> None:
+    miner = DiffPID3(epsilon=0.6, max_depth=2, criterion="info_gain", attributes=["sex", "age"], variant=variant)
+    plan = miner.plan(SCHEMA, "income")
+    assert plan.total == Fraction("0.6")
+    assert "bits" in repr(plan)
+    short = {"noisy_count": "count", "exp_mech": "choose"}
+    levels = [[line for line in plan.lines if line.level == level] for level in range(3)]
+    assert PLANNED[variant] == [
+        ", ".join(f"{short[line.verb]} {line.parts} at {float(line.epsilon)}" for line in level) for level in levels
     ]
-    assert lines() == [(*line, Fraction(epsilon)) for *line, epsilon in asked]
-    paper = [
-        (0, "noisy_count", 1, "0.1"),
-        (0, "noisy_count", 3, "0.1"),
-        (0, "exp_mech", 1, "0.1"),
-        (1, "noisy_count", 5, "0.1"),
-        (1, "noisy_count", 15, "0.1"),
-        (1, "exp_mech", 5, "0.1"),
-        (2, "noisy_count", 10, "0.1"),
-        (2, "noisy_count", 30, "0.1"),
-    ]
-    assert lines(variant="paper") == [(*line, Fraction(epsilon)) for *line, epsilon in paper]
 
 
 def test_candidates_are_public() -> None:
