@@ -23,7 +23,7 @@ __all__ = ["COMPUTATION", "MPyCComputation"]
 
 
 class MPyCComputation:
-    """Sessions of ``miners.secure`` on MPyC; see ``pinq.public.secure_computation.SecureComputation``."""
+    """Runs sessions of ``miners.secure`` on MPyC; see ``SecureComputation``."""
 
     def load_session(self, path: Path) -> Session:
         return load_session(path)

@@ -43,9 +43,7 @@ EXCUSED_NAMES: set[str] = {
     "tests/unit/server",
     "tests/unit/trees",
 }
-EXCUSED_DOCSTRINGS: set[str] = {
-    "miners/secure",
-}
+EXCUSED_DOCSTRINGS: set[str] = set()
 EXCUSED_FILES: set[str] = set()
 EXCUSED_FUNCTIONS: set[str] = {
     "miners/tuning/suggestion.py::suggest",
