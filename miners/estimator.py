@@ -299,6 +299,11 @@ class Bill:
 
 def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
     """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
+    require_remaining(handle, needed, name=f"{type(miner).__name__}(epsilon={needed}).fit")
+
+
+def require_remaining(handle: Priced, needed: Epsilon, *, name: str) -> None:
+    """Raises ``BudgetExceeded`` unless so much remains as all questions of a name cost together."""
     # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
     # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
     # them costs, so the fit is affordable where that one count is.
@@ -306,8 +311,7 @@ def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
     remaining = handle.preview("noisy_count", epsilon=needed).remaining + asked
     if asked > remaining:
         raise BudgetExceeded(
-            f"{type(miner).__name__}(epsilon={needed}).fit needs an epsilon of {needed}; "
-            f"{loss_text(remaining)} remains. Ask for less.",
+            f"{name} needs an epsilon of {needed}; {loss_text(remaining)} remains. Ask for less.",
             asked=asked,
             remaining=remaining,
             scope="analyst",

@@ -16,6 +16,7 @@ import matplotlib as mpl
 import pytest
 from typer.testing import CliRunner
 
+import miners.tables
 import pinq
 from miners.secure import Member, Session
 from pinq import errors
@@ -121,6 +122,19 @@ def test_the_page_on_distances_runs(project: Path) -> None:
     names: dict[str, object] = {}
     exec(compile(block, "dilca.md", "exec"), names)
     assert names["miner"].cost_ == names["h"].budget.spent == pinq.public.epsilon.exact(5 * 10**8)
+
+
+def test_the_page_on_tables_runs(project: Path) -> None:
+    """Its blocks work one after another, cost what they say together, and every function is on the page."""
+    ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
+    ledger.grant("analyst1", Epsilon.of(2))
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "tables.md", "exec"), names)
+    assert 0.9499 < float(names["h"].budget.spent) <= 0.95
+    for function in miners.tables.__all__:
+        assert re.search(rf"\b{function}\b", page), function
 
 
 def test_the_page_on_secure_computation_runs(project: Path) -> None:

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everyday tables from a private handle: cross tables, histograms, quantiles, summaries.
+
+It knows which of the five verbs answer a question that people ask of tables, how one epsilon is
+divided over them, and how far each number may be off. Nothing here sees rows or draws noise: a
+handle's verbs stay five. Read ``table.py`` first, then ``counts.py``.
+"""
+
+from miners.tables.columns import where
+from miners.tables.counts import crosstab, histogram, top_k
+from miners.tables.groups import grouped, quantiles, std, summary, variance
+from miners.tables.table import Table
+
+__all__ = [
+    "Table",
+    "crosstab",
+    "grouped",
+    "histogram",
+    "quantiles",
+    "std",
+    "summary",
+    "top_k",
+    "variance",
+    "where",
+]

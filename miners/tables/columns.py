@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``where`` narrows a handle, and ``specs_of`` reads columns by name as specs.
+
+A condition is a part of a partition, so conditions on different values of one column compose in
+parallel: what is asked of ``where(h, sex="Male")`` and of ``where(h, sex="Female")`` costs the
+larger of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from miners.budget.noise import count_scale
+from miners.budget.plan import PlanLine
+from pinq.analyst.queryable import Parts, PrivateQueryable
+from pinq.errors import QueryError
+from pinq.public.accuracy import standard_deviation
+from pinq.public.epsilon import Epsilon
+from pinq.public.schema import Schema, Value
+from pinq.public.specs import Cuts, Groups, Spec, Splitting, Values, bind
+
+__all__ = [
+    "ALL",
+    "Column",
+    "Columns",
+    "Condition",
+    "count_line",
+    "even_cuts",
+    "is_categorical",
+    "missing_apart",
+    "parts_by",
+    "specs_of",
+    "where",
+]
+
+ALL = "All"
+"""What a margin is called."""
+
+Column = str | Spec
+Columns = Column | Sequence[Column]
+Condition = Value | None | Sequence[Value | None] | tuple[float | None, float | None]
+
+MAX_BINS = 10_000
+
+
+def where(handle: PrivateQueryable, **conditions: Condition) -> PrivateQueryable:
+    """Returns a handle on the rows that meet all conditions; free.
+
+    Args:
+        handle: On the table, or on a part of it.
+        conditions: By column. Of a categorical column a value, or a list of values; None is the
+            missing one. Of a numeric column a pair ``(low, high)``: at least ``low`` and below
+            ``high``, None for an open end; or None for missing values.
+
+    Raises:
+        QueryError: An unknown column, or a condition that does not fit it.
+
+    Examples:
+        >>> import pinq
+        >>> sex, age = pinq.Categorical(values=("F", "M")), pinq.Numeric(lower=0, upper=100, integer=True)
+        >>> schema = pinq.Schema(columns={"sex": sex, "age": age}, max_rows=100)
+        >>> h = pinq.simulate(schema, rows=100, epsilon=1)
+        >>> where(h, sex="M", age=(30, 45))
+        PrivateQueryable(simulated, sex = M, age 30 to < 45; 2 columns, Budget(epsilon=1, spent=0, remaining=1))
+    """
+    for name, condition in conditions.items():
+        narrow = _of_values if is_categorical(handle.schema, name) else _of_range
+        handle = narrow(handle, name, condition)
+    return handle
+
+
+def specs_of(schema: Schema, columns: Columns) -> list[Spec]:
+    """Reads columns as specs: a categorical one by its values, a numeric one by its declared cuts.
+
+    Raises:
+        QueryError: An unknown column, or a numeric one without declared cuts.
+    """
+    if isinstance(columns, (str, Splitting)):
+        return [_spec(schema, columns)]
+    return [_spec(schema, column) for column in columns]
+
+
+def parts_by(handle: PrivateQueryable, by: Columns | None) -> tuple[Parts, list[Spec]]:
+    """Returns the groups of a table, and the specs that make them; the whole table where there are none."""
+    specs = [] if by is None else specs_of(handle.schema, by)
+    return (handle.partition(*specs) if specs else handle.parts()), specs
+
+
+def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:
+    """Cuts a numeric column into so many bins of about equal width, of whole grid cells.
+
+    Example: whole numbers 0 to 9 in 4 bins are cut at 3, 5 and 8: 0 to 2, 3 and 4, 5 to 7, 8 and 9.
+
+    Raises:
+        QueryError: Not a numeric column, or no whole number of bins from 2.
+    """
+    numeric = schema.numeric(column)
+    if bins != int(bins) or not 2 <= bins <= MAX_BINS:
+        raise QueryError(f"is {bins!r}", parameter="bins", allowed=f"a whole number from 2 to {MAX_BINS:,}")
+    if numeric.cells < 2:
+        raise QueryError(f"`{column}` has a single grid cell, so it cannot be cut.")
+    firsts = np.unique(-(-np.arange(1, bins) * numeric.cells // bins))
+    return Cuts(column, tuple(numeric.edge(int(first)) for first in firsts if 0 < first < numeric.cells))
+
+
+def _spec(schema: Schema, column: Column) -> Spec:
+    if not isinstance(column, str):
+        bind(column, schema)
+        return column
+    if is_categorical(schema, column):
+        return Values(column)
+    cuts = schema.numeric(column).cuts
+    if not cuts:
+        raise QueryError(
+            f"`{column}` is numeric and its policy declares no cuts; say where, Cuts({column!r}, [...]), "
+            f"or take histogram(h, {column!r}, bins=10)."
+        )
+    return Cuts(column, tuple(float(cut) for cut in cuts))
+
+
+def is_categorical(schema: Schema, column: str) -> bool:
+    """Whether a declared column has a list of values; a numeric one has none."""
+    return schema.column(column).type == "categorical"
+
+
+def _of_values(handle: PrivateQueryable, name: str, condition: Condition) -> PrivateQueryable:
+    """Narrows by one value; or by several, which are a group beside the group of all others."""
+    column = handle.schema.categorical(name)
+    if not isinstance(condition, (list, tuple, set)):
+        return _part(handle, Values(name), column.code_of(condition, name))  # type: ignore[arg-type]
+    codes = {column.code_of(value, name) for value in condition}
+    groups = [
+        [label for code, label in enumerate(column.labels) if (code in codes) == inside] for inside in (True, False)
+    ]
+    if not all(groups):
+        raise QueryError(f"the condition on `{name}` names no value, or all of them; leave it out or name some.")
+    return _part(handle, Groups(name, tuple(map(tuple, groups))), 0)
+
+
+def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> PrivateQueryable:
+    """Narrows by an interval of a numeric column, closed below and open above."""
+    column = handle.schema.numeric(name)
+    if condition is None:
+        if not column.nullable:
+            raise QueryError(f"`{name}` declares no missing values.")
+        return _part(handle, missing_apart(handle.schema, name), 2)
+    if not isinstance(condition, (tuple, list)) or len(condition) != 2:
+        raise QueryError(
+            f"the condition on `{name}` is {condition!r}; it must be a pair (low, high), None for an open end."
+        )
+    low, high = condition
+    points = [end for end in (low, high) if end is not None]
+    if not points:
+        raise QueryError(f"the condition on `{name}` is open at both ends; leave it out.")
+    return _part(handle, Cuts(name, tuple(points)), 0 if low is None else 1)  # type: ignore[arg-type]
+
+
+def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon) -> PlanLine:
+    """Returns the plan's line of one question for counts."""
+    noise = standard_deviation(count_scale(schema, epsilon))
+    return PlanLine(0, asked, "noisy_count", parts, epsilon.exact, noise)
+
+
+def missing_apart(schema: Schema, column: str) -> Cuts:
+    """Splits a nullable numeric column in two halves of its grid; its missing values are the part behind them."""
+    numeric = schema.numeric(column)
+    return Cuts(column, (numeric.edge(max(1, numeric.cells // 2)),))
+
+
+def _part(handle: PrivateQueryable, spec: Spec, index: int) -> PrivateQueryable:
+    part: PrivateQueryable = next(iter(handle.partition(spec)[[index]]))
+    return part

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``quantiles``, ``variance``, ``std``, ``grouped`` and ``summary``: statistics of columns, for each group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+
+from miners.tables.columns import Columns, is_categorical, parts_by
+from miners.tables.quantiles import shares_of
+from miners.tables.statistics import (
+    Count,
+    Estimate,
+    Mean,
+    Missing,
+    Quantile,
+    Quartiles,
+    StandardDeviation,
+    Statistic,
+    ValueCounts,
+    Variance,
+    statistic_named,
+)
+from miners.tables.table import Draft, Picture, Table, TableFunction, divided, require_level
+from pinq.analyst.queryable import Parts, PrivateQueryable
+from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.schema import Schema
+
+__all__ = ["grouped", "quantiles", "std", "summary", "variance"]
+
+ROUGH = "the interval of a variance, or of its root, is approximate: it adds a bound for noise to one for bins"
+Kind = tuple[type[Statistic], str, int]
+"""A kind of statistic, its column, and its weight where epsilon is divided."""
+
+
+@TableFunction
+def quantiles(
+    handle: PrivateQueryable,
+    column: str,
+    shares: Sequence[float | str] = (0.25, 0.5, 0.75),
+    *,
+    by: Columns | None = None,
+    epsilon: Loss,
+    level: float = 0.95,
+    reuse: bool = False,
+) -> Draft:
+    """Finds the numbers below which given shares of a column's values lie.
+
+    Args:
+        handle: On a table, or on a part of it (``where``).
+        column: A numeric column.
+        shares: Between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
+        by: Groups, each with quantiles of its own, at the price of one.
+        epsilon: Loss; one half chooses, the other counts rows around what was chosen.
+        level: Of the intervals.
+        reuse: Return the stored answers where this was asked before, at no cost.
+
+    Returns:
+        A row for each group and quantile: the groups' labels, ``column``, ``statistic``, ``value``,
+        ``low``, ``high``.
+    """
+    exact = shares_of(shares)
+    parts, _ = parts_by(handle, by)
+    statistic = Quantile(
+        handle.schema, column, Epsilon.of(epsilon), require_level(level), len(parts), bool(reuse), shares=exact
+    )
+    title = f"{len(exact)} quantiles of {column}"
+    return _draft(title, parts, [statistic], level, picture="boxes" if len(exact) > 2 else "bars")
+
+
+@TableFunction
+def variance(
+    handle: PrivateQueryable,
+    column: str,
+    *,
+    by: Columns | None = None,
+    epsilon: Loss,
+    level: float = 0.95,
+    reuse: bool = False,
+) -> Draft:
+    """Estimates the variance of a column, for each group, from counts in even bins.
+
+    How many bins follows from epsilon and the policy, never from rows. Arguments as in
+    ``quantiles``.
+    """
+    parts, _ = parts_by(handle, by)
+    kinds: list[Kind] = [(Variance, column, 1)]
+    return _drafted(handle, f"variance of {column}", parts, kinds, epsilon, level, reuse, notes=(ROUGH,))
+
+
+@TableFunction
+def std(
+    handle: PrivateQueryable,
+    column: str,
+    *,
+    by: Columns | None = None,
+    epsilon: Loss,
+    level: float = 0.95,
+    reuse: bool = False,
+) -> Draft:
+    """Estimates the standard deviation of a column, for each group: the root of ``variance``."""
+    parts, _ = parts_by(handle, by)
+    kinds: list[Kind] = [(StandardDeviation, column, 1)]
+    return _drafted(handle, f"standard deviation of {column}", parts, kinds, epsilon, level, reuse, notes=(ROUGH,))
+
+
+@TableFunction
+def grouped(
+    handle: PrivateQueryable,
+    by: Columns | None,
+    statistics: Mapping[str, str | Sequence[str]],
+    *,
+    epsilon: Loss,
+    level: float = 0.95,
+    reuse: bool = False,
+) -> Draft:
+    """Computes statistics of columns for each group.
+
+    Args:
+        handle: On a table, or on a part of it.
+        by: The columns that make the groups; None for one group.
+        statistics: By column, a name or several: ``count``, ``missing``, ``mean``, ``sum``,
+            ``variance``, ``std``, ``median``.
+        epsilon: Loss; the statistics share it evenly. Groups are disjoint, so each gets it all.
+        level: Of the intervals.
+        reuse: Return the stored answers where this was asked before, at no cost.
+
+    Returns:
+        A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
+        ``low``, ``high``.
+    """
+    parts, _ = parts_by(handle, by)
+    kinds: list[Kind] = []
+    for column, names in statistics.items():
+        handle.schema.column(column)
+        listed = [names] if isinstance(names, str) else list(names)
+        kinds += [(statistic_named(name), column, 1) for name in listed]
+    kinds = [kind for kind in kinds if _is_asked(handle.schema, kind)]
+    if not kinds:
+        raise QueryError("names nothing to ask; for example {'age': ['mean', 'std']}", parameter="statistics")
+    notes = (ROUGH,) if any(issubclass(kind, Variance) for kind, _, _ in kinds) else ()
+    return _drafted(handle, "statistics by group", parts, kinds, epsilon, level, reuse, notes, "panels")
+
+
+@TableFunction
+def summary(
+    handle: PrivateQueryable,
+    columns: Sequence[str] | None = None,
+    *,
+    by: Columns | None = None,
+    epsilon: Loss,
+    level: float = 0.95,
+    reuse: bool = False,
+) -> Draft:
+    """Describes columns: of numbers mean, standard deviation and quartiles, of categories counts.
+
+    Args:
+        handle: On a table, or on a part of it.
+        columns: Which; by default all but those of ``by``.
+        by: Groups to describe apart.
+        epsilon: Loss of the whole table. The number of rows gets one share, a categorical column four
+            and a numeric one eight.
+            Of a numeric column's, three go to the mean, two to the standard deviation, and three, or
+            two and one for missing values, to the quartiles.
+        level: Of the intervals.
+        reuse: Return the stored answers where this was asked before, at no cost.
+
+    Returns:
+        A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
+        ``low``, ``high``; of categories also ``of``, the value that is counted.
+    """
+    parts, specs = parts_by(handle, by)
+    apart = {name for spec in specs for name in spec.columns()}
+    names = [name for name in handle.schema.columns if name not in apart] if columns is None else list(columns)
+    kinds: list[Kind] = [(Count, "", 1)]
+    for name in names:
+        kinds += _described(handle.schema, name)
+    return _drafted(handle, f"summary of {len(names)} columns", parts, kinds, epsilon, level, reuse, (ROUGH,), "panels")
+
+
+def _described(schema: Schema, column: str) -> list[Kind]:
+    """Returns what a summary says of a column."""
+    if is_categorical(schema, column):
+        return [(ValueCounts, column, 4)]
+    missing: list[Kind] = [(Missing, column, 1)] if schema.column(column).nullable else []
+    return [*missing, (Mean, column, 3), (StandardDeviation, column, 2), (Quartiles, column, 3 - len(missing))]
+
+
+def _is_asked(schema: Schema, kind: Kind) -> bool:
+    """Whether a statistic is not known beforehand: a column that is not nullable has no missing values."""
+    statistic, column, _ = kind
+    return statistic is not Missing or schema.column(column).nullable
+
+
+def _drafted(
+    handle: PrivateQueryable,
+    title: str,
+    parts: Parts,
+    kinds: Sequence[Kind],
+    epsilon: Loss,
+    level: float,
+    reuse: bool,
+    notes: tuple[str, ...] = (),
+    picture: Picture = "bars",
+) -> Draft:
+    """Divides epsilon over statistics by their weights, and drafts them."""
+    shares = divided(Epsilon.of(epsilon), [weight for _, _, weight in kinds])
+    statistics = [
+        kind(handle.schema, column, share, require_level(level), len(parts), bool(reuse))
+        for (kind, column, _), share in zip(kinds, shares, strict=True)
+    ]
+    return _draft(title, parts, statistics, level, notes, picture)
+
+
+def _draft(
+    title: str,
+    parts: Parts,
+    statistics: Sequence[Statistic],
+    level: float,
+    notes: tuple[str, ...] = (),
+    picture: Picture = "bars",
+) -> Draft:
+    flat = Parts.union(parts)
+    lines = tuple(line for statistic in statistics for line in statistic.lines())
+
+    def answer() -> Table:
+        estimates = [estimate for statistic in statistics for estimate in statistic.ask(flat)]
+        frame, scale = _frame(parts, estimates)
+        return Table(title, frame, scale, sum((line.epsilon for line in lines), Fraction(0)), level, notes, picture)
+
+    return Draft(title, lines, answer, notes)
+
+
+def _frame(parts: Parts, estimates: Sequence[Estimate]) -> tuple[pd.DataFrame, pd.Series]:
+    """Writes a row for each group and estimate, groups first; and the scales."""
+    keys = parts.frame(np.zeros(len(parts))).drop(columns="value")
+    if not any(block.partition for block in parts.part_set.blocks):  # the whole table is no group
+        keys = keys.drop(columns="part")
+    groups = len(keys)
+    frame = keys.loc[np.repeat(np.arange(groups), len(estimates))].reset_index(drop=True)
+    frame["column"] = [estimate.column or None for estimate in estimates] * groups
+    frame["statistic"] = [estimate.name for estimate in estimates] * groups
+    if any(estimate.of is not None for estimate in estimates):
+        frame["of"] = pd.Series([estimate.of for estimate in estimates] * groups, dtype=object)
+    for name in ("value", "low", "high", "scale"):
+        frame[name] = np.stack([getattr(estimate, name) for estimate in estimates], axis=1).reshape(-1)
+    return frame.drop(columns="scale"), frame["scale"]

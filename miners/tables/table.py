@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Table`` is what each function of this room returns, and ``TableFunction`` what each of them is.
+
+A function first drafts: it says which questions it will ask at which epsilon. ``function.plan(...)``
+shows the draft and costs nothing; ``function(...)`` carries it out, once the handle can pay for all
+of it, so no epsilon goes into half a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
+
+import pandas as pd
+
+from miners.budget.plan import Plan, PlanLine
+from miners.estimator import require_remaining
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Draft", "Picture", "Table", "TableFunction", "divided", "require_level"]
+
+P = ParamSpec("P")
+Picture = Literal["bars", "heat", "boxes", "panels"]
+NUMBERS = ("value", "low", "high")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Noisy numbers in a frame, each with the interval that holds the exact one.
+
+    Attributes:
+        title: What the numbers are.
+        frame: A row for each number: what it is of, then ``value``, ``low`` and ``high``.
+        scale: The scale of the noise in each row's number, in the number's units; missing where no
+            one noise was added (a quantile, a variance).
+        epsilon: What the whole table was charged at most.
+        level: With which probability ``low`` and ``high`` hold the exact number, each row by itself.
+        notes: What is worth knowing, one sentence each.
+        picture: How ``plot`` draws it.
+    """
+
+    title: str
+    frame: pd.DataFrame
+    scale: pd.Series
+    epsilon: Fraction
+    level: float
+    notes: tuple[str, ...] = ()
+    picture: Picture = "bars"
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that say what a number is of."""
+        return [name for name in self.frame.columns if name not in NUMBERS]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a copy as a pandas frame."""
+        return self.frame.copy()
+
+    def to_arrow(self) -> pa.Table:
+        """Returns the frame as an Arrow table, which polars and DuckDB read without a copy."""
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(_of_text(self.frame), preserve_index=False)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Gives Arrow's stream, so that ``polars.DataFrame(table)`` works."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def wide(self, value: str = "value") -> pd.DataFrame:
+        """Spreads the last key over columns: of a cross table the usual two-way one.
+
+        Args:
+            value: ``"value"``, ``"low"`` or ``"high"``.
+        """
+        *rows, last = self.keys
+        labels = list(dict.fromkeys(self.frame[last]))
+        cells: dict[tuple[object, ...], dict[object, object]] = {}
+        for *row, label, number in self.frame[[*self.keys, value]].itertuples(index=False):
+            cells.setdefault(tuple(row), {})[label] = number
+        numbers = pd.DataFrame(
+            [[row.get(label) for label in labels] for row in cells.values()], columns=pd.Index(labels, dtype=object)
+        )
+        keys = pd.DataFrame(list(cells), columns=rows, dtype=object)
+        wide = pd.concat([keys, numbers], axis=1).set_index(rows) if rows else numbers
+        return wide.rename_axis(columns=last)
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """Draws bars with intervals, boxes from quantiles, or a heat map; needs matplotlib.
+
+        Args:
+            ax: Where to draw; by default a new figure. A summary has several panels and takes none.
+
+        Returns:
+            The figure.
+        """
+        from miners.tables.plot import draw
+
+        return draw(self, ax)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __repr__(self) -> str:
+        head = f"{self.title}; epsilon {Epsilon.of(self.epsilon)}, intervals of {self.level:.0%}"
+        return "\n".join([head, repr(self.frame), *(f"Note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        head = f"<p>{escape(self.title)}; epsilon {Epsilon.of(self.epsilon)}, intervals of {self.level:.0%}</p>"
+        return head + self.frame.to_html(index=False) + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a function is going to ask.
+
+    Attributes:
+        title: What comes out.
+        lines: Its questions, in order.
+        answer: Asks them; returns the table.
+        notes: What is worth knowing before.
+    """
+
+    title: str
+    lines: tuple[PlanLine, ...]
+    answer: Callable[[], Table]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> Fraction:
+        """What all questions cost together."""
+        return sum((line.epsilon for line in self.lines), Fraction(0))
+
+
+class TableFunction(Generic[P]):
+    """A function from a handle to a table, with a plan.
+
+    ``reuse=True`` gives the stored answers where the same table was asked before, at no cost.
+    """
+
+    def __init__(self, draft: Callable[Concatenate[PrivateQueryable, P], Draft]) -> None:
+        self._draft = draft
+        update_wrapper(self, draft)
+
+    def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Table:
+        """Asks, and returns the table."""
+        draft = self._draft(_required(handle), *args, **kwargs)
+        if draft.total and not kwargs.get("reuse"):
+            require_remaining(handle, Epsilon.of(draft.total), name=self._draft.__name__)
+        return draft.answer()
+
+    def plan(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Plan:
+        """Says what the same call would ask, at what cost and with how much noise. Free."""
+        draft = self._draft(_required(handle), *args, **kwargs)
+        return Plan(draft.title, draft.lines, draft.total, draft.notes)
+
+
+def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
+    """Divides a loss by weights, each share rounded down, so that together they are no more.
+
+    Raises:
+        QueryError: A share would be nothing.
+    """
+    whole = sum(weights)
+    shares = [Epsilon(epsilon.nano * weight // whole) for weight in weights]
+    if not all(shares):
+        raise QueryError(f"is {epsilon}, too little for {len(weights)} questions", parameter="epsilon")
+    return shares
+
+
+def require_level(level: float) -> float:
+    """Returns the level. ``QueryError`` unless it lies between 0 and 1."""
+    if not 0 < level < 1:
+        raise QueryError(f"is {level!r}", parameter="level", allowed="between 0 and 1, both excluded, for example 0.95")
+    return level
+
+
+def _required(handle: object) -> PrivateQueryable:
+    if not isinstance(handle, PrivateQueryable):
+        raise QueryError(
+            f"a table is made of a private handle, not of {type(handle).__name__}; open one with pinq.open, "
+            "pinq.connect or pinq.simulate. Of parts, take one, `parts[label]`, or say `by`."
+        )
+    return handle
+
+
+def _of_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """Writes keys of mixed kinds as text, for an Arrow column has one type; None stays missing."""
+    written = frame.copy()
+    for name in frame.columns:
+        if frame[name].map(type).nunique() > 1:
+            written[name] = [None if key is None else str(key) for key in frame[name]]
+    return written
