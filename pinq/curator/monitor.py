@@ -32,6 +32,7 @@ from typing import NamedTuple
 from pinq.curator.key_locks import KeyLocks
 from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import Noise, PreparedQuery
+from pinq.curator.work import MAX_WORK, checking_work, require_work
 from pinq.engine.tables import Engine
 from pinq.errors import EngineError, QueryError, Refusal, unspent
 from pinq.ledger.ledger import Ledger
@@ -52,11 +53,15 @@ class _Work(NamedTuple):
         query: What to read, and what to release of it.
         epsilon: The loss that each part is asked at.
         noise: How exact the answer will be.
+        checking: Units of work that it took so far.
+        counting: Units of work that the answer will take.
     """
 
     query: PreparedQuery
     epsilon: Epsilon
     noise: Noise
+    checking: int
+    counting: int
 
 
 class Curator:
@@ -66,10 +71,11 @@ class Curator:
         schema: What requests are checked against.
         ledger: Where they are charged.
         engine: What they are computed from.
+        max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
     """
 
-    def __init__(self, schema: Schema, ledger: Ledger, engine: Engine) -> None:
-        self.schema, self.ledger, self._engine = schema, ledger, engine
+    def __init__(self, schema: Schema, ledger: Ledger, engine: Engine, *, max_work: int = MAX_WORK) -> None:
+        self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
         self._working = KeyLocks()
 
     def ask(self, analyst: str, request: Request) -> Answer:
@@ -79,12 +85,13 @@ class Curator:
         both may compute one; the ledger keeps the first.)
 
         Raises:
-            QueryError: Malformed.
+            QueryError: Malformed, or more work than one request may need.
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged.
             EngineError: The charge stands.
         """
         with self.refusing(analyst, request.id):
             work = self._validate(request)
+            require_work(work.checking + work.counting, self.max_work)
             question = LoggedQuestion(
                 verb=request.verb,
                 about=work.query.about,
@@ -173,8 +180,11 @@ class Curator:
     def _validate(self, request: Request) -> _Work:
         epsilon = Epsilon.of(request.epsilon)
         question = request.question
+        checking = checking_work(request, self.schema)
+        require_work(checking, self.max_work)
         parts = request.parts.bind(self.schema)
         if len(parts) == 0:
             raise QueryError("there are no parts to ask.")
         query = prepare(question, parts, self.schema)
-        return _Work(query, epsilon, query.noise(epsilon.per_row(self.schema.distance)))
+        noise = query.noise(epsilon.per_row(self.schema.distance))
+        return _Work(query, epsilon, noise, checking, query.work(self.schema.max_rows))

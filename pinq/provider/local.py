@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
-from pinq.engine import open_engine
+from pinq.curator.work import MAX_WORK
+from pinq.engine import Engine, open_engine
 from pinq.errors import InternalError
 from pinq.ledger.composition import Together
 from pinq.ledger.events import Event
@@ -26,7 +27,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 
-__all__ = ["LocalSession", "budget", "declare", "history", "open", "open_ledger"]
+__all__ = ["LocalSession", "budget", "curator_of", "declare", "history", "open", "open_ledger"]
 
 ANSWERS_AT_A_TIME = 500
 
@@ -91,7 +92,12 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     ledger = open_ledger(loaded, provider=False)
     ledger.authorise(analyst)
     engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-    return PrivateQueryable(LocalSession(loaded.dataset, analyst, Curator(loaded.schema_, ledger, engine)))
+    return PrivateQueryable(LocalSession(loaded.dataset, analyst, curator_of(loaded, ledger, engine)))
+
+
+def curator_of(policy: Policy, ledger: Ledger, engine: Engine) -> Curator:
+    """Makes the curator of a policy's dataset, under the policy's limit of work."""
+    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK)
 
 
 def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True, by: Signature | None = None) -> Ledger:

@@ -69,6 +69,12 @@ class Policy(Declared):
         pattern=r"^\d+(\.\d+)? ?(MB|GB|MiB|GiB)$",
         description="memory that the engine may use before it spills to disk",
     )
+    max_work: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**9,
+        description="work that one request may need, in units of about a millisecond of one core; 600,000 by default",
+    )
     secure: Literal["noise", "exact"] = Field(
         default="noise",
         description="what computations among several parties may open of the rows: "

@@ -15,7 +15,7 @@ from pinq.engine import open_engine
 from pinq.errors import LedgerError, NotAuthorised, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import Grant
-from pinq.provider.local import open_ledger
+from pinq.provider.local import curator_of, open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
 
@@ -36,7 +36,7 @@ class Dataset:
         loaded = load_policy(policy)
         ledger = open_ledger(loaded)
         engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-        return cls(loaded, ledger, Curator(loaded.schema_, ledger, engine))
+        return cls(loaded, ledger, curator_of(loaded, ledger, engine))
 
     @property
     def name(self) -> str:

@@ -8,12 +8,14 @@ a small table of its own that is counted and forgotten: memory follows the rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import Frame, Runs, Scorer
+from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer
 from pinq.curator.counted import Counted
+from pinq.curator.work import CELL, ROW
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
@@ -43,6 +45,13 @@ class AnyCrossScorer(Scorer[AnyCross]):
     def options(self) -> int:
         """Its members."""
         return len(self.candidate)
+
+    @property
+    def work(self) -> int:
+        """Its members: for each, the rows are looked up in a table of its own."""
+        cells = math.prod(sorted(self._sizes)[-self.candidate.size :]) * self.frame.width
+        rows = self.frame.schema.max_rows
+        return SCORING + len(self.candidate) * (SCORING + ROW * rows + CELL * min(cells, rows))
 
     def flips(self, size: int) -> bool:
         """Always."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import Frame, Runs, Scorer, occupied
+from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer, occupied
 from pinq.curator.counted import Counted
+from pinq.curator.work import CELL
 from pinq.public.parts import Part
 from pinq.public.specs import AnyCut, Cuts, Spec
 
@@ -27,6 +28,12 @@ class AnyCutScorer(Scorer[AnyCut]):
         super().__init__(candidate, frame)
         self._column = frame.schema.numeric(candidate.column)
         self.table = frame.add_codes(candidate.column)
+
+    @property
+    def work(self) -> int:
+        """Its cuts: one for each cell of the grid, or around each row where these are fewer."""
+        cuts = min(self._column.codes, 2 + 2 * self.frame.schema.max_rows)
+        return SCORING + 4 * CELL * cuts * self.frame.width
 
     def flips(self, size: int) -> bool:
         """Where there are few cuts."""

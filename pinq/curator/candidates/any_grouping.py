@@ -7,13 +7,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import Frame, Runs, Scorer, no_runs
+from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer, no_runs
 from pinq.curator.counted import Counted
+from pinq.curator.work import CELL
 from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.schema import Value
 from pinq.public.specs import AnyGrouping, Spec
 
 __all__ = ["AnyGroupingScorer"]
+
+DRAW, DRAWN_VALUE = 4_000, 10  # nanoseconds that drawing a bipartition takes, and each value in it
 
 
 class AnyGroupingScorer(Scorer[AnyGrouping]):
@@ -28,6 +31,12 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
     def widest(self) -> int:
         """As many bipartitions as there can be."""
         return min(2 ** (self._column.codes - 1), MAX_GROUPINGS)
+
+    @property
+    def work(self) -> int:
+        """Its bipartitions: each is drawn, is scored over the column's values, and may be chosen."""
+        values = self._column.codes
+        return SCORING + self.widest * (DRAW + values * DRAWN_VALUE + (values // 16 + 2) * CELL * self.frame.width)
 
     def flips(self, size: int) -> bool:
         """Always: there are at most ``MAX_GROUPINGS``."""

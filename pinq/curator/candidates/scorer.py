@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,9 +20,10 @@ from pinq.public.schema import Categorical, Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
-__all__ = ["Frame", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
+__all__ = ["SCORING", "Frame", "Runs", "Scorer", "cells_by_codes", "no_runs", "occupied"]
 
 DENSE_CODES = 1024
+SCORING = 20_000  # nanoseconds that scoring a candidate for a part takes at least
 C = TypeVar("C", bound=Candidate)
 
 FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more share a table of the column's codes
@@ -89,6 +91,11 @@ class Frame:
         """The last axis of every table for a score of classes; none for others."""
         split = self.score.classes(self.schema)
         return () if split is None else bind(split, self.schema).axes
+
+    @property
+    def width(self) -> int:
+        """How many numbers a cell has."""
+        return math.prod(axis.size for axis in self.classes)
 
     @cached_property
     def moments(self) -> Measure | None:
@@ -169,6 +176,11 @@ class Scorer(ABC, Generic[C]):
     def widest(self) -> int:
         """Members that are scored as one array, where that is larger than the tables themselves."""
         return 0
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """Nanoseconds, about, that scoring it for one part and choosing a member take."""
 
     @abstractmethod
     def flips(self, size: int) -> bool:

@@ -44,7 +44,14 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
     what = about(f"exp_mech{' from each' if selection.each else ''} by {score.kind}{target}", parts)
     frame = selection.frame
     return PreparedQuery(
-        parts, what, noise, release, tuple(frame.tables), frame.moments, scratch=selection.scratch_cells
+        parts,
+        what,
+        noise,
+        release,
+        tuple(frame.tables),
+        frame.moments,
+        scratch=selection.scratch_cells,
+        choosing=selection.work,
     )
 
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work is priced by public facts, before it is charged."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pinq import AnyCross, AnyCut, AnyGrouping, InfoGain, QueryError, Values
+from pinq.curator.monitor import Curator
+from pinq.engine import open_engine
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import declare
+from pinq.public.epsilon import Epsilon
+from pinq.public.policy import Policy
+from pinq.public.queries import Candidate, Request, WireParts
+
+COLUMNS: dict[str, Any] = {
+    "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},
+    "sex": {"type": "categorical", "values": ["Female", "Male"]},
+    "age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True},
+    "income": {"type": "categorical", "values": ["<=50K", ">50K"]},
+}
+
+
+def _curator(frame: pd.DataFrame, max_work: int) -> Curator:
+    policy = Policy.model_validate({"dataset": "d", "cap": 100, "max_rows": 1000, "columns": COLUMNS})
+    engine, _ = open_engine(policy, data=frame, salt=b"")
+    ledger = Ledger("sqlite://", policy.dataset)
+    declare(policy, ledger, may_raise=True)
+    ledger.grant("ana", Epsilon.of("100"))
+    return Curator(policy.schema_, ledger, engine, max_work=max_work)
+
+
+def _frame(rows: int) -> pd.DataFrame:
+    every = range(rows)
+    return pd.DataFrame(
+        {
+            "letter": [f"v{i % 16}" for i in every],
+            "sex": [("Female", "Male")[i % 2] for i in every],
+            "age": [i % 100 for i in every],
+            "income": [("<=50K", ">50K")[i % 3 == 0] for i in every],
+        }
+    )
+
+
+def _choice(*candidates: Candidate, verb: str = "a") -> Request:
+    return Request(
+        id=verb, verb="exp_mech", epsilon="0.000000001", score=InfoGain("income"), candidates=(tuple(candidates),)
+    )
+
+
+@pytest.mark.parametrize("rows", [0, 900])
+def test_what_is_refused_for_its_work_names_price_and_limit_and_follows_no_row(rows: int) -> None:
+    """The same text whatever the rows are, and nothing is spent."""
+    curator = _curator(_frame(rows), 2_000)
+    with pytest.raises(QueryError) as refused:
+        curator.ask("ana", _choice(*(AnyGrouping("letter", seed=seed) for seed in range(200))))
+    assert "this would take 3," in str(refused.value)
+    assert "allows 2,000 for one request" in str(refused.value)
+    assert refused.value.charged == Fraction(0)
+    assert curator.ledger.accounts()["ana"].spent.nano == 0
+    curator.ask("ana", _choice(AnyGrouping("letter")))
+
+
+def test_previews_have_the_limit_of_what_they_check() -> None:
+    """A preview counts nothing, but what it has to read is bounded like a question's."""
+    curator = _curator(_frame(10), 100)
+    curator.preview("ana", _choice(*(AnyGrouping("letter", seed=seed) for seed in range(200))))
+    with pytest.raises(QueryError, match="units of work"):
+        curator.preview("ana", _choice(*(AnyGrouping("letter", seed=seed) for seed in range(20_000))))
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ([AnyGrouping("sex")], [AnyGrouping("letter")]),
+        ([AnyCut("age")], [AnyCut("age"), Values("sex")]),
+        ([AnyCross((Values("sex"),), 1)], [AnyCross((Values("sex"), Values("letter")), 1)]),
+    ],
+)
+def test_more_members_never_cost_less(less: list[Candidate], more: list[Candidate]) -> None:
+    """A price grows with what it is for."""
+    curator = _curator(_frame(10), 10**9)
+    prices = [curator._validate(_choice(*candidates)).query.choosing for candidates in (less, more)]
+    assert prices[0] <= prices[1]
+
+
+def test_a_forged_shape_has_a_price_like_any_other() -> None:
+    """A shape that no collection has is refused for being wrong, whatever number it makes."""
+    curator = _curator(_frame(10), 10**6)
+    for shape in ((10**400,), (-5,), (0,)):
+        request = Request(id="s", verb="noisy_count", epsilon="0.1", parts=WireParts(shape=shape))
+        with pytest.raises(QueryError, match="shape"):
+            curator.ask("ana", request)
