@@ -72,7 +72,7 @@ class Term:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the points over rows, as far as weights tell: how much the attribute says."""
+        """Standard deviation of the points over rows, by weights: how much the attribute says."""
         weights = self.weights + 1e-9
         mean = np.average(self.points, axis=0, weights=weights)
         return math.sqrt(np.average((self.points - mean) ** 2, axis=0, weights=weights).sum())

@@ -198,7 +198,7 @@ class ManyClasses(_Classes):
 
     @property
     def bound(self) -> float:
-        """What gradients and curvatures of a row are clipped to: rows that are far off count less."""
+        """What a row's gradients and curvatures are clipped to: rows far off count less."""
         return CLIPPED
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
@@ -293,7 +293,7 @@ class Mean(Objective):
         return Residuals(self.target, card.score_of(0), self.bound)
 
     def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the posterior of the mean residual; a residual is the difference of two noisy bins."""
+        """Returns the posterior of the mean residual: the difference of two noisy bins."""
         noise = 2 * standard_deviation(scale) ** 2
         width = TIMID * self.deviation
         return newton(gradients, curvatures, spread=self.deviation**2, noise=noise, width=width, most=self.bound)

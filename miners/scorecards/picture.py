@@ -99,7 +99,7 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
 
 
 def _leave_out_what_nobody_knows(ax: Axes, points: np.ndarray) -> None:
-    """Ends the axis a little beyond the points: intervals of cells without rows would hide all others."""
+    """Ends the axis a little beyond the points: intervals without rows would hide all others."""
     low, high = min(0.0, float(points.min())), max(0.0, float(points.max()))
     room = 0.25 * (high - low) or 1.0
     ax.set_ylim(low - room, high + room)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points from noisy sums: how far noise lets a score move, and how sure that is. No rows, no noise of its own.
+"""Points from noisy sums: how far noise lets a score move, and how sure that is. Sees no rows.
 
 A cell's points f have the public prior N(0, width²). Its noisy gradient G is about H f, with the
 variance H of the rows themselves and that of the noise; so f has the posterior mean

@@ -94,8 +94,8 @@ class ScorecardMiner(Fitted):
         The order is that of ``feature_names_in_``; all are 0 where nothing was learned.
         """
         spreads = {term.spec.column: term.spread for term in self._model.terms}
-        found = np.array([spreads.get(name, 0.0) for name in self.feature_names_in_])
-        shares: np.ndarray = found / (found.sum() or 1.0)
+        spread = np.array([spreads.get(name, 0.0) for name in self.feature_names_in_])
+        shares: np.ndarray = spread / (spread.sum() or 1.0)
         return shares
 
     def export_text(self) -> str:
@@ -258,7 +258,7 @@ class Scorecard(Classifier, ScorecardMiner):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ScorecardRegressor(Regressor, ScorecardMiner):
-    """A scorecard for the mean of a numeric column: each value of each attribute adds so many units.
+    """A scorecard for the mean of a numeric column: each attribute's value adds so many units.
 
     The steps are those of ``Scorecard``, on residuals that are clamped: a noisy histogram of the
     target says where scores start and how far residuals may go.
