@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from pinq.engine.codes import BLOCK_ROWS
 from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.numbers import define_number_of, other_spelling
 from pinq.engine.sources import source_dialect, source_files, source_path
@@ -33,6 +34,7 @@ __all__ = [
     "opened",
     "quoted",
     "read_columns",
+    "require_columns",
     "require_readable",
     "require_share",
 ]
@@ -42,6 +44,7 @@ IN_MEMORY_BYTES = 2**28
 # By how much text may grow when it is unpacked.
 UNPACKED = 10
 _SAFE = {"preserve_insertion_order": "false"}
+_MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,13 @@ class OpenSource:
     types: dict[str, str]
     lines: Lines
     _table: str | None
-    _text: Iterator[pa.Table]
+    _blocks: Iterator[pa.Table]
 
     def pieces(self) -> Iterator[str]:
-        """Yields what SQL calls each piece: the whole table, or a block of delimited lines."""
+        """Yields what SQL calls each piece: the whole table, or a block of a stream or of lines."""
         if self._table is not None:
             yield self._table
-        for table in self._text:
+        for table in self._blocks:
             self.connection.register("source", table)
             yield "source"
             self.connection.unregister("source")
@@ -90,13 +93,19 @@ def opened(policy: Policy, data: Any = None) -> Iterator[OpenSource]:
 def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> OpenSource:
     dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), _declared(policy)
     define_number_of(connection, dialect)
+    if data is not None and not _is_table(data):
+        stream = _arrow_stream(data)
+        connection.register("source", stream.schema.empty_table())
+        types = _columns(connection, "source")
+        require_columns(columns, types)
+        return OpenSource(connection, types, lines, None, _blocks_of(stream, policy))
     if dialect is None:
         table = _attach_typed(connection, policy, data)
         types = _columns(connection, table)
-        _require_columns(columns, types)
+        require_columns(columns, types)
         return OpenSource(connection, types, lines, table, iter(()))
     files, names = _delimited(policy, dialect), list(dict.fromkeys(columns))
-    _require_columns(columns, files.names, files.looks_like())
+    require_columns(columns, files.names, files.looks_like())
     return OpenSource(connection, dict.fromkeys(names, "VARCHAR"), lines, None, files.read(names, lines))
 
 
@@ -156,7 +165,7 @@ def require_readable(policy: Policy) -> None:
     dialect = source_dialect(policy)
     if dialect is not None:
         files, columns, lines = _delimited(policy, dialect), _declared(policy), Lines()
-        _require_columns(columns, files.names, files.looks_like())
+        require_columns(columns, files.names, files.looks_like())
         for _ in files.read(columns, lines):
             pass
         require_share(policy, lines)
@@ -247,18 +256,50 @@ def _files(policy: Policy) -> list[Path]:
     return files
 
 
+def _is_table(data: Any) -> bool:
+    """Whether what the caller passed is in memory as a whole, and may be read in any order."""
+    return isinstance(data, pa.Table) or hasattr(data, "iloc")
+
+
 def _arrow_table(data: Any) -> pa.Table:
-    """What the caller passed in place of a source, as Arrow has it."""
-    if not isinstance(data, pa.Table) and not hasattr(data, "iloc") and not hasattr(data, "__arrow_c_stream__"):
+    """A table or frame that the caller passed in place of a source, as Arrow has it."""
+    try:
+        return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
+        raise PolicyError(_MIXED) from None
+
+
+def _arrow_stream(data: Any) -> pa.RecordBatchReader:
+    """What else the caller passed, as batches that are read once."""
+    if not hasattr(data, "__arrow_c_stream__"):
         home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
         lazy = "; collect() it first" if hasattr(data, "collect") else ""
         known = "a table of Arrow, pandas, polars or DuckDB, or another that has `__arrow_c_stream__`"
         raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
     try:
-        return pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else pa.table(data)
-    except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
-        mixed = "`data` has a column of mixed types; make each column text, numbers or truth values."
-        raise PolicyError(mixed) from None
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowException, OSError, TypeError, ValueError):
+        raise PolicyError(_MIXED) from None
+
+
+def _blocks_of(stream: pa.RecordBatchReader, policy: Policy) -> Iterator[pa.Table]:
+    """Yields a stream's rows, so many at a time, in one table at least.
+
+    Raises:
+        PolicyError: The stream broke off. Its own error may quote a value.
+    """
+    waiting: list[pa.RecordBatch] = []
+    try:
+        for batch in stream:
+            waiting.append(batch)
+            if sum(batch.num_rows for batch in waiting) >= BLOCK_ROWS:
+                yield pa.Table.from_batches(waiting)
+                waiting = []
+    except (pa.ArrowException, OSError):
+        raise PolicyError(
+            f"The rows passed for {policy.dataset!r} broke off before their end. Pass them again."
+        ) from None
+    yield pa.Table.from_batches(waiting, stream.schema)
 
 
 def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:
@@ -296,7 +337,8 @@ def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, st
     return {name: kind for name, kind, *_ in described}
 
 
-def _require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "") -> None:
+def require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "") -> None:
+    """``PolicyError`` where a source lacks a column."""
     for name in wanted:
         if name not in known:
             raise PolicyError(

@@ -80,7 +80,7 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
         policy: A policy file, or a loaded policy; reviewed.
         analyst: Who asks; needs a grant (``pinq grant``).
         data: A table instead of the policy's source: of Arrow, pandas, polars or DuckDB, or another
-            with ``__arrow_c_stream__``.
+            with ``__arrow_c_stream__``, whose rows are read once and not kept.
 
     Raises:
         PolicyError: Wrong or unreviewed policy, or a source that does not fit it.
