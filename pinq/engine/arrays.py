@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pinq.engine.codes import Block, Codes
+from pinq.engine.codes import BLOCK_ROWS, Block, Codes
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows
 from pinq.engine.shards import Coins
@@ -267,7 +267,7 @@ class ArrayEngine:
     def _each(self, work: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Does the same work for several items, side by side where there is more than one."""
         listed = list(items)
-        if len(listed) < 2 or self._threads < 2:
+        if len(listed) < 2 or self._threads < 2 or self.rows() < BLOCK_ROWS:
             return [work(item) for item in listed]
         return list(self._pool.map(work, listed))
 

@@ -95,10 +95,10 @@ class Rows:
 
     def moved(self, node: np.ndarray, nodes: int) -> Rows:
         """The same rows at other nodes of so many; those at -1 are left out."""
-        kept = np.flatnonzero(node >= 0)
         small = node.astype(smallest(nodes))
-        if len(kept) == len(node):
+        if node.min(initial=0) >= 0:
             return Rows(self.block, self.picked, small, nodes, self.measure)
+        kept = np.flatnonzero(node >= 0)
         picked = kept.astype(np.uint32) if self.picked is None else self.picked.take(kept)
         return Rows(self.block, picked, small.take(kept), nodes, self.measure)
 

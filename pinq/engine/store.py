@@ -17,6 +17,7 @@ import hashlib
 import json
 import mmap
 import os
+import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ __all__ = ["CodesFile", "blocks_of", "map_codes", "write_codes"]
 FORMAT = 1
 _END = b"pinq-codes"
 _ALIGNED = 64
+# No writer pauses for so long.
+ABANDONED_SECONDS = 86_400
 
 
 class CodesFile:
@@ -71,14 +74,20 @@ class CodesFile:
     def written(self, blocks: Iterable[Block], fingerprint: str) -> Codes:
         """Writes codes, in place of those that were there, and opens them."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._sweep()
         fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
             write_codes(fresh, blocks, fingerprint)
             os.replace(fresh, self.path)
         finally:
             fresh.unlink(missing_ok=True)
-        codes = map_codes(self.path, self._policy, fingerprint)
-        return codes
+        return map_codes(self.path, self._policy, fingerprint)
+
+    def _sweep(self) -> None:
+        """Deletes what processes that were killed while they wrote have left behind."""
+        for file in self.path.parent.glob(f"{self.path.name}.*"):
+            if file.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                file.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Deletes codes that are of no use any more."""

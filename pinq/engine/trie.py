@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from pinq.engine.codes import smallest
 from pinq.engine.rows import Rows
 from pinq.public.parts import Part
 from pinq.public.specs import Axis, Partition
@@ -71,12 +72,12 @@ class _Step:
             for line, column in zip(staged, codes, strict=True):
                 line[:] = column
             flat, number = staged.ravel(), np.arange(count)
-        total = np.zeros(1, dtype=np.int64)
+        along = []
         for column, offset in zip(self.column, self.offset, strict=True):
             # Row 5 of a node that is split by source 2 of 1000 rows reads its code at 2 * 1000 + 5.
             code = codes[0] if len(codes) == 1 else flat.take((column * count).take(kind) + number)
-            total = total + self.values.take(offset.take(kind) + code)
-        return total
+            along.append(self.values.take(offset.take(kind) + code))
+        return along[0] if len(along) == 1 else np.stack(along).sum(axis=0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +132,7 @@ def split_level(partitions: Sequence[Partition | None]) -> Level:
     """
     kind, steps, sizes = _tables(partitions)
     ends = np.cumsum(sizes.take(kind))
-    return Level(int(ends[-1]), kind, ends - sizes.take(kind), *steps, None, None)
+    return Level(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *steps, None, None)
 
 
 def ways_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Level], np.ndarray]:
@@ -151,39 +152,53 @@ def ways_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.nda
     """
     trie = _Trie(known)
     for number, part in enumerate(parts):
-        trie.node(part).answer = number
+        trie.ask(part, number)
     return trie.levels()
 
 
 class _Node:
-    """A part on the way, with those below it by their index.
-
-    One that is asked for has the number of its answer.
-    """
+    """A part on the way, with those below it by their index; or one that is asked for, by number."""
 
     __slots__ = ("answer", "children", "depth", "partition")
 
-    def __init__(self, depth: int) -> None:
-        self.depth, self.answer = depth, -1
+    def __init__(self, depth: int, answer: int = -1) -> None:
+        self.depth, self.answer = depth, answer
         self.partition: Partition | None = None
-        self.children: dict[int, _Node] = {}
+        self.children: dict[int, _Node] | None = None  # there may be a million nodes without
+
+    def enter(self, partition: Partition | None, index: int, child: _Node) -> _Node:
+        """Returns the child with this index, which is ``child`` if there was none."""
+        if self.children is None:
+            self.partition, self.children = partition, {}
+        return self.children.setdefault(index, child)
 
     def below(self) -> Iterable[tuple[int, _Node]]:
         """Its children. One that is asked for goes down with the others as it is."""
-        return self.children.items() if self.partition is not None else ((0, self),)
+        return ((0, self),) if self.children is None else self.children.items()
 
 
 class _Trie:
     """The nodes of the ways down to a request's parts."""
 
     def __init__(self, known: Mapping[bytes, int]) -> None:
-        self._known, self._nodes, self._begin = known, dict[bytes, _Node](), dict[int, _Node]()
+        self._known, self._depth = known, 0
+        self._nodes, self._begin = dict[bytes, _Node](), dict[int, _Node]()
 
-    def node(self, part: Part) -> _Node:
+    def ask(self, part: Part, answer: int) -> None:
+        """Adds a part that is asked for."""
+        if part.parent is None or part.key in self._known:
+            self._node(part).answer = answer
+            return
+        parent = self._node(part.parent)
+        parent.enter(part.partition, part.index, _Node(parent.depth + 1, answer))
+        self._depth = max(self._depth, parent.depth + 1)
+
+    def _node(self, part: Part) -> _Node:
         """The node of a part, made with those above it."""
-        if part.key not in self._nodes:
-            self._nodes[part.key] = self._made(part)
-        return self._nodes[part.key]
+        node = self._nodes.get(part.key)
+        if node is None:
+            node = self._nodes[part.key] = self._made(part)
+        return node
 
     def _made(self, part: Part) -> _Node:
         number = self._known.get(part.key)
@@ -191,18 +206,18 @@ class _Trie:
             return self._begin.setdefault(number, _Node(0))
         if part.parent is None:
             raise KeyError(part.key)
-        parent = self.node(part.parent)
-        parent.partition = part.partition
-        return parent.children.setdefault(part.index, _Node(parent.depth + 1))
+        parent = self._node(part.parent)
+        return parent.enter(part.partition, part.index, _Node(parent.depth + 1))
 
     def levels(self) -> tuple[np.ndarray, list[Level], np.ndarray]:
         """The arrays of ``ways_down``."""
         begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))
         nodes, levels = list(self._begin.values()), []
-        for _ in range(max(node.depth for node in self._nodes.values())):
+        for _ in range(self._depth):
+            partitions = [node.partition for node in nodes]
+            counts = [1 if node.children is None else len(node.children) for node in nodes]
             children = [pair for node in nodes for pair in node.below()]
-            counts = [len(node.children) if node.partition is not None else 1 for node in nodes]
-            levels.append(_entered([node.partition for node in nodes], counts, [index for index, _ in children]))
+            levels.append(_entered(partitions, counts, [index for index, _ in children]))
             nodes = [child for _, child in children]
         return begin, levels, np.array([node.answer for node in nodes], dtype=np.int64)
 
@@ -214,9 +229,9 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
     first = 1 + ends - sizes.take(kind)
     places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
     if ends[-1] < MAX_SLOTS:
-        children = np.full(int(ends[-1]) + 1, -1, dtype=np.int64)
+        children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
         children[places] = np.arange(len(places))
-        return Level(len(places), kind, first, *steps, children, None)
+        return Level(len(places), kind, _narrow(first), *steps, children, None)
     order = np.argsort(places)
     return Level(len(places), kind, first, *steps, order, places[order])
 
@@ -235,7 +250,12 @@ def _tables(
             distinct.append(partition)
     axes = [() if partition is None else partition.axes for partition in distinct]
     sizes = np.array([1 if partition is None else partition.size for partition in distinct], dtype=np.int64)
-    return kind, _steps(axes), sizes
+    return kind.astype(smallest(len(distinct))), _steps(axes), sizes
+
+
+def _narrow(places: np.ndarray) -> np.ndarray:
+    """Numbers in order, in half the memory where they fit: rows look them up at random."""
+    return places.astype(np.int32) if places[-1] < 2**30 else places
 
 
 def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_Step, ...]]:

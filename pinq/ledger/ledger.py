@@ -17,11 +17,11 @@ from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, Term
 from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import Event, Record
-from pinq.ledger.log import Earlier, Log, digest_of
+from pinq.ledger.log import Earlier, GivenAnswer, Log, digest_of
 from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import Account, LedgerState, meaning
-from pinq.ledger.store import Store, StoredAnswer
+from pinq.ledger.store import Store
 from pinq.ledger.terms import FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -112,16 +112,18 @@ class Ledger:
         with self._log.transaction(write=False) as reading:
             return self._log.charge_of(reading, analyst, request)
 
-    def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, StoredAnswer]:
+    def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
         with self._log.transaction(write=False) as reading:
-            return self._store.answers(reading.connection, analyst, requests)
+            return self._log.answers(reading, analyst, requests)
 
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events.
 
-        ``LedgerError`` where the chain does not hold.
+        ``LedgerError`` where the database is damaged, the chain does not hold, or an id was charged
+        or answered twice.
         """
+        self._store.check()
         self._log.replay()
         self._log.check_answers()
         self._log.check_head()

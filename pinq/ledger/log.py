@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from pinq.ledger.state import LedgerState
 from pinq.ledger.store import EventRow, Store
 from pinq.ledger.terms import now
 
-__all__ = ["Earlier", "Log", "Writing", "digest_of"]
+__all__ = ["Earlier", "GivenAnswer", "Log", "Writing", "digest_of"]
 
 
 class Earlier(NamedTuple):
@@ -36,6 +36,13 @@ class Earlier(NamedTuple):
 
     request: str
     question: LoggedQuestion
+
+
+class GivenAnswer(NamedTuple):
+    """An answer: when it was given, and its text."""
+
+    at: str
+    payload: str
 
 
 class Writing:
@@ -128,13 +135,30 @@ class Log:
     def charge_of(self, reading: Writing, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """Returns the charge of a request and its answer, each None where there is none."""
         charge, payload = None, None
-        for row in self.store.of_request(reading.connection, analyst, request):
-            match record := self.event(row).record:
-                case Charged():
-                    charge = Earlier(request, record.question)
-                case Answered():
-                    payload = self._payload(reading, row.seq, record)
+        account = reading.state.accounts.get(analyst)
+        if account is not None and request in account.charges:
+            charged = self._record_at(reading, account.charges[request])
+            assert isinstance(charged, Charged)  # the fold numbered it
+            charge = Earlier(request, charged.question)
+        if account is not None and request in account.answers:
+            seq = account.answers[request]
+            answered = self._record_at(reading, seq)
+            assert isinstance(answered, Answered)
+            payload = self._intact(seq, answered.payload, self.store.payload(reading.connection, seq))
         return charge, payload
+
+    def answers(
+        self, reading: Writing, analyst: str, requests: Collection[str] | None = None
+    ) -> dict[str, GivenAnswer]:
+        """Returns an analyst's answers, by request id; each text is the one that was logged."""
+        account = reading.state.accounts.get(analyst)
+        numbers = {} if account is None else account.answers
+        wanted = numbers if requests is None else {id: numbers[id] for id in requests if id in numbers}
+        by_number = {seq: id for id, seq in wanted.items()}
+        return {
+            by_number[row.seq]: GivenAnswer(row.at, self._intact(row.seq, json.loads(row.body)["payload"], row.payload))
+            for row in self.store.answers(reading.connection, by_number)
+        }
 
     def check_answers(self) -> None:
         """``LedgerError`` where the text of an answer is not the one that was logged."""
@@ -143,11 +167,16 @@ class Log:
             for event in events:
                 match event.record:
                     case Answered() as record:
-                        self._payload(reading, event.seq, record)
+                        self._intact(event.seq, record.payload, self.store.payload(reading.connection, event.seq))
 
-    def _payload(self, reading: Writing, seq: int, record: Answered) -> str:
-        payload = self.store.payload(reading.connection, seq)
-        if payload is None or digest_of(payload) != record.payload:
+    def _record_at(self, reading: Writing, seq: int) -> Record:
+        """Returns the record of an event; its place in the chain is verified."""
+        before, row = self.store.pair(reading.connection, seq)
+        return self._verified(row, seq, before.hash).record
+
+    def _intact(self, seq: int, logged: str, payload: str | None) -> str:
+        """Returns the text of an answer; ``LedgerError`` where it is not the one that was logged."""
+        if payload is None or digest_of(str(payload)) != logged:  # a damaged file can make bytes of it
             what = f"the answer of event {seq} is not the one that was logged"
             raise LedgerError(f"The ledger {self.store} is damaged: {what}.")
         return payload
@@ -215,7 +244,8 @@ class Log:
 
 
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
-    text = json.dumps([before, seq, at, kind, analyst, request, body], separators=(",", ":"), ensure_ascii=False)
+    fields = [before, seq, at, kind, analyst, request, body]
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False, default=repr)  # a damaged file can hold bytes
     return hashlib.sha256(text.encode()).hexdigest()
 
 

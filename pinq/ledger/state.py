@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
-from pinq.errors import BudgetExceeded
+from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
 from pinq.ledger.body import Body
 from pinq.ledger.composition import Costs, Demand, Together
@@ -34,6 +34,8 @@ class Account:
         together: What all analysts spent, and the cap over them.
         grant: None for who was never granted anything.
         costs: What was asked under all grants of this name.
+        charges, answers: Under which number of the log each request was charged and answered, by its
+            id. What makes an id count once is looked up here, where the chain vouches for it.
         answered: Charges that got their answer.
         waiting: Ids of charges without an answer: at work, or lost to a crash or a failure of the
             engine.
@@ -45,6 +47,8 @@ class Account:
     together: Together = field(repr=False)
     grant: Grant | None = None
     costs: Costs = field(default_factory=Costs, repr=False)
+    charges: dict[str, int] = field(default_factory=dict, repr=False)
+    answers: dict[str, int] = field(default_factory=dict, repr=False)
     answered: int = 0
     waiting: set[str] = field(default_factory=set)
     refused: Counter[str] = field(default_factory=Counter)
@@ -100,7 +104,10 @@ class Account:
         return min(self.grant.remaining, self.together.remaining) if self.grant else ZERO
 
     def apply(self, event: Event) -> Epsilon:
-        """Adds one event of this analyst's; returns by how much ``spent`` grew."""
+        """Adds one event of this analyst's; returns by how much ``spent`` grew.
+
+        ``LedgerError`` for a second charge, or a second answer, of one request.
+        """
         grown = ZERO
         match record := event.record:
             case Granted():
@@ -110,6 +117,7 @@ class Account:
             case Extended() | TermsSet() | TokenSet() | Revoked():
                 self._change(record)
             case Charged():
+                _once(self.charges, event)
                 grown = self.costs.charge(record.demand, record.epsilon)
                 self.waiting.add(event.request)
                 self._asked(event)
@@ -118,14 +126,20 @@ class Account:
             case Refused():
                 self._asked(event)
                 self.refused[record.reason] += 1
-            case Answered() | SessionLogged():
-                self.answered += event.request in self.waiting
-                self.waiting.discard(event.request)
+            case Answered():
+                _once(self.answers, event)
+                self._settle(event.request)
+            case SessionLogged():
+                self._settle(event.request)
             case Created() | Declared():
                 pass  # these concern all
             case _:
                 assert_never(record)
         return grown
+
+    def _settle(self, request: str) -> None:
+        self.answered += request in self.waiting
+        self.waiting.discard(request)
 
     def _asked(self, event: Event) -> None:
         self.first, self.last = self.first or event.at, event.at
@@ -142,6 +156,17 @@ class Account:
                 self.grant.token = record.token
             case Revoked():
                 self.grant.revoked = True
+
+
+def _once(numbers: dict[str, int], event: Event) -> None:
+    """Notes the number of a request's charge or answer."""
+    first = numbers.setdefault(event.request, event.seq)
+    if first != event.seq:
+        raise LedgerError(
+            f"The ledger is damaged: event {event.seq} is a second {event.kind} of the request {event.request!r} of "
+            f"{event.analyst!r}, after event {first}, and one id counts once. The dataset stays closed; restore the "
+            "ledger from a backup."
+        )
 
 
 class LedgerState:

@@ -23,10 +23,12 @@ from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare
 
 __all__ = ["EventRow", "Store", "StoredAnswer"]
 
+IDS_AT_A_TIME = 500
 IDLE_SECONDS = 300  # of a PostgreSQL transaction; the first replay of millions of events stays below
 WRITERS_LOCK = 7162390  # PostgreSQL: one writer at a time
 
 _metadata = sa.MetaData()
+_counts = sa.text("kind IN ('charge', 'answer')")
 _events = sa.Table(
     "events",
     _metadata,
@@ -38,6 +40,9 @@ _events = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
     sa.Index("events_request_kind", "analyst", "request", "kind"),
+    sa.Index(  # the log's fold holds this too; here it holds whoever writes
+        "events_once", "analyst", "request", "kind", unique=True, sqlite_where=_counts, postgresql_where=_counts
+    ),
 )
 _answers = sa.Table(
     "answers",
@@ -47,11 +52,7 @@ _answers = sa.Table(
 )
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _since = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
-_by_request = sa.select(_events).where(  # an id may have any number of refusals, which are not read
-    _events.c.analyst == sa.bindparam("who"),
-    _events.c.request == sa.bindparam("id"),
-    _events.c.kind.in_(["charge", "answer"]),
-)
+_pair = sa.select(_events).where(_events.c.seq.in_([sa.bindparam("before"), sa.bindparam("seq")]))
 _requests = (
     sa.select(_events)
     .where(_events.c.analyst == sa.bindparam("who"), _events.c.kind.in_(["charge", "refusal"]))
@@ -73,9 +74,11 @@ class EventRow(NamedTuple):
 
 
 class StoredAnswer(NamedTuple):
-    """A stored answer: when it was given, and its text."""
+    """A stored answer: its event's number, when it was given, the event's body, the answer's text."""
 
+    seq: int
     at: str
+    body: str
     payload: str
 
 
@@ -111,6 +114,7 @@ class Store:
             self._closing = weakref.finalize(self, self._engine.dispose)
             if self._sqlite:
                 sa.event.listen(self._engine, "connect", prepare)
+            self.check()
             with self.transaction() as connection:
                 _make_tables(connection)
         except (sa.exc.SQLAlchemyError, OSError) as error:
@@ -129,9 +133,12 @@ class Store:
         """Adds an event."""
         connection.execute(_insert_event, event._asdict())
 
-    def of_request(self, connection: sa.Connection, analyst: str, request: str) -> Iterator[EventRow]:
-        """The charge and the answer of a request, where there are."""
-        return map(EventRow._make, connection.execute(_by_request, {"who": analyst, "id": request}))
+    def pair(self, connection: sa.Connection, seq: int) -> tuple[EventRow, EventRow]:
+        """An event and the one before it; ``LedgerError`` where they are gone."""
+        rows = {row.seq: EventRow._make(row) for row in connection.execute(_pair, {"before": seq - 1, "seq": seq})}
+        if rows.keys() != {seq - 1, seq}:
+            raise self._damaged(f"event {seq} is gone")
+        return rows[seq - 1], rows[seq]
 
     def of_analyst(self, connection: sa.Connection, analyst: str) -> Iterator[EventRow]:
         """An analyst's charges and refusals, oldest first."""
@@ -146,15 +153,23 @@ class Store:
         payload: str | None = connection.execute(_payload, {"seq": seq}).scalar()
         return payload
 
-    def answers(
-        self, connection: sa.Connection, analyst: str, requests: Collection[str] | None = None
-    ) -> dict[str, StoredAnswer]:
-        """An analyst's answers, by request id: all, or those of some thousands of ids."""
-        columns = (_events.c.request, _events.c.at, _answers.c.payload)
-        joined = sa.select(*columns).join(_answers, _answers.c.seq == _events.c.seq).where(_events.c.analyst == analyst)
-        if requests is not None:
-            joined = joined.where(_events.c.request.in_(requests))
-        return {row.request: StoredAnswer(row.at, row.payload) for row in connection.execute(joined)}
+    def answers(self, connection: sa.Connection, numbers: Collection[int]) -> Iterator[StoredAnswer]:
+        """The answers that events of these numbers logged."""
+        columns = (_events.c.seq, _events.c.at, _events.c.body, _answers.c.payload)
+        joined = sa.select(*columns).join(_answers, _answers.c.seq == _events.c.seq).order_by(_events.c.seq)
+        wanted = sorted(numbers)
+        for first in range(0, len(wanted), IDS_AT_A_TIME):
+            some = _events.c.seq.in_(wanted[first : first + IDS_AT_A_TIME])
+            yield from map(StoredAnswer._make, connection.execute(joined.where(some)))
+
+    def check(self) -> None:
+        """``LedgerError`` where SQLite finds its file or an index damaged."""
+        if self._file is None:
+            return
+        with self.transaction(write=False) as connection:
+            found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if found != "ok":
+            raise self._damaged(str(found).strip().splitlines()[-1])
 
     # Transactions
 
@@ -175,6 +190,8 @@ class Store:
                     connection.commit()
         except sa.exc.SQLAlchemyError as error:
             raise self._unusable(_first_line(error)) from None
+        except UnicodeDecodeError:
+            raise self._damaged("it holds text that is none") from None
 
     def _begin(self, connection: sa.Connection, write: bool) -> None:
         if not self._sqlite:
@@ -234,11 +251,11 @@ class Store:
         """
         if self._file is None or not self._head_file.exists():
             return None
-        text = self._head_file.read_text()
+        text = self._head_file.read_bytes()
         if not text:  # a process was killed between making the file and writing its first line
             return None
         try:
-            number, chained = text.split()
+            number, chained = text.decode().split()
             return int(number), chained
         except ValueError:
             return 0, ""
@@ -252,6 +269,10 @@ class Store:
     def head_name(self) -> str:
         """What the head file is called."""
         return self._head_file.name
+
+    def _damaged(self, what: str) -> LedgerError:
+        text = "The dataset stays closed; restore the ledger from a backup."
+        return LedgerError(f"The ledger {self} is damaged: {what}. {text}")
 
     def _unusable(self, why: str) -> LedgerError:
         return LedgerError(f"The ledger {self} cannot be used: {why}. What was spent is in the log.")

@@ -19,7 +19,7 @@ To add a loss: its class here, the vectors of a row, and its entry of ``AnyDeriv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -37,6 +37,7 @@ __all__ = ["AnyDerivatives", "Derivatives", "Logistic", "Residuals", "RowVectors
 UNIT = 2**16  # of derivatives of a probability
 STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
 LARGEST_BOUND = 2**24
+KEPT = 8  # losses whose vectors a schema remembers
 
 
 class RowVectors(ABC):
@@ -80,8 +81,19 @@ class Derivatives(Expression):
         """Entries of a row's vector."""
 
     @abstractmethod
+    def bind(self, schema: Schema) -> RowVectors:
+        """Binds the loss to a schema. ``QueryError`` where it means nothing there."""
+
     def vectors(self, schema: Schema) -> RowVectors:
-        """The vectors under a schema. ``QueryError`` where it means nothing there."""
+        """The vectors under a schema, kept for the few losses that were asked for last; else as ``bind``."""
+        kept: dict[Hashable, RowVectors] = schema.kept().setdefault("vectors", {})
+        vectors = kept.get(self.identity)
+        if vectors is None:
+            vectors = self.bind(schema)
+            if len(kept) >= KEPT:
+                kept.clear()
+            kept[self.identity] = vectors
+        return vectors
 
     @abstractmethod
     def gradients(self, sums: np.ndarray) -> np.ndarray:
@@ -141,7 +153,7 @@ class Logistic(Derivatives):
         """Gradient and second derivative."""
         return 2
 
-    def vectors(self, schema: Schema) -> RowVectors:
+    def bind(self, schema: Schema) -> RowVectors:
         """A table of all vectors, looked up by a row's score and class."""
         column = schema.categorical(self.target)
         positive = np.zeros(column.codes, dtype=np.int64)
@@ -149,7 +161,7 @@ class Logistic(Derivatives):
         if not 0 < positive.sum() < column.codes:
             allowed = f"some values of `{self.target}`, and not all of them"
             raise QueryError(f"is {self.positive!r}", parameter="positive", allowed=allowed)
-        scores = RowScores.bound([self.points], schema)
+        scores = RowScores.bind([self.points], schema)
         return _LogisticVectors(scores, bind(Values(self.target), schema).axes[0], positive, int(self.limit * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
@@ -227,14 +239,14 @@ class Softmax(Derivatives):
         """An entry or two for each class."""
         return len(self.points) * (1 + self.hessian)
 
-    def vectors(self, schema: Schema) -> RowVectors:
+    def bind(self, schema: Schema) -> RowVectors:
         """Computed row by row, and clipped."""
         codes = schema.categorical(self.target).codes
         if len(self.points) != codes:
             raise QueryError(
                 f"Softmax of `{self.target}` needs a score for each of its {codes} values, not {len(self.points)}."
             )
-        scores = RowScores.bound(self.points, schema)
+        scores = RowScores.bind(self.points, schema)
         target = bind(Values(self.target), schema).axes[0]
         return _SoftmaxVectors(scores, target, self.hessian, int(self.limit * UNIT))
 
@@ -308,13 +320,13 @@ class Residuals(Derivatives):
         """Two bins, or the residual."""
         return 1 + self.rows
 
-    def vectors(self, schema: Schema) -> RowVectors:
+    def bind(self, schema: Schema) -> RowVectors:
         """Computed row by row, in whole numbers."""
         column = schema.numeric(self.target)
         # A fine grid has too many cells to be split by each; here they are only read.
         target = Axis(self.target, column.codes, ())
         return _ResidualVectors(
-            RowScores.bound([self.points], schema), target, column.cells, int(self.limit * POINTS), self.rows
+            RowScores.bind([self.points], schema), target, column.cells, int(self.limit * POINTS), self.rows
         )
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:

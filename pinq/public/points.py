@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,10 +63,17 @@ class Points(Expression):
 
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless each table has a number for each part of its spec."""
+        for _ in self.bind(schema):
+            pass
+
+    def bind(self, schema: Schema) -> Iterator[tuple[Partition, tuple[int, ...]]]:
+        """Each spec under a schema, with its table. ``QueryError`` as in ``check``."""
         for spec, table in zip(self.specs, self.tables, strict=True):
-            size = bind(spec, schema).size
-            if len(table) != size:
-                raise QueryError(f"{spec!r} has {size:,} parts, and its table of points {len(table):,} numbers.")
+            partition = bind(spec, schema)
+            if len(table) != partition.size:
+                parts = f"{partition.size:,} parts"
+                raise QueryError(f"{spec!r} has {parts}, and its table of points {len(table):,} numbers.")
+            yield partition, table
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +116,7 @@ class RowScores:
     base: np.ndarray
 
     @classmethod
-    def bound(cls, scores: Sequence[Points], schema: Schema) -> RowScores:
+    def bind(cls, scores: Sequence[Points], schema: Schema) -> RowScores:
         """Binds scores to a schema. ``QueryError`` where one does not fit, or they are too many."""
         if sum(len(points.specs) for points in scores) > MAX_TABLES:
             raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
@@ -118,9 +125,7 @@ class RowScores:
         partitions: dict[bytes, Partition] = {}
         tables: dict[bytes, np.ndarray] = {}
         for number, points in enumerate(scores):
-            points.check(schema)
-            for spec, table in zip(points.specs, points.tables, strict=True):
-                partition = bind(spec, schema)
+            for partition, table in points.bind(schema):
                 partitions[partition.key] = partition
                 empty = np.zeros((len(scores), partition.size + 1), dtype=np.int64)
                 tables.setdefault(partition.key, empty)[number, :-1] += table

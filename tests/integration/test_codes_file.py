@@ -120,6 +120,18 @@ def test_a_file_that_could_not_be_finished_is_taken_away(
     assert kept(tmp_path) == []
 
 
+def test_what_a_killed_writer_left_is_swept_up(large: Policy, tmp_path: Path) -> None:
+    """A part of a file stays as long as somebody may be writing it, and goes with the next file that is written."""
+    rows(large)
+    (file,) = kept(tmp_path)
+    left = [file.with_name(f"{file.name}.{process}") for process in ("1", "2")]
+    for part in left:
+        part.write_bytes(b"codes")
+    os.utime(left[0], (0, 0))
+    rows(large, b"other")
+    assert kept(tmp_path) == [file, left[1]]
+
+
 def test_blocks_are_cut_wherever_batches_end() -> None:
     """Rows that come in batches of any size make blocks of one size, in their order; nothing is lost."""
     sizes = [0, 5, store.BLOCK_ROWS, 3, store.BLOCK_ROWS - 8, 2 * store.BLOCK_ROWS + 1, 0]

@@ -50,7 +50,7 @@ def vectors_of(loss: Any, *rows: tuple[int, ...]) -> np.ndarray:
 def test_points_add_up() -> None:
     """A base and a number from each table; nothing from a spec that has no part for the row, whatever its number of axes."""
     groups = Points((Groups("a", (("u",),)), Cross((Groups("a", (("v",),)), Values("x")))), ((9,), tuple(range(11))))
-    scores = RowScores.bound([POINTS, groups, Points(base=5)], SCHEMA)
+    scores = RowScores.bind([POINTS, groups, Points(base=5)], SCHEMA)
     assert [axis.column for axis in scores.axes] == ["a", "x", "a", "a", "x"]
     # Rows: (u, x < 3), (v, 3 <= x < 6), (missing, missing); the last column but one is "v or not", the last one is x.
     places = [[0, 1, 2], [0, 1, 3], [0, 1, 1], [1, 0, 1], [2, 5, 10]]
@@ -61,7 +61,7 @@ def test_points_add_up() -> None:
 def test_specs_that_are_shared_are_read_once() -> None:
     """By several scores, or twice by one: then both tables count."""
     twice = Points((Values("a"), Values("a")), ((1, 2, 3), (10, 20, 30)))
-    scores = RowScores.bound([twice, POINTS], SCHEMA)
+    scores = RowScores.bind([twice, POINTS], SCHEMA)
     assert [axis.column for axis in scores.axes] == ["a", "x"]
     assert scores.of([np.array([2]), np.array([0])], 1).tolist() == [[33], [-100 + 7 + 1]]
 
@@ -164,3 +164,16 @@ def test_a_function_of_rows_may_be_carried_elsewhere(loss: Any) -> None:
     halves = [again.of([place[rows] for place in places]) for rows in (slice(0, 20), slice(20, None))]
     assert (np.concatenate(halves, axis=1) == found).all()
     assert vectors.of([place[:0] for place in places]).shape == (vectors.width, 0)
+
+
+def test_a_schema_remembers_the_vectors_of_a_few_losses() -> None:
+    """The same loss is bound once, equal or not the same object; another schema, or many losses later, binds anew."""
+    schema = SCHEMA.model_copy()
+    loss = Logistic("y", "n", POINTS)
+    first = loss.vectors(schema)
+    assert Logistic("y", "n", POINTS).vectors(schema) is first
+    assert loss.vectors(SCHEMA.model_copy()) is not first
+    assert Logistic("y", "n", POINTS, limit=0.5).vectors(schema).bound < first.bound
+    for base in range(20):
+        Logistic("y", "n", Points(base=base)).vectors(schema)
+    assert len(schema.kept()["vectors"]) <= 8
