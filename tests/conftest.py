@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     ``test_fit_warnings.py`` makes them errors again and says where they are given and where they are not.
     """
+    if "XDG_STATE_HOME" not in os.environ:  # servers keep heads of their ledgers there
+        state = tempfile.TemporaryDirectory(prefix="pinq-state-")
+        os.environ["XDG_STATE_HOME"] = state.name
+        config.add_cleanup(state.cleanup)
     for kind in ("miners.budget.plan.FitWarning", "miners.fitted.route.UndeclaredValueWarning"):
         config.addinivalue_line("filterwarnings", f"ignore::{kind}")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, PolicyFile, console, guarded, option
+from pinq.cli.base import AsJson, LedgerFile, PolicyIfAny, console, guarded, option
 from pinq.provider.report.text import printable
 
 __all__ = ["commands"]
@@ -20,8 +20,16 @@ commands = typer.Typer()
 @commands.command(rich_help_panel="Audit")
 @guarded
 def audit(
-    policy: PolicyFile,
+    policy: PolicyIfAny = None,
     analyst: Annotated[str | None, option("--analyst", metavar="ANALYST", help="Only this one.")] = None,
+    since: Annotated[
+        str | None, option("--since", metavar="DATE", help="Only events from this day or time on.")
+    ] = None,
+    until: Annotated[str | None, option("--until", metavar="DATE", help="Only events up to this day or time.")] = None,
+    ledger: LedgerFile = None,
+    expect: Annotated[
+        str | None, option("--expect", metavar="SEQ:HASH", help="An event that an earlier audit named last.")
+    ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
@@ -31,8 +39,8 @@ def audit(
 ) -> None:
     """Replay the log: spending, refusals, who ran out when. Verifies the chain.
 
-    Reads the log alone, so it works when the data are gone. Exit status 1, and the reason, where
-    the log was edited, cut or rolled back.
+    Reads the log alone and changes nothing, so it works when the data are gone, on a copy and on a
+    read-only disk. Exit status 1, and the reason, where the log was edited, cut or rolled back.
     """
     from pinq.provider.report.audit import Audit
     from pinq.provider.report.audit import audit as audit_log
@@ -45,7 +53,7 @@ def audit(
     form = (
         forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
     )
-    report = audit_log(policy, analyst)
+    report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect)
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
             print_audit(report, console(file))

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "PARAMETERS",
     "AsJson",
+    "LedgerFile",
     "PolicyFile",
+    "PolicyIfAny",
     "argument",
     "console",
     "fail",
@@ -42,10 +44,13 @@ PARAMETERS = {
     "because": "--because",
     "candidates": "--candidate",
     "epsilon": "--epsilon",
+    "expect": "--expect",
     "expires": "--expires",
     "insecure_http": "--insecure-http",
     "max_epsilon_per_query": "--max-epsilon",
     "queries_per_minute": "--per-minute",
+    "since": "--since",
+    "until": "--until",
     "reuse": "`reuse=True` from Python",
     "token": "the token",
     "url": "the URL",
@@ -76,7 +81,12 @@ def option(*names: str, metavar: str, help: str, panel: str | None = None) -> Op
     return declared
 
 
+LedgerFile = Annotated[
+    Path | None,
+    option("--ledger", metavar="FILE", help="Read this ledger: a copy, or one without a policy. Nothing is written."),
+]
 PolicyFile = Annotated[Path, argument("POLICY", "The policy file.")]
+PolicyIfAny = Annotated[Path | None, argument("[POLICY]", "The policy file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, PolicyFile, argument, console, guarded, option, print_json
+from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option, print_json
 from pinq.errors import LedgerError
 from pinq.provider.report.text import printable, when
 
@@ -67,14 +67,14 @@ def grant(
 
 @commands.command(rich_help_panel="Grant")
 @guarded
-def show(policy: PolicyFile, as_json: AsJson = False) -> None:
+def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson = False) -> None:
     """Show who was granted what, and what is left of it."""
     from pinq.ledger.composition import CAP_RULES
     from pinq.ledger.terms import FREE
     from pinq.provider.grants import show as show_grants
     from pinq.provider.report.terminal import print_table
 
-    status = show_grants(policy)
+    status = show_grants(policy, ledger=ledger)
     if as_json:
         print_json(status.to_dict())
         return
@@ -82,7 +82,9 @@ def show(policy: PolicyFile, as_json: AsJson = False) -> None:
     left = f"{status.remaining} remains under the cap, which counts {CAP_RULES[status.cap_rule]}"
     out.print(f"{status.dataset}: {status.spent} of {status.cap} spent by all together, {left}")
     if not status.accounts:
-        out.print(printable(f"Nobody was granted anything yet. Next: pinq grant {policy} ANALYST --epsilon 1.0"))
+        out.print(
+            printable(f"Nobody was granted anything yet. Next: pinq grant {policy or 'POLICY'} ANALYST --epsilon 1.0")
+        )
         return
     rows = [
         [

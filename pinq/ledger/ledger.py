@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from pathlib import Path
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
 from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
@@ -20,7 +21,7 @@ from pinq.ledger.events import Event, Record
 from pinq.ledger.log import Earlier, GivenAnswer, Log, digest_of
 from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
-from pinq.ledger.state import Account, LedgerState, meaning
+from pinq.ledger.state import Account, LedgerState
 from pinq.ledger.store import Store
 from pinq.ledger.terms import FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
@@ -35,20 +36,42 @@ class Ledger:
         url: A file, or an SQLAlchemy URL of SQLite or PostgreSQL.
         dataset: Its name; a ledger belongs to one dataset.
         create: Make the ledger where there is none.
+        read_only: Change nothing: an archived copy, a read-only medium or a ledger in use will do.
+        heads: A folder for another head of it, out of reach of whoever restores the ledger.
 
     Raises:
         LedgerError: Damaged, cut, rolled back, another dataset's, another version's, or out of
             reach.
     """
 
-    def __init__(self, url: str | os.PathLike[str], dataset: str | None = None, *, create: bool = True) -> None:
-        self.dataset = dataset
-        self._store = Store(url, create=create)
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        dataset: str | None = None,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        heads: Path | None = None,
+    ) -> None:
+        self._store = Store(url, create=create, read_only=read_only)
         self._log = Log(self._store)
+        self._log.replay()  # outside the writers' lock: whoever opens a long log keeps nobody waiting
         self._log.check_head()  # before the first write, which would name another head
-        with self._log.transaction() as writing:
-            if self._log.seq == 0:
-                writing.append(Created(dataset or "", secrets.token_hex(16)))
+        if not read_only:
+            self._store.settle()
+        self._begin(dataset, read_only)
+        self.dataset = self._log.state.dataset
+        if heads is not None:
+            self._log.keep_head(heads)
+
+    def _begin(self, dataset: str | None, read_only: bool) -> None:
+        """Makes the first event of a new log; checks whose log it is."""
+        if self._log.seq == 0 and read_only:
+            raise LedgerError(f"There is no ledger {self._store}: it has no events.")
+        if self._log.seq == 0:
+            with self._log.transaction() as writing:
+                if self._log.seq == 0:
+                    writing.append(Created(dataset or "", secrets.token_hex(16)))
         if dataset is not None and self._log.state.dataset != dataset:
             owner = self._log.state.dataset
             raise LedgerError(
@@ -63,6 +86,11 @@ class Ledger:
     def url(self) -> str:
         """Where it is: an SQLAlchemy URL."""
         return self._store.url
+
+    @property
+    def where(self) -> str:
+        """A file's path, or a URL without its password."""
+        return str(self._store)
 
     @property
     def salt(self) -> bytes:
@@ -162,12 +190,22 @@ class Ledger:
         """
         policy = Declared(digest, cap, schema, rule)
         with self._log.transaction(write=False) as reading:
-            if self._due(reading.state, policy, may_raise) is None:
+            if reading.state.due(policy, self.where, may_raise) is None:
                 return
         with self._log.transaction() as writing:
-            due = self._due(writing.state, policy, may_raise)
+            due = writing.state.due(policy, self.where, may_raise)
             if due is not None:
                 writing.append(due, by=by)
+
+    def foresee(self, cap: Epsilon, rule: CapRule) -> None:
+        """Shows the log as it would stand once a policy with this cap is declared; logs nothing.
+
+        Only what leaves less counts, as when an analyst opens the dataset.
+        """
+        with self._log.transaction(write=False) as reading:
+            together = reading.state.together
+            together.cap = min(cap, together.cap)
+            together.rule = "sum" if "sum" in (rule, together.rule) else "union"
 
     def grant(
         self,
@@ -323,28 +361,13 @@ class Ledger:
 
     def close(self) -> None:
         """Closes the connections."""
+        self._log.close()
         self._store.close()
 
     def __repr__(self) -> str:
         return f"Ledger({self._store}, dataset {self._log.state.dataset!r}, {self._log.seq} events)"
 
     # Steps
-
-    def _due(self, state: LedgerState, policy: Declared, may_raise: bool) -> Declared | None:
-        """What is to be logged of a policy; None where the log says it already."""
-        means = meaning(policy.schema)
-        before = state.policy
-        if before is not None and state.grants and meaning(before.schema) != means:
-            raise LedgerError(
-                f"The ledger {self._store} holds budgets for adjacency and privacy unit {meaning(before.schema)}; "
-                f"the policy now says {means}, and an epsilon of one is not an epsilon of the other. "
-                "Keep them, or start over with another ledger and another table."
-            )
-        if before is not None and not may_raise:
-            rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"
-            policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, rule)
-        logged = None if before is None else (before.digest, before.cap, before.cap_rule)
-        return None if logged == (policy.digest, policy.cap, policy.cap_rule) else policy
 
     def _change(self, analyst: str, record: Record, by: Signature | None) -> Grant:
         """Changes a grant that there is; returns it as it then is."""

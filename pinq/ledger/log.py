@@ -2,8 +2,7 @@
 """An append-only, hash-chained log of events, and the state that follows from it.
 
 Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the
-end, or an older copy put in the place of a newer one, shows against the *head*, a small file beside
-an SQLite ledger that names the last event.
+end, or an older copy put in the place of a newer one, shows against a *head* (``head.py``).
 
 A transaction first reads what other processes appended, so a charge costs O(size of the request +
 news), never O(ledger).
@@ -16,12 +15,14 @@ import json
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
 from pinq.ledger.events import Event, Record, UnknownEvent, read
+from pinq.ledger.head import Head
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import LedgerState
@@ -83,6 +84,7 @@ class Log:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._lock = threading.RLock()
+        self._heads = [] if store.head is None else [store.head]
         self._reset()
 
     @contextmanager
@@ -98,7 +100,7 @@ class Log:
                 yield writing
             if writing.appended is not None:
                 self._apply(writing.appended)
-                self.store.write_head(self.seq, self._hash)
+                self._write_heads()
 
     def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified.
@@ -122,15 +124,44 @@ class Log:
                 pass
 
     def check_head(self) -> None:
-        """``LedgerError`` where the event that the head names is not in the log."""
-        head = self.store.read_head()
-        if head is None:
-            return
+        """``LedgerError`` where an event that a head names is not in the log."""
+        for head in self._heads:
+            named = head.read()
+            if named is None:
+                continue
+            with self.transaction(write=False) as reading:
+                row = next(self.store.since(reading.connection, named[0]), None)
+            if row is not None and (row.seq, row.hash) == named:
+                continue
+            if head is self.store.head and named[0] > self.seq and self.store.is_copy():
+                raise LedgerError(
+                    f"The ledger {self.store} is an incomplete copy: it ends at event {self.seq}, and its head names "
+                    f"event {named[0]}. The newest events of a ledger in use are in the file beside it that ends in "
+                    "-wal. Copy it with `pinq backup`."
+                )
+            or_else = f"Or delete {head.file} and accept that what was spent since no longer counts."
+            raise LedgerError(f"{self._cut(named[0])} {or_else}")
+
+    def keep_head(self, folder: Path) -> None:
+        """Keeps another head of this log in a folder, whatever becomes of the log and what is beside it."""
         with self.transaction(write=False) as reading:
-            row = next(self.store.since(reading.connection, head[0]), None)
-        if row is None or (row.seq, row.hash) != head:
-            or_else = f"Or delete {self.store.head_name} and accept that what was spent since no longer counts."
-            raise LedgerError(f"{self._cut(head[0])} {or_else}")
+            first = next(self.store.since(reading.connection, 1))
+        self._heads.append(Head(folder / f"{first.hash}.head"))
+        self.check_head()
+        self._write_heads()
+
+    def close(self) -> None:
+        """Closes the heads."""
+        for head in self._heads:
+            head.close()
+
+    def _write_heads(self) -> None:
+        for head in self._heads:
+            try:
+                head.write(self.seq, self._hash)
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                raise self.store.unusable(f"{head.file.name} cannot be written ({why})") from None
 
     def charge_of(self, reading: Writing, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """Returns the charge of a request and its answer, each None where there is none."""

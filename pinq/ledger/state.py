@@ -17,7 +17,7 @@ from typing import assert_never
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
 from pinq.ledger.body import Body
-from pinq.ledger.composition import Costs, Demand, Together
+from pinq.ledger.composition import CapRule, Costs, Demand, Together
 from pinq.ledger.events import Event
 from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
 from pinq.ledger.terms import FREE, Grant, Terms
@@ -240,6 +240,25 @@ class LedgerState:
                     remaining=left.exact,
                     scope=scope,
                 )
+
+    def due(self, policy: Declared, ledger: str, may_raise: bool) -> Declared | None:
+        """What is to be logged of a policy; None where the log says it already.
+
+        ``LedgerError``, which names the ledger, where an epsilon would mean something else.
+        """
+        means = meaning(policy.schema)
+        before = self.policy
+        if before is not None and self.grants and meaning(before.schema) != means:
+            raise LedgerError(
+                f"The ledger {ledger} holds budgets for adjacency and privacy unit {meaning(before.schema)}; "
+                f"the policy now says {means}, and an epsilon of one is not an epsilon of the other. "
+                "Keep them, or start over with another ledger and another table."
+            )
+        if before is not None and not may_raise:
+            rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"
+            policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, rule)
+        logged = None if before is None else (before.digest, before.cap, before.cap_rule)
+        return None if logged == (policy.digest, policy.cap, policy.cap_rule) else policy
 
     def apply(self, event: Event) -> None:
         """Adds one event."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a ledger's log is kept: tables in SQLite or PostgreSQL, and a head file beside SQLite's.
+"""Where a ledger's log is kept: tables in SQLite or PostgreSQL.
 
 Nothing here knows what an event means. Tables are locked while they are written. SQLite's own busy
 handler starves writers under load; ours tries again after a random fraction of a millisecond.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import time
 import weakref
 from collections.abc import Collection, Iterator
@@ -19,7 +20,8 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
-from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare
+from pinq.ledger.head import Head
+from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
 
 __all__ = ["EventRow", "Store", "StoredAnswer"]
 
@@ -50,6 +52,8 @@ _answers = sa.Table(
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("payload", sa.Text, nullable=False),
 )
+# Which file this is. A copy has the number of the file that it was made of.
+_place = sa.Table("place", _metadata, sa.Column("inode", sa.BigInteger, nullable=False))
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _since = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
 _pair = sa.select(_events).where(_events.c.seq.in_([sa.bindparam("before"), sa.bindparam("seq")]))
@@ -88,36 +92,40 @@ class Store:
     Args:
         url: A file, or an SQLAlchemy URL of SQLite or PostgreSQL.
         create: Make the file where there is none.
+        read_only: Change nothing, not even beside the file, and let writers write meanwhile.
 
     Attributes:
         url: An SQLAlchemy URL.
+        head: The head beside a file; None for others.
 
     Raises:
         LedgerError: Out of reach, or not there.
     """
 
-    def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
+    def __init__(self, url: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> None:
         text = os.fspath(url)
         self.url = text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
         self._sqlite = self.url.startswith("sqlite")
         memory = self.url in ("sqlite://", "sqlite:///:memory:")
         self._file = Path(self.url.removeprefix("sqlite:///")) if self._sqlite and not memory else None
-        if self._file is not None and not create and not self._file.exists():
+        if self._file is not None and (read_only or not create) and not self._file.exists():
             raise LedgerError(f"There is no ledger {self._file}. `pinq grant` makes one.")
-        self._process = os.getpid()
-        self._head: int | None = None
+        self._process, self._read_only = os.getpid(), read_only
+        self.head = None if self._file is None else Head(self._file.with_name(self._file.name + ".head"))
         try:
-            if self._file is not None:
+            if self._file is not None and not read_only:
                 _make_private(self._file)
+            self._inode = None if self._file is None else self._file.stat().st_ino
             self._engine = sa.create_engine(self.url, **self._options(memory))
             # Whoever forgets close() leaves no open connection behind.
             self._closing = weakref.finalize(self, self._engine.dispose)
-            if self._sqlite:
+            if self._sqlite and not read_only:
                 sa.event.listen(self._engine, "connect", prepare)
-            self.check()
-            with self.transaction() as connection:
-                _make_tables(connection)
-        except (sa.exc.SQLAlchemyError, OSError) as error:
+            if not read_only:
+                self.check()
+                with self.transaction() as connection:
+                    _make_tables(connection)
+        except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
             raise LedgerError(f"The ledger {self} cannot be opened: {_first_line(error)}.") from None
 
     def __str__(self) -> str:
@@ -171,6 +179,22 @@ class Store:
         if found != "ok":
             raise self._damaged(str(found).strip().splitlines()[-1])
 
+    def is_copy(self) -> bool:
+        """Whether the file was copied from another one, and not opened for writing since."""
+        if self._file is None:
+            return False
+        with self.transaction(write=False) as connection:
+            if not sa.inspect(connection).has_table("place"):
+                return False  # of an earlier release
+            return connection.execute(sa.select(_place.c.inode)).scalar() != self._inode
+
+    def settle(self) -> None:
+        """Makes the file, if it is a copy, the ledger itself."""
+        if self.is_copy():
+            with self.transaction() as connection:
+                connection.execute(_place.delete())
+                connection.execute(_place.insert(), {"inode": self._inode})
+
     # Transactions
 
     @contextmanager
@@ -182,14 +206,17 @@ class Store:
         if os.getpid() != self._process:
             forked = "This ledger was opened in another process; connections do not survive a fork."
             raise LedgerError(f"{forked} Open it again here.")
+        if self._file is not None and _inode(self._file) != self._inode:
+            gone = "it was deleted, or another file was put in its place, while it was open"
+            raise LedgerError(f"The ledger {self} is not the file that was opened: {gone}. The dataset stays closed.")
         try:
             with self._engine.connect() as connection:
                 self._begin(connection, write)
                 yield connection
                 if write:
                     connection.commit()
-        except sa.exc.SQLAlchemyError as error:
-            raise self._unusable(_first_line(error)) from None
+        except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+            raise self.unusable(_first_line(error)) from None
         except UnicodeDecodeError:
             raise self._damaged("it holds text that is none") from None
 
@@ -215,6 +242,9 @@ class Store:
 
     def _options(self, memory: bool) -> dict[str, object]:
         options: dict[str, object]
+        if self._sqlite and self._read_only and self._file is not None:
+            file = self._file
+            return {"creator": lambda: read_only(file), "poolclass": sa.StaticPool}
         if self._sqlite:
             options = {"connect_args": {"timeout": 0, "check_same_thread": False}}
             return options | ({"poolclass": sa.StaticPool} if memory else {})
@@ -224,65 +254,29 @@ class Store:
             # is replaced.
             waits = f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms"
             waits += f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
+            if self._read_only:
+                waits += " -c default_transaction_read_only=on"
             options |= {"connect_args": {"options": waits}, "pool_pre_ping": True}
         return options
-
-    # The head file
-
-    def write_head(self, seq: int, chained: str) -> None:
-        """Names the last event beside the ledger.
-
-        It is written after the commit, so it may lag behind but never run ahead.
-        """
-        if self._file is None:
-            return
-        try:
-            if self._head is None:
-                self._head = os.open(self._head_file, os.O_CREAT | os.O_WRONLY, 0o600)
-            os.pwrite(self._head, f"{seq:020d} {chained}\n".encode(), 0)
-        except OSError as error:
-            why = error.strerror or type(error).__name__
-            raise self._unusable(f"{self.head_name} cannot be written ({why})") from None
-
-    def read_head(self) -> tuple[int, str] | None:
-        """The event that the head file names; None where there is no such file.
-
-        A line that names none stands for event 0, which no log has.
-        """
-        if self._file is None or not self._head_file.exists():
-            return None
-        text = self._head_file.read_bytes()
-        if not text:  # a process was killed between making the file and writing its first line
-            return None
-        try:
-            number, chained = text.decode().split()
-            return int(number), chained
-        except ValueError:
-            return 0, ""
-
-    @property
-    def _head_file(self) -> Path:
-        assert self._file is not None
-        return self._file.with_name(self._file.name + ".head")
-
-    @property
-    def head_name(self) -> str:
-        """What the head file is called."""
-        return self._head_file.name
 
     def _damaged(self, what: str) -> LedgerError:
         text = "The dataset stays closed; restore the ledger from a backup."
         return LedgerError(f"The ledger {self} is damaged: {what}. {text}")
 
-    def _unusable(self, why: str) -> LedgerError:
+    def unusable(self, why: str) -> LedgerError:
+        """The error of a ledger that cannot be used now."""
         return LedgerError(f"The ledger {self} cannot be used: {why}. What was spent is in the log.")
 
     def close(self) -> None:
         """Closes the connections."""
         self._closing()
-        if self._head is not None:
-            os.close(self._head)
-            self._head = None
+
+
+def _inode(file: Path) -> int | None:
+    try:
+        return file.stat().st_ino
+    except OSError:
+        return None
 
 
 def _make_private(file: Path) -> None:

@@ -95,14 +95,14 @@ def _pending_cap(policy: Policy) -> list[str]:
     with suppress(
         LedgerError, PolicyError, OSError
     ):  # of no concern here: what needs the ledger says what is wrong with it
-        url = ledger_url(policy)
+        url = ledger_url(policy, read_only=True)
         if "://" in url or not os.path.exists(url):
             return []
-        with closing(Ledger(url, policy.dataset, create=False)) as ledger:
+        with closing(Ledger(url, policy.dataset, read_only=True)) as ledger:
             cap = ledger.together().cap
         own = Epsilon(policy.cap_nano)
         if own < cap:
-            when = "a lower cap counts from the next `pinq show`, `grant` or `extend`, opening or start of a server on"
+            when = "a lower cap counts from the next `pinq grant` or `extend`, opening or start of a server on"
         else:
             when = "a higher cap counts from the next `pinq grant` or `extend`, or start of a server on"
         return [f"cap: the log has {cap}, this policy {own}; {when}"] if own != cap else []

@@ -32,12 +32,13 @@ def require_name(analyst: object) -> None:
         )
 
 
-def parse_expiry(expires: str | date | None) -> datetime | None:
+def parse_expiry(expires: str | date | None, parameter: str = "expires") -> datetime | None:
     """Reads the moment from which a grant no longer counts.
 
     Args:
         expires: An ISO date, which means until the end of that day in UTC, or an ISO date and time,
             in UTC unless it says otherwise; or a ``date`` or ``datetime``. None for never.
+        parameter: What errors call it.
 
     Raises:
         QueryError: Neither of these.
@@ -51,12 +52,12 @@ def parse_expiry(expires: str | date | None) -> datetime | None:
             moment = read(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         except OverflowError:
-            raise QueryError(f"is {text[:40]!r}, which no calendar in UTC has.", parameter="expires") from None
+            raise QueryError(f"is {text[:40]!r}, which no calendar in UTC has.", parameter=parameter) from None
         except ValueError:
             continue
     raise QueryError(
         f"is {text[:40]!r}; write 2030-01-31 for all of that day (UTC), or a time, 2030-01-31T18:00Z.",
-        parameter="expires",
+        parameter=parameter,
     )
 
 

@@ -21,13 +21,14 @@ from pinq.public.policy import DatabaseTable, Policy
 __all__ = ["ledger_url", "masked"]
 
 
-def ledger_url(policy: Policy, *, create: bool = False) -> str:
+def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False) -> str:
     """Finds the file or URL of the policy's ledger.
 
     Args:
         policy: Whose.
         create: Claim the source for it where nobody did; otherwise nothing is written for an
             unclaimed source.
+        read_only: Write nothing for a claimed one either.
 
     Raises:
         PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot
@@ -51,7 +52,7 @@ def ledger_url(policy: Policy, *, create: bool = False) -> str:
             f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file and "
             f"delete the claims beside the data."
         )
-    if create or held:
+    if (create or held) and not read_only:
         for files in claims:
             _claim(files, masked(chosen), policy)
     return chosen

@@ -24,7 +24,7 @@ from pinq.ledger.state import Account
 from pinq.ledger.terms import FREE, Terms
 from pinq.provider.arguments import future, require_name
 from pinq.provider.claim import ledger_url
-from pinq.provider.local import declare, open_ledger
+from pinq.provider.local import open_ledger, read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.policy import Policy
@@ -216,31 +216,34 @@ def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> Grant
         return _changed(ledger, analyst)
 
 
-def show(policy: Where) -> Status:
-    """Shows what each analyst was granted, spent and has left. Reads no rows.
+def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None = None) -> Status:
+    """Shows what each analyst was granted, spent and has left. Reads no rows, and writes nothing.
 
-    A cap that the policy lowered counts from here on, as from any other opening of the dataset; one
-    that it raised does not.
+    A cap that the policy lowered is shown as it will count from the next opening of the dataset on;
+    one that it raised is not.
+
+    Args:
+        policy: Whose; with a ledger, only which cap it declares.
+        ledger: A ledger to read in the place of the policy's: a copy, or one of which there is no
+            policy.
 
     Raises:
         LedgerError: There is no ledger, or it cannot be trusted.
         PolicyError: Wrong policy.
     """
-    with _ledger(policy, lower_cap=True) as ledger:
-        together = ledger.together()
-        accounts = tuple(_report(account) for account in ledger.accounts().values() if account.granted)
-        return Status(ledger.dataset or "", together.cap, together.spent, together.remaining, together.rule, accounts)
+    if isinstance(policy, Ledger):
+        return _status(policy)
+    loaded = None if policy is None else load_policy(policy)
+    with closing(read_ledger(loaded, ledger)) as opened:
+        if loaded is not None and not loaded.unreviewed_fields():
+            opened.foresee(Epsilon(loaded.cap_nano), loaded.cap_rule)
+        return _status(opened)
 
 
-def _lower_cap(policy: Policy, ledger: Ledger) -> None:
-    """Logs a reviewed policy whose cap is lower than the log's.
-
-    A cap that counts a sum is lower than one that counts a union.
-    """
+def _status(ledger: Ledger) -> Status:
     together = ledger.together()
-    lower = Epsilon(policy.cap_nano) < together.cap or (policy.cap_rule, together.rule) == ("sum", "union")
-    if lower and not policy.unreviewed_fields():
-        declare(policy, ledger, may_raise=False)
+    accounts = tuple(_report(account) for account in ledger.accounts().values() if account.granted)
+    return Status(ledger.dataset, together.cap, together.spent, together.remaining, together.rule, accounts)
 
 
 def _require_source(policy: Policy) -> None:
@@ -260,16 +263,13 @@ def _require_source(policy: Policy) -> None:
 
 
 @contextmanager
-def _ledger(
-    of: Where, *, create: bool = False, declared_by: Signature | None = None, lower_cap: bool = False
-) -> Iterator[Ledger]:
+def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = None) -> Iterator[Ledger]:
     """Opens the ledger of a policy, and closes it at the end; an open one stays as it is.
 
     Args:
         of: Whose.
         create: Make it where there is none, if the source exists.
         declared_by: Also log a changed policy, which must be reviewed, as this one's act.
-        lower_cap: Also log a policy that lowered the cap.
     """
     if isinstance(of, Ledger):
         yield of
@@ -285,8 +285,6 @@ def _ledger(
     else:
         ledger = open_ledger(policy, create=create, by=declared_by)
     with closing(ledger):
-        if lower_cap:
-            _lower_cap(policy, ledger)
         yield ledger
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK
 from pinq.engine import Engine, open_engine
-from pinq.errors import InternalError
+from pinq.errors import InternalError, QueryError
 from pinq.ledger.composition import Together
 from pinq.ledger.events import Event
 from pinq.ledger.ledger import Ledger
@@ -27,7 +28,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 
-__all__ = ["LocalSession", "budget", "curator_of", "declare", "history", "open", "open_ledger"]
+__all__ = ["LocalSession", "budget", "curator_of", "declare", "history", "open", "open_ledger", "read_ledger"]
 
 ANSWERS_AT_A_TIME = 500
 
@@ -100,7 +101,14 @@ def curator_of(policy: Policy, ledger: Ledger, engine: Engine) -> Curator:
     return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK)
 
 
-def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True, by: Signature | None = None) -> Ledger:
+def open_ledger(
+    policy: Policy,
+    *,
+    create: bool = True,
+    provider: bool = True,
+    by: Signature | None = None,
+    heads: Path | None = None,
+) -> Ledger:
     """The ledger of a reviewed policy; logs the policy where it changed.
 
     Args:
@@ -109,6 +117,7 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True, b
         provider: Whether this is the provider's own act. An analyst's opening makes no ledger and
             never raises the cap.
         by: Whose act it is; by default this process's user's.
+        heads: A folder for another head of the ledger.
 
     Raises:
         PolicyError: Unreviewed, or the source is guarded by another ledger.
@@ -116,9 +125,23 @@ def open_ledger(policy: Policy, *, create: bool = True, provider: bool = True, b
     """
     policy.require_reviewed()
     create = create and provider
-    ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create)
+    ledger = Ledger(ledger_url(policy, create=create), policy.dataset, create=create, heads=heads)
     declare(policy, ledger, may_raise=provider, by=by)
     return ledger
+
+
+def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = None) -> Ledger:
+    """Opens a ledger of which nothing is changed: a policy's, or the one in a file.
+
+    Raises:
+        QueryError: Neither is given.
+        PolicyError: The source is guarded by another ledger.
+        LedgerError: There is none, it is another dataset's, or it cannot be trusted.
+    """
+    if policy is None and file is None:
+        raise QueryError("name a policy, or a ledger (--ledger FILE).")
+    url = str(file) if policy is None or file is not None else ledger_url(policy, read_only=True)
+    return Ledger(url, None if policy is None else policy.dataset, read_only=True)
 
 
 def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pinq.analyst.tokens import same
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
+from pinq.engine.sources import state_folder
 from pinq.errors import LedgerError, NotAuthorised, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import Grant
@@ -34,7 +35,7 @@ class Dataset:
     def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None) -> Dataset:
         """Opens a policy's ledger and encodes its source; the provider's own act."""
         loaded = load_policy(policy)
-        ledger = open_ledger(loaded)
+        ledger = open_ledger(loaded, heads=state_folder() / "heads")
         engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
         return cls(loaded, ledger, curator_of(loaded, ledger, engine))
 

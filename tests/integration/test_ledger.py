@@ -273,7 +273,7 @@ def test_a_head_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as broken:
-        broken.setattr("pinq.ledger.store.os.pwrite", full)
+        broken.setattr("pinq.ledger.head.os.pwrite", full)
         with pytest.raises(
             LedgerError, match=r"l.head cannot be written \(No space left on device\). What was spent is in the log"
         ):

@@ -593,7 +593,7 @@ class TestGrants:
         assert "costs epsilon 0.000000001 " in repr(handle.preview("noisy_count", epsilon=1e-12))
 
     def test_a_lower_cap_counts_and_is_said_the_same_everywhere(self, policy: Path) -> None:
-        """`check` says what waits, `show` and every opening make a lower cap count, only a provider's act makes a higher one."""
+        """`check` says what waits, `show` shows it and writes nothing, every opening makes a lower cap count, only a provider's act makes a higher one."""
         provider.grant(policy, "ana", 2)
         content = yaml.safe_load(policy.read_text())
 
@@ -603,10 +603,13 @@ class TestGrants:
         assert check(policy).advice == ()
         capped(1)
         assert check(policy).advice == (
-            "cap: the log has 2, this policy 1; a lower cap counts from the next `pinq show`, `grant` or `extend`, opening or start of a server on",
+            "cap: the log has 2, this policy 1; a lower cap counts from the next `pinq grant` or `extend`, opening or start of a server on",
         )
+        before = {file: file.read_bytes() for file in policy.parent.iterdir()}
         shown = provider.show(policy)
         assert (shown.cap.nano, shown.accounts[0].remaining.nano) == (10**9, 10**9)
+        assert {file: file.read_bytes() for file in policy.parent.iterdir()} == before
+        pinq.open(policy, analyst="ana").close()
         assert check(policy).advice == ()
         capped(3)
         assert provider.show(policy).cap.nano == 10**9

@@ -11,19 +11,23 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 
-from pinq.errors import QueryError
+from pinq.errors import LedgerError, QueryError
 from pinq.ledger.composition import CapRule, Together
 from pinq.ledger.events import Event
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.requests import Answered, Charged, SessionLogged
 from pinq.ledger.state import Account, LedgerState
-from pinq.provider.claim import ledger_url, masked
+from pinq.provider.claim import masked
+from pinq.provider.local import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.line import Line, line_of
+from pinq.provider.report.period import Period
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.policy import Policy
 from pinq.public.spelling import closest
@@ -45,6 +49,7 @@ class Audit:
         lines: Every event, oldest first.
         only: The analyst that accounts and lines were narrowed to.
         ledger: Which file or database was read.
+        period: The time that lines were narrowed to; empty for all.
     """
 
     dataset: str
@@ -55,6 +60,7 @@ class Audit:
     lines: list[Line] = field(default_factory=list)
     only: str | None = None
     ledger: str = ""
+    period: str = ""
 
     @property
     def cap(self) -> Epsilon:
@@ -99,9 +105,22 @@ class Audit:
         lines = [line for line in self.lines if line.analyst == analyst]
         return replace(self, accounts={analyst: self.accounts[analyst]}, lines=lines, only=analyst)
 
+    def within(self, period: Period) -> Audit:
+        """Narrows the lines to those of a period."""
+        return replace(self, lines=[line for line in self.lines if period.holds(line.at)], period=str(period))
+
+    def require(self, seq: int, hashed: str) -> None:
+        """``LedgerError`` unless the event of this number has a hash that begins like this."""
+        if not (0 < seq <= len(self.lines) and self.lines[seq - 1].hash.startswith(hashed)):
+            raise LedgerError(
+                f"The ledger {self.ledger} has no event {seq} with the hash {hashed[:16]}, which was expected: it was "
+                "cut, rolled back or made anew since, or it is another ledger."
+            )
+
     def to_dict(self) -> dict[str, object]:
         """Returns plain values, for JSON; losses as decimal numbers."""
         return {
+            **({"period": self.period} if self.period else {}),
             "dataset": self.dataset,
             "ledger": self.ledger,
             "chain": {"verified": True, "events": self.events, "head": self.head},
@@ -132,21 +151,54 @@ class Audit:
         return out.getvalue()
 
 
-def audit(policy: str | os.PathLike[str] | Policy, analyst: str | None = None) -> Audit:
+def audit(
+    policy: str | os.PathLike[str] | Policy | None = None,
+    analyst: str | None = None,
+    *,
+    ledger: str | os.PathLike[str] | None = None,
+    since: str | date | None = None,
+    until: str | date | None = None,
+    expect: str | None = None,
+) -> Audit:
     """Verifies a dataset's log and reports from it. Works when the data source is gone.
+
+    It changes nothing, so a copy or a read-only medium will do, and a ledger in use goes on.
+
+    Args:
+        policy: Whose; None for whatever the ledger holds.
+        analyst: Only this one.
+        ledger: A ledger to read in the place of the policy's.
+        since: Only events from this day or moment on. Balances are those of the whole log.
+        until: Only events up to this day or moment.
+        expect: ``SEQ:HASH``, an event that an earlier audit named last (16 digits of its hash or
+            more): it must still be there.
 
     Raises:
         PolicyError: Wrong policy.
-        LedgerError: There is no ledger, or its chain does not hold.
-        QueryError: The log does not know the analyst.
+        LedgerError: There is no ledger, its chain does not hold, or it lacks the expected event.
+        QueryError: The log does not know the analyst, or an argument is malformed.
     """
-    loaded = load_policy(policy)
-    url = ledger_url(loaded)
-    with closing(Ledger(url, loaded.dataset, create=False)) as ledger:
-        ledger.verify()
-        report = replay(loaded.dataset, ledger.events())
-    report.ledger = masked(url)
-    return report if analyst is None else report.of(analyst)
+    expected, period = None if expect is None else _expected(expect), Period.of(since, until)
+    with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
+        opened.verify()
+        report = replay(opened.dataset, opened.events())
+        report.ledger = masked(opened.where)
+    if expected is not None:
+        report.require(*expected)
+    report = report if analyst is None else report.of(analyst)
+    return report.within(period)
+
+
+def _expected(text: str) -> tuple[int, str]:
+    """Reads an event's number and the beginning of its hash."""
+    number, _, hashed = text.strip().lower().partition(":")
+    if not (number.isascii() and number.isdigit() and re.fullmatch("[0-9a-f]{16,64}", hashed)):
+        raise QueryError(
+            f"is {text[:90]!r}",
+            parameter="expect",
+            allowed="SEQ:HASH, with 16 digits of the hash or more: 53:0123456789abcdef",
+        )
+    return int(number), hashed
 
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:

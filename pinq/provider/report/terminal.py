@@ -97,6 +97,7 @@ def _print_head(audit: Audit, console: Console) -> None:
             ("Audit of ", "bold"),
             (printable(audit.dataset), "bold"),
             f" for {printable(audit.only)}" if audit.only else "",
+            f", {audit.period}" if audit.period else "",
             f"\nall analysts together: {together.spent} of {together.cap} spent, {together.remaining} remains ",
             f"under the cap, which counts {together.counts}",
             "\nchain: ",

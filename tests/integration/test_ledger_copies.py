@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger can be read, copied and archived: who reads changes nothing, and what is not the whole ledger says so."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from pinq.cli.main import app
+from pinq.errors import LedgerError, QueryError
+from pinq.ledger.composition import Demand
+from pinq.ledger.ledger import Ledger
+from pinq.provider import grants as provider
+from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
+from pinq.provider.report.audit import audit
+from pinq.public.epsilon import Epsilon
+from pinq.public.parts import Block, Part, PartSet
+
+WHOLE = Demand.of(PartSet([Block(Part())]))
+POLICY = """
+dataset: people
+source: people.parquet
+cap: 2
+max_rows: 1000
+columns:
+  sex: {type: categorical, values: [f, m]}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """A small dataset, with a grant."""
+    home = tmp_path / "home"
+    home.mkdir()
+    pd.DataFrame({"sex": ["f", "m"] * 50}).to_parquet(home / "people.parquet")
+    (home / "people.yaml").write_text(POLICY)
+    provider.grant(home / "people.yaml", "ana", 1, by=None)
+    return home / "people.yaml"
+
+
+@pytest.fixture
+def file(policy: Path) -> Path:
+    """Its ledger."""
+    return policy.with_name("people.parquet.ledger")
+
+
+@pytest.fixture
+def live(policy: Path) -> Iterator[Ledger]:
+    """The ledger in use: its newest events are not in the file itself."""
+    with closing(open_ledger(load_policy(policy))) as ledger:
+        for number in range(3):
+            ledger.charge("ana", f"r{number}", WHOLE, Epsilon.of("0.1"))
+            ledger.answer("ana", f"r{number}", "[1]")
+        yield ledger
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def test_reading_changes_nothing(policy: Path, file: Path, live: Ledger) -> None:
+    """Neither in the ledger's folder nor in one of a copy, in use or not; and it sees what is committed."""
+
+    def unchanged() -> None:
+        names = {name for name in contents(policy.parent) if not name.endswith("-shm")}  # has the locks of readers
+        before = {name: contents(policy.parent)[name] for name in names}
+        assert str(provider.show(policy).spent) == "0.3"
+        assert audit(policy).joint == Epsilon.of("0.3")
+        after = contents(policy.parent)
+        assert {name: after[name] for name in after if not name.endswith("-shm")} == before
+
+    unchanged()
+    live.close()
+    unchanged()
+
+
+def test_an_archived_copy_needs_neither_policy_nor_data(file: Path, live: Ledger, tmp_path: Path) -> None:
+    """The two files of a ledger that is closed, or three of one in use, are read where they are."""
+    for name, ends in (("closed", ("", ".head")), ("used", ("", ".head", "-wal"))):
+        if name == "closed":
+            with closing(sqlite3.connect(file)) as raw:
+                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            live.charge("ana", "last", WHOLE, Epsilon.of("0.1"))
+        archive = tmp_path / name
+        archive.mkdir()
+        for end in ends:
+            shutil.copyfile(f"{file}{end}", archive / f"copy{end}")
+        before = contents(archive)
+        found = audit(ledger=archive / "copy")
+        assert (found.dataset, found.joint) == ("people", Epsilon.of("0.3" if name == "closed" else "0.4"))
+        assert found.ledger == str(archive / "copy")
+        assert provider.show(ledger=archive / "copy").spent == found.joint
+        done = CliRunner().invoke(app, ["show", "--ledger", str(archive / "copy")])
+        assert done.output.startswith(f"people: {found.joint} of 2 spent")
+        assert contents(archive) == before
+
+
+def test_a_copy_of_a_file_in_use_is_called_one(file: Path, live: Ledger, tmp_path: Path) -> None:
+    """Its newest events were in the file beside it: refused, and not as if somebody had tampered with it."""
+    shutil.copyfile(file, tmp_path / "copy")
+    shutil.copyfile(f"{file}.head", tmp_path / "copy.head")
+    for read_only in (True, False):
+        with pytest.raises(
+            LedgerError, match=r"is an incomplete copy: it ends at event 3, and its head names event 9\."
+        ):
+            Ledger(tmp_path / "copy", read_only=read_only)
+
+
+@pytest.mark.parametrize("end", ["deleted", "replaced"])
+def test_a_ledger_that_is_gone_stops_who_has_it_open(file: Path, live: Ledger, end: str, tmp_path: Path) -> None:
+    """Nothing is charged to a file that nobody finds again, or beside another one."""
+    if end == "deleted":
+        file.unlink()
+    else:
+        shutil.copyfile(file, tmp_path / "other")
+        (tmp_path / "other").rename(file)
+    for use in (live.grants, lambda: live.charge("ana", "r9", WHOLE, Epsilon(1))):
+        with pytest.raises(LedgerError, match="is not the file that was opened: it was deleted, or another file"):
+            use()
+
+
+def test_a_server_remembers_what_its_ledger_forgets(file: Path, policy: Path, tmp_path: Path) -> None:
+    """A restored folder, whose own head is as old as the ledger, does not open where a later event was seen."""
+    shutil.copytree(file.parent, tmp_path / "old")
+    heads = tmp_path / "state"
+    with closing(open_ledger(load_policy(policy), heads=heads)) as ledger:
+        ledger.charge("ana", "r", WHOLE, Epsilon(5))
+    shutil.rmtree(file.parent)
+    shutil.copytree(tmp_path / "old", file.parent)
+    with pytest.raises(LedgerError, match=r"was cut or rolled back: event 4, .*Or delete .*/state/.*\.head and accept"):
+        open_ledger(load_policy(policy), heads=heads)
+    open_ledger(load_policy(policy), heads=tmp_path / "another machine").close()
+
+
+def test_an_audit_can_expect_an_event(policy: Path, live: Ledger) -> None:
+    """Who noted the last event of an earlier audit finds out whether it is still there, and what is malformed."""
+    found = audit(policy)
+    seen = f"{found.events}:{found.head}"
+    live.charge("ana", "later", WHOLE, Epsilon(5))
+    assert audit(policy, expect=seen).events == found.events + 1
+    assert audit(policy, "ana", expect=seen[:20]).only == "ana"
+    with pytest.raises(LedgerError, match=r"has no event 9 with the hash 0000000000000000, which was expected"):
+        audit(policy, expect="9:" + "0" * 64)
+    with pytest.raises(LedgerError, match="has no event 99 with"):
+        audit(policy, expect=f"99:{found.head}")
+    for malformed in ("9", "9:12", ":" + found.head, "x:" + found.head):
+        with pytest.raises(QueryError, match="it must be SEQ:HASH"):
+            audit(policy, expect=malformed)
+
+
+def test_an_audit_of_a_time(policy: Path, live: Ledger) -> None:
+    """Days are included to their ends, balances stay those of the whole log."""
+    found = audit(policy)
+    day = found.lines[0].at[:10]
+    assert audit(policy, since=day).lines == found.lines
+    assert audit(policy, since=found.lines[3].at, until="2200-01-01").lines[-1] == found.lines[-1]
+    past = audit(policy, since="2001-01-01", until="2002-01-01")
+    assert (past.lines, past.joint) == ([], found.joint)
+    assert past.to_dict()["period"] == "since 2001-01-01 00:00:00 until 2002-01-01"
+    done = CliRunner().invoke(app, ["audit", str(policy), "--until", "2002-01-01"])
+    assert "Audit of people, until 2002-01-01" in done.output
+    with pytest.raises(QueryError, match="`since` is 'soon'"):
+        audit(policy, since="soon")
