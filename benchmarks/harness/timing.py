@@ -67,4 +67,8 @@ class SpeedTable:
 
     def write(self, path: Path, head: str) -> None:
         """Writes the table as Markdown below its head."""
-        path.write_text(f"{head}\n\n{markdown(self._columns, self._lines)}\n", encoding="utf-8")
+        path.write_text(f"{head}\n\n{self.text()}\n", encoding="utf-8")
+
+    def text(self) -> str:
+        """Returns the table as Markdown."""
+        return markdown(self._columns, self._lines)

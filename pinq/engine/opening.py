@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -67,22 +68,38 @@ def open_engine(
         PolicyError: The source cannot be read, lacks a declared column, or has more unreadable
             lines than the policy allows; with ``report`` these are counted only.
     """
-    kept = CodesFile(policy, salt) if data is None and not report and source_path(policy) is not None else None
     large = data is None and is_large(policy)
-    if kept is not None and large and (codes := kept.reopened()) is not None:
+    kept = _kept(policy, salt, large) if data is None and not report else None
+    if kept is not None and (codes := kept.reopened()) is not None:
         return ArrayEngine(codes, policy.schema_, salt), None
-    if kept is not None:
-        kept.forget()
     try:
         with opened(policy, data) as source:
             encoding = _Encoding(policy, source, salt, _Counted(policy, source) if report else None)
-            codes = _stored(encoding, policy, kept if large else None, large)
+            codes = _stored(encoding, policy, kept, large)
     except duckdb.Error as error:
         # What DuckDB says may quote a value, so only the provider's own check repeats it.
         why = f": {str(error).splitlines()[0]}" if report else "; `pinq check` says why."
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read{why}") from None
     counted = encoding.counted
     return ArrayEngine(codes, policy.schema_, salt), None if counted is None else counted.report(codes.rows)
+
+
+def _kept(policy: Policy, salt: bytes, large: bool) -> CodesFile | None:
+    """Finds the file for a large source's codes; None for another, or where none can be written.
+
+    What was kept of a source that is small by now is deleted.
+    """
+    if source_path(policy) is None:
+        return None
+    try:
+        kept = CodesFile(policy, salt)
+        if not large:
+            kept.forget()
+            return None
+        kept.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError):  # a read-only folder, or a user without a home
+        return None
+    return kept if os.access(kept.path.parent, os.W_OK) else None
 
 
 def _stored(encoding: _Encoding, policy: Policy, kept: CodesFile | None, large: bool) -> Codes:

@@ -73,7 +73,6 @@ class CodesFile:
 
     def written(self, blocks: Iterable[Block], fingerprint: str) -> Codes:
         """Writes codes, in place of those that were there, and opens them."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
         fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:

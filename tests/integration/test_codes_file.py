@@ -106,6 +106,23 @@ def test_a_report_and_a_source_in_memory_keep_nothing(
     assert kept(tmp_path) == []
 
 
+@pytest.mark.parametrize("folder", ["file", "home"])
+def test_a_state_folder_is_not_needed(
+    folder: str, large: Policy, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing can be kept, codes go to a file without a name: the same rows, encoded each time."""
+    if folder == "file":
+        (tmp_path / "state").write_text("not a folder")
+    else:
+        monkeypatch.delenv("XDG_STATE_HOME")
+        monkeypatch.setattr(Path, "home", _no_home)
+    assert len(rows(large)) == len(frame)
+
+
+def _no_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
 def test_a_file_that_could_not_be_finished_is_taken_away(
     large: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

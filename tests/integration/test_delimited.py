@@ -263,6 +263,7 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
             files = [file for folder in scratch for file in folder.rglob("*") if file.is_file()]
             assert not any(b"secret-word" in file.read_bytes() for file in files)
 
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(raw, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(raw.tempfile, "TemporaryDirectory", noted)
     monkeypatch.setattr(raw.OpenSource, "pieces", watched)
