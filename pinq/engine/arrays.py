@@ -197,7 +197,8 @@ class ArrayEngine:
 
         located = self._each(locate, range(len(blocks)))
         if request.levels:
-            self._remember(_Frontier({block.part.key: i for i, block in enumerate(parts.blocks)}, located))
+            keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
+            self._keep_frontier(_Frontier(keys, [rows.over(rows.block) for rows in located]))
         divided = self._each(lambda rows: request.divide(rows.over(rows.block)), located)
         counts = Counts(request)
         workers = min(len(counts.tallies), self._threads)
@@ -222,19 +223,21 @@ class ArrayEngine:
         for frontier in sorted(frontiers, key=lambda frontier: splits[frontier]):
             if splits[frontier] < first.depth:
                 try:
-                    return count_request(parts, tables, moments, schema=self.schema, known=frontier.known), frontier
+                    request = count_request(parts, tables, moments, schema=self.schema, known=frontier.known)
                 except KeyError:
                     continue
+                self._keep_frontier(frontier)
+                return request, frontier
         return count_request(parts, tables, moments, schema=self.schema, known=WHOLE), None
 
-    def _remember(self, frontier: _Frontier) -> None:
+    def _keep_frontier(self, frontier: _Frontier) -> None:
         """Keeps a frontier; those not gone on from for longest make room."""
-        bare = _Frontier(frontier.known, [rows.over(rows.block) for rows in frontier.rows])
         room = max(KEPT_BYTES, 0 if self._codes is None else self._codes.nbytes)
         with self._lock:
-            self._frontiers.append(bare)
-            while len(self._frontiers) > KEPT_FRONTIERS or sum(kept.nbytes for kept in self._frontiers[:-1]) > room:
-                del self._frontiers[0]
+            kept = [*(other for other in self._frontiers if other is not frontier), frontier][-KEPT_FRONTIERS:]
+            while len(kept) > 1 and sum(other.nbytes for other in kept) > room:
+                kept = kept[1:]
+            self._frontiers = kept
 
     def _with_shards(self, wanted: set[Any]) -> Sequence[Block]:
         """Returns the blocks with the columns of these shards; a few others are kept."""

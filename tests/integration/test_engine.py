@@ -253,6 +253,10 @@ def test_a_level_goes_on_from_the_one_above(
         assert len(steps) == 1, number
         assert counted.sum() == 40
         parts = parts.split(bind(spec, schema))
+    for number in range(6):  # a request that is cut into pieces goes on from the whole level each time
+        steps.clear()
+        engine.tabulate(parts.take(np.array([number])))
+        assert len(steps) == 1, number
     for key in range(6):
         shards = WHOLE.split(bind(Shards(2, key), schema))
         engine.tabulate(PartSet([Block(part) for part in shards]))
