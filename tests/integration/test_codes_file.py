@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +150,35 @@ def test_what_a_killed_writer_left_is_swept_up(large: Policy, tmp_path: Path) ->
     os.utime(left[0], (0, 0))
     rows(large, b"other")
     assert kept(tmp_path) == [file, left[1]]
+
+
+def test_a_kill_leaves_nothing_raw(tmp_path: Path) -> None:
+    """A process that is killed while it encodes a large text, units and all, leaves none of its words behind."""
+    program = """
+import os, signal, sys
+from pathlib import Path
+from pinq.engine import open_engine, raw
+from pinq.public.policy import Policy
+raw.IN_MEMORY_BYTES, pieces = 0, raw.OpenSource.pieces
+
+def until_killed(source):
+    for piece in pieces(source):
+        yield piece
+        os.kill(os.getpid(), signal.SIGKILL)
+
+raw.OpenSource.pieces = until_killed
+open_engine(Policy(dataset="t", source="t.csv", cap=1, max_rows=9999, folder=Path(sys.argv[1]), columns={
+    "a": {"type": "categorical", "values": ["secret-word", "b"]},
+}, privacy_unit={"column": "who", "max_rows": 2}), salt=b"salt")
+"""
+    data, left = tmp_path / "data", tmp_path / "left"
+    data.mkdir()
+    left.mkdir()
+    (data / "t.csv").write_text("a,who\n" + "secret-word,secret-name\nb,c\n" * 4000)
+    environment = os.environ | {"TMPDIR": str(left), "XDG_STATE_HOME": str(left)}
+    done = subprocess.run([sys.executable, "-c", program, str(data)], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not any(b"secret" in file.read_bytes() for file in left.rglob("*") if file.is_file())
 
 
 def test_blocks_are_cut_wherever_batches_end() -> None:
