@@ -235,6 +235,8 @@ def _tree_below(nodes: Sequence[OpenNode], root: int) -> list[OpenNode]:
     numbers = [root]
     for number in numbers:  # grows while it is walked through: parents before their children
         numbers += nodes[number].children
+    if numbers == list(range(len(nodes))):  # there is one tree, and nothing of it was lost
+        return list(nodes)
     renumbered = {number: new for new, number in enumerate(numbers)}
     return [
         replace(nodes[number], children=tuple(renumbered[child] for child in nodes[number].children))

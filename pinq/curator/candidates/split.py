@@ -43,7 +43,7 @@ class SplitScorer(Scorer[Spec]):
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
         scores = self.frame.scores(self._cells(counted, rows))
-        return [Runs(score.reshape(1), single, single, lambda _: self.partition.spec) for score in scores]
+        return [Runs(score, single, single, lambda _: self.partition.spec) for score in scores.reshape(-1, 1)]
 
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
         """What is in each part of the split, shape (rows, cells, measure)."""
