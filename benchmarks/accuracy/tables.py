@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How exact everyday tables are on Adult, and how quantiles are best found: ``python -m benchmarks.accuracy.tables``.
+
+Prints for each method how often all quantiles are within one unit of the exact ones, how often
+their intervals hold, and how wide those are; then the worst mean of ``summary`` and its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+
+from miners.tables import summary
+from miners.tables.quantiles import Located, Quantiles
+from pinq import load_policy
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.provider.simulation import simulate
+from pinq.public.epsilon import Epsilon
+from pinq.public.schema import Numeric
+
+CASES = [
+    ("age", 4, "0.1"),
+    ("age", 4, "0.02"),
+    ("age", 10, "0.1"),
+    ("hours_per_week", 4, "0.1"),
+    ("education_num", 4, "0.1"),
+]
+
+
+def exact(values: pd.Series, shares: tuple[Fraction, ...]) -> np.ndarray:
+    ordered = np.sort(values)
+    return np.array([ordered[math.ceil(share * len(ordered)) - 1] for share in shares])
+
+
+def halved(handle: PrivateQueryable, column: str, shares: tuple[Fraction, ...], epsilon: Epsilon) -> Located:
+    return Quantiles(handle.schema, column, shares, epsilon, 0.95).ask(handle.parts())
+
+
+def each(handle: PrivateQueryable, column: str, shares: tuple[Fraction, ...], epsilon: Epsilon) -> Located:
+    """A choice and its counts for each quantile, which share epsilon evenly."""
+    apart = [halved(handle, column, (share,), epsilon // len(shares)) for share in shares]
+    return Located(*(np.hstack([getattr(single, end) for single in apart]) for end in ("value", "low", "high")))
+
+
+def compare(handle: PrivateQueryable, data: pd.DataFrame, runs: int) -> None:
+    print("column, parts, epsilon, method: all within one, intervals hold, mean width")
+    for column, parts, loss in CASES:
+        shares = tuple(Fraction(number, parts) for number in range(1, parts))
+        truth = exact(data[column], shares)
+        for method in (halved, each):
+            runs_of = [method(handle, column, shares, Epsilon.of(loss)) for _ in range(runs)]
+            close = np.mean([np.abs(run.value[0] - truth).max() <= 1 for run in runs_of])
+            held = np.mean([((run.low[0] <= truth) & (truth <= run.high[0])).mean() for run in runs_of])
+            width = np.mean([(run.high - run.low).mean() for run in runs_of])
+            print(f"{column}, {parts}, {loss}, {method.__name__}: {close:.0%}, {held:.0%}, {width:.1f}")
+
+
+def describe(handle: PrivateQueryable, data: pd.DataFrame, runs: int) -> None:
+    worst, seconds = 0.0, []
+    for _ in range(runs):
+        began = time.perf_counter()
+        frame = summary(handle, epsilon=1).frame
+        seconds.append(time.perf_counter() - began)
+        means = frame[frame["statistic"] == "mean"].set_index("column")["value"]
+        for name, column in handle.schema.columns.items():
+            if isinstance(column, Numeric):
+                off = abs(means[name] - data[name].mean()) / float(column.upper - column.lower)
+                worst = max(worst, off)
+    print(f"summary at epsilon 1: worst mean {worst:.2%} of its range, median {np.median(seconds):.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=60)
+    runs = parser.parse_args().runs
+    data = pd.read_parquet("data/adult.parquet")
+    policy = load_policy("policies/adult.yaml")
+    with simulate(policy, rows=len(data), epsilon=100_000, data=data) as handle:
+        compare(handle, data, runs)
+        describe(handle, data, max(3, runs // 3))
+
+
+if __name__ == "__main__":
+    main()
