@@ -323,7 +323,7 @@ def test_the_certificate_is_checked(server: Server, policy: Path, tmp_path: Path
     with pytest.raises(pinq.QueryError, match="cannot be switched off"):
         pinq.connect(server.url(), token=token, verify=False)
     for url, words in (("http://127.0.0.1:1/x", {}), ("http://example.org/x", {"insecure_http": True})):
-        with pytest.raises(pinq.QueryError, match="need https://"):
+        with pytest.raises(pinq.QueryError, match="go over https://"):
             pinq.connect(url, token=token, **words)
 
 

@@ -20,7 +20,7 @@ from pinq.provider.local import open_ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.queries import Answer, Request
 from tests.processes import PinqProcess
-from tests.servers import free_port, publish, token_of
+from tests.servers import Server, free_port, publish, token_of, wait_until_up
 
 KILLS = 400 if os.environ.get("PINQ_EXPLORE") else 40
 CLIENTS = 4
@@ -39,7 +39,7 @@ def test_killed_again_and_again_while_clients_ask(tmp_path: Path) -> None:
 
     def work(number: int) -> None:
         try:
-            with pinq.connect(url, token=tokens[number], insecure_http=True, timeout=120) as handle:
+            with handles[number] as handle:
                 asked = 0
                 while not stop.is_set():
                     # Every third question is an old one.
@@ -53,6 +53,9 @@ def test_killed_again_and_again_while_clients_ask(tmp_path: Path) -> None:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
     server = PinqProcess(words, output=log, errors=log)
     try:
+        wait_until_up(Server(server, f"http://127.0.0.1:{port}", None, log))
+        # A handle that is being opened has less patience than one that asks.
+        handles = [pinq.connect(url, token=token, insecure_http=True, timeout=120) for token in tokens]
         for thread in threads:
             thread.start()
         for _ in range(KILLS):
