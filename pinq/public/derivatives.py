@@ -9,8 +9,9 @@ step (component-wise boosting), or all at once.
 Privacy:
     Adjacency: add or remove one row. A vector is a public function of its row, of whole numbers, of
     L1 norm at most ``bound``. ``bound`` is the largest norm in the public table of all vectors
-    where there is such a table; otherwise it holds because each vector is clipped after it was
-    rounded, in integers: no floating-point arithmetic is trusted (privacy.md 8). Held by:
+    where there is such a table; otherwise each vector is clipped to it. All is integer arithmetic
+    on public tables, which alone were computed in floating point; so a vector follows from its row,
+    and not from where in an array the row stands (privacy.md 8). Held by:
     tests/privacy/test_derivative_sums.py, exhaustively on small schemas.
 
 To add a loss: its class here, the vectors of a row, and its entry of ``AnyDerivatives``.
@@ -18,6 +19,7 @@ To add a loss: its class here, the vectors of a row, and its entry of ``AnyDeriv
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +39,9 @@ __all__ = ["AnyDerivatives", "Derivatives", "Logistic", "Residuals", "RowVectors
 UNIT = 2**16  # of derivatives of a probability
 STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
 LARGEST_BOUND = 2**24
+MAX_WIDTH = 128
+ODDS_BITS = 30
+AT_ONCE = 2**18  # numbers that are computed together: they fit into a core's cache
 KEPT = 8  # losses whose vectors a schema remembers
 
 
@@ -210,8 +215,10 @@ class Softmax(Derivatives):
     Privacy:
         The gradient's norm is 2 (1 - p_y), at most 2 rows; the second derivatives add at most
         1 - Σ p_c². Which p a row has depends on as many scores as there are classes, so there is no
-        table to look at: each vector is clipped in whole numbers after it was rounded, and the
-        bound holds whatever the arithmetic before did (privacy.md 8.2).
+        table of all vectors to look at: each one is clipped to ``limit`` in whole numbers. All of
+        the way from scores to vectors is whole numbers and a table of odds, so a row's vector is
+        the same wherever the row stands; doubles, computed many at a time, need not be
+        (privacy.md 8.2).
 
     Attributes:
         points: A score for each value of the target, in their order, the missing one last.
@@ -246,6 +253,11 @@ class Softmax(Derivatives):
             raise QueryError(
                 f"Softmax of `{self.target}` needs a score for each of its {codes} values, not {len(self.points)}."
             )
+        if self.width(schema) > MAX_WIDTH:
+            sums = f"{self.width(schema):,} numbers to a row"
+            raise QueryError(
+                f"Softmax of `{self.target}` makes {sums}; at most {MAX_WIDTH} are possible. Use Logistic."
+            )
         scores = RowScores.bind(self.points, schema)
         target = bind(Values(self.target), schema).axes[0]
         return _SoftmaxVectors(scores, target, self.hessian, int(self.limit * UNIT))
@@ -260,7 +272,7 @@ class Softmax(Derivatives):
 
 
 class _SoftmaxVectors(RowVectors):
-    """Computes the vectors in doubles, rounds them, and clips what it rounded."""
+    """Computes the vectors in whole numbers, from a table of odds, and clips them."""
 
     def __init__(self, scores: RowScores, target: Axis, hessian: bool, limit: int) -> None:
         self.inputs, self._scores, self._hessian = (*scores.axes, target), scores, hessian
@@ -268,15 +280,37 @@ class _SoftmaxVectors(RowVectors):
         self.bound = self.gradient_bound = limit
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """The vectors of rows."""
+        """The vectors of rows, some at a time."""
+        rows, step = len(places[-1]), AT_ONCE // self.width
+        vectors = np.empty((self.width, rows), dtype=np.int64)
+        for start in range(0, rows, step):
+            some = slice(start, start + step)
+            vectors[:, some] = self._of_few([place[some] for place in places])
+        return vectors
+
+    def _of_few(self, places: list[np.ndarray]) -> np.ndarray:
         *inner, target = places
         score = self._scores.of(inner, len(target))
-        odds = np.exp((score - score.max(axis=0)) / POINTS)
-        p = odds / odds.sum(axis=0)
-        gradient = -p
-        gradient[target, np.arange(len(target))] += 1
-        vectors = np.concatenate([gradient, p * (1 - p)]) if self._hessian else gradient
-        return clipped(np.rint(vectors * UNIT).astype(np.int64), self.bound)
+        table = _odds_table()
+        odds = table.take(np.minimum(score.max(axis=0) - score, len(table) - 1))
+        total = odds.sum(axis=0)
+        # Scores 0 and -178 are odds of 2^30 and 2^29: shares of 43,691 and 21,845 of 2^16.
+        share = (2 * UNIT * odds + total) // (2 * total)
+        gradient = -share
+        gradient[target, np.arange(len(target))] += UNIT
+        vectors = gradient
+        if self._hessian:
+            vectors = np.concatenate([gradient, (share * (UNIT - share) + UNIT // 2) // UNIT])
+        return clipped(vectors, self.bound)
+
+
+@lru_cache(maxsize=1)
+def _odds_table() -> np.ndarray:
+    """exp(-gap / 256) in units of 2^-30, for each gap to the largest score; 0 from the last on."""
+    gaps = np.arange(math.ceil((ODDS_BITS + 1) * math.log(2) * POINTS) + 1)
+    table = np.rint(2**ODDS_BITS * np.exp(-gaps / POINTS)).astype(np.int64)
+    table.flags.writeable = False
+    return table
 
 
 @dataclass(frozen=True)

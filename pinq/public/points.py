@@ -27,7 +27,7 @@ __all__ = ["POINTS", "Points", "RowScores"]
 POINTS = 256  # to one logit, or to one grid cell of a numeric target
 MAX_POINTS = 2**40
 MAX_TABLES = 4096
-MAX_ENTRIES = 2**20
+MAX_NUMBERS = 2**21
 
 
 @dataclass(frozen=True)
@@ -120,17 +120,21 @@ class RowScores:
         """Binds scores to a schema. ``QueryError`` where one does not fit, or they are too many."""
         if sum(len(points.specs) for points in scores) > MAX_TABLES:
             raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
-        if sum(map(len, itertools.chain.from_iterable(points.tables for points in scores))) > MAX_ENTRIES:
-            raise QueryError(f"the tables of points have more than {MAX_ENTRIES:,} numbers.")
-        partitions: dict[bytes, Partition] = {}
-        tables: dict[bytes, np.ndarray] = {}
-        for number, points in enumerate(scores):
-            for partition, table in points.bind(schema):
-                partitions[partition.key] = partition
-                empty = np.zeros((len(scores), partition.size + 1), dtype=np.int64)
-                tables.setdefault(partition.key, empty)[number, :-1] += table
-        terms = tuple(_Term(partition, tables[key]) for key, partition in partitions.items())
-        return cls(terms, np.array([[points.base] for points in scores], dtype=np.int64))
+        bound = [list(points.bind(schema)) for points in scores]
+        partitions = {partition.key: partition for partition, _ in itertools.chain.from_iterable(bound)}
+        numbers = len(scores) * sum(partition.size + 1 for partition in partitions.values())
+        if numbers > MAX_NUMBERS:
+            raise QueryError(
+                f"the points of all classes make {numbers:,} numbers; at most {MAX_NUMBERS:,} are possible."
+            )
+        terms = {
+            key: _Term(partition, np.zeros((len(scores), partition.size + 1), dtype=np.int64))
+            for key, partition in partitions.items()
+        }
+        for score, tables in enumerate(bound):
+            for partition, table in tables:
+                terms[partition.key].table[score, :-1] += table
+        return cls(tuple(terms.values()), np.array([[points.base] for points in scores], dtype=np.int64))
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -32,8 +32,11 @@ SCHEMA = Schema(
         "y": Categorical(values=("n", "o", "p")),
         "a": Categorical(values=("u", "v"), nullable=True),
         "x": Numeric(lower=0, upper=9, integer=True, nullable=True),
+        "z": Categorical(values=tuple(range(100))),
+        "w": Numeric(lower=0, upper=22_000, integer=True),
     },
 )
+MANY = Points((Values("w"),), ((0,) * 22_001,))
 POINTS = Points((Values("a"), Cuts("x", (3, 6))), ((-300, 40, 7), (1, 2, 3, 4)), base=-100)
 GRID = 2**-16
 
@@ -96,6 +99,8 @@ def test_points_that_mean_nothing_are_refused(write: Any, wrong: str) -> None:
         (lambda: Logistic("y", "n", POINTS, limit=1.5), "`limit` is 1.5"),
         (lambda: Softmax("y", (POINTS,) * 2), "each of its 3 values, not 2"),
         (lambda: Softmax("y", (POINTS,) * 3, limit=4), "`limit` is 4"),
+        (lambda: Softmax("z", (POINTS,) * 100, hessian=True), "makes 200 numbers to a row; at most 128"),
+        (lambda: Softmax("z", (MANY,) * 100), "the points of all classes make 2,200,200 numbers"),
         (lambda: Residuals("y", POINTS, limit=1), "numeric column is needed"),
         (lambda: Residuals("x", POINTS, limit=float("nan")), "`limit` is nan"),
         (lambda: Residuals("x", POINTS, limit=40_000), "`limit` is 40000"),
@@ -123,7 +128,9 @@ def test_softmax_vectors_are_those_of_the_cross_entropy() -> None:
     p = odds / odds.sum()
     found = vectors_of(Softmax("y", scores, hessian=True, limit=3), (0,), (1,), (2,))
     assert np.abs(found[:, :3] - (np.eye(3) - p)).max() <= GRID / 2
-    assert np.abs(found[:, 3:] - p * (1 - p)).max() <= GRID / 2
+    assert np.abs(found[:, 3:] - p * (1 - p)).max() <= GRID
+    far = (Points(base=2**40), Points(base=-(2**40)), Points(base=2**40 - 256 * 30))
+    assert vectors_of(Softmax("y", far), (0,), (1,)).tolist() == [[0, 0, 0], [-1, 1, 0]]
 
 
 def test_residuals_are_clamped_and_binned() -> None:
@@ -163,6 +170,8 @@ def test_a_function_of_rows_may_be_carried_elsewhere(loss: Any) -> None:
     again = pickle.loads(pickle.dumps(vectors))
     halves = [again.of([place[rows] for place in places]) for rows in (slice(0, 20), slice(20, None))]
     assert (np.concatenate(halves, axis=1) == found).all()
+    alone = [vectors.of([place[row : row + 1] for place in places]) for row in range(50)]
+    assert (np.concatenate(alone, axis=1) == found).all()
     assert vectors.of([place[:0] for place in places]).shape == (vectors.width, 0)
 
 
