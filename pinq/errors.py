@@ -211,15 +211,16 @@ class SessionError(PinqError):
 class EngineError(PinqError):
     """The engine failed after the charge.
 
-    There is one text for every cause, because the cause may depend on rows.
+    There is one text for every cause, work that was stopped among them, because the cause may
+    depend on rows.
     """
 
     code = "engine"
 
     def __init__(self) -> None:
         super().__init__(
-            "The data could not be read for this request. What it cost stays charged, because a failure "
-            "may depend on the rows. The provider finds the details in the log of its own process."
+            "The data could not be read for this request, or not in the time that it had. What it cost stays charged, "
+            "because a failure may depend on the rows. The provider finds the details in the log of its own process."
         )
 
 

@@ -13,12 +13,13 @@ counted as 334 parts, 334 parts and 332 parts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 
+from pinq.curator.turn import Turn
 from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Sparse, Table, TableRequest
 from pinq.public.parts import Part, PartSet
 
@@ -35,11 +36,13 @@ class Counted:
         parts: Whose tables they are: row i of each table is that of part i.
         tables: As the engine counted them, in the order in which they were asked for.
         start: The position of the first of these parts among all of the request.
+        turn: Whoever uses the tables looks at it now and then.
     """
 
     parts: PartSet
     tables: Sequence[Table]
     start: int = 0
+    turn: Turn = field(default_factory=Turn)
 
     @cached_property
     def part_list(self) -> list[Part]:
@@ -73,6 +76,7 @@ def counted_in_slices(
     tables: Sequence[TableRequest | ListRequest],
     moments: Measure | None,
     step: int,
+    turn: Turn,
 ) -> Iterator[Counted]:
     """Counts the tables of ``step`` parts at a time; what was used may be forgotten.
 
@@ -82,8 +86,9 @@ def counted_in_slices(
         tables: Which tables each part needs.
         moments: What to sum up in them.
         step: The most parts at a time; see ``parts_at_once``.
+        turn: When it ends, counting ends.
     """
     for start in range(0, len(parts), step):
         whole = len(parts) <= step
         piece = parts if whole else parts.take(np.arange(start, min(start + step, len(parts))))
-        yield Counted(piece, engine.tabulate(piece, tables, moments), start)
+        yield Counted(piece, engine.tabulate(piece, tables, moments, turn.check), start, turn)

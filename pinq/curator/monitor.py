@@ -30,6 +30,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pinq.curator.key_locks import KeyLocks
+from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import Noise, PreparedQuery
 from pinq.curator.work import MAX_WORK, checking_work, require_work
@@ -78,20 +79,28 @@ class Curator:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
         self._working = KeyLocks()
 
-    def ask(self, analyst: str, request: Request) -> Answer:
+    def ask(self, analyst: str, request: Request, turn: Turn | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
 
         A request that arrives again while it is worked on waits for that answer. (Between processes
         both may compute one; the ledger keeps the first.)
 
+        Args:
+            analyst: Who asks.
+            request: What.
+            turn: With how much work, and until when; None for as it likes.
+
         Raises:
+            Stopped, TooHeavy: The turn does not allow it; nothing was charged.
             QueryError: Malformed, or more work than one request may need.
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused; logged.
-            EngineError: The charge stands.
+            EngineError: The charge stands; also where the turn is over.
         """
+        turn = turn or Turn()
         with self.refusing(analyst, request.id):
-            work = self._validate(request)
+            work = self._validate(request, turn)
             require_work(work.checking + work.counting, self.max_work)
+            turn.admit(work.checking + work.counting)
             question = LoggedQuestion(
                 verb=request.verb,
                 about=work.query.about,
@@ -99,7 +108,8 @@ class Curator:
                 **request.question.facts(),
             )
             with self._working.take((analyst, request.id)):
-                return self._once(analyst, request, work, question)
+                turn.check()
+                return self._once(analyst, request, work, question, turn)
 
     def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
         """Returns the answer that this request was given under the schema with this digest.
@@ -121,7 +131,7 @@ class Curator:
             error.charged = Fraction(0) if charge is None else None
             raise
 
-    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion) -> Answer:
+    def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, turn: Turn) -> Answer:
         """Charges and answers, or finds the answer that was given."""
         charge, given = self.ledger.charge(
             analyst,
@@ -137,7 +147,7 @@ class Curator:
         if given is None:
             if charge is not None:  # paid for, perhaps under an earlier id, and never answered
                 request = request.model_copy(update={"id": charge.request})
-            answer = self._answer(request, work)
+            answer = self._answer(request, work, turn)
             payload = answer.to_json()
             given = self.ledger.answer(analyst, request.id, payload)
             if given == payload:
@@ -145,9 +155,9 @@ class Curator:
         return Answer.from_json(given)  # another asker of the same request was first: there is one answer
 
     @unspent()
-    def preview(self, analyst: str, request: Request) -> Preview:
+    def preview(self, analyst: str, request: Request, turn: Turn | None = None) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
-        work = self._validate(request)
+        work = self._validate(request, turn or Turn())
         cost, left = self.ledger.price(
             analyst, work.query.demand, work.epsilon, verb=request.verb, columns=request.columns()
         )
@@ -158,10 +168,13 @@ class Curator:
         self._engine.close()
         self.ledger.close()
 
-    def _answer(self, request: Request, work: _Work) -> Answer:
+    def _answer(self, request: Request, work: _Work, turn: Turn) -> Answer:
         query = work.query
         try:
-            released = query.release(query.count(self._engine), work.epsilon.per_row(self.schema.distance))
+            released = query.release(query.count(self._engine, turn), work.epsilon.per_row(self.schema.distance))
+        except Stopped:
+            _log.warning("request %s (%s) was stopped after its charge", request.id, query.about)
+            raise EngineError() from None
         except Exception:
             # One text whatever happened; the provider's own log has the cause.
             _log.exception("request %s (%s) failed after its charge", request.id, query.about)
@@ -177,11 +190,13 @@ class Curator:
             rows=released.rows,
         )
 
-    def _validate(self, request: Request) -> _Work:
+    def _validate(self, request: Request, turn: Turn) -> _Work:
         epsilon = Epsilon.of(request.epsilon)
         question = request.question
         checking = checking_work(request, self.schema)
         require_work(checking, self.max_work)
+        turn.admit(checking)
+        turn.check()
         parts = request.parts.bind(self.schema)
         if len(parts) == 0:
             raise QueryError("there are no parts to ask.")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from functools import lru_cache
 
 import numpy as np
@@ -12,30 +11,60 @@ import numpy as np
 __all__ = ["MAX_GROUPINGS", "sides_of"]
 
 MAX_GROUPINGS = 4096
+KEPT_VALUES = 64  # of no more values bipartitions are kept, 256 kB of them a column and seed
 
 
-@lru_cache(maxsize=256)
 def sides_of(column: str, seed: int, count: int) -> np.ndarray:
     """Draws bipartitions of ``count`` values, as rows of truth values.
 
     Value i is in the first group where bit i is set.
     """
+    return _kept(column, seed, count) if count <= KEPT_VALUES else _sides(column, seed, count)
+
+
+@lru_cache(maxsize=256)
+def _kept(column: str, seed: int, count: int) -> np.ndarray:
+    return _sides(column, seed, count)
+
+
+def _sides(column: str, seed: int, count: int) -> np.ndarray:
     if count < 2:
         return np.zeros((0, count), dtype=bool)
     # The last value is always in the second group, so that no bipartition appears twice.
-    every, length = 2 ** (count - 1), (count + 7) // 8
-    masks: dict[int, None] = {}
-    if every - 1 <= MAX_GROUPINGS:
-        masks = dict.fromkeys(range(1, every))
-    draws = itertools.count()
-    while len(masks) < min(MAX_GROUPINGS, every - 1):
-        text = f"{column}\x00{seed}\x00{next(draws)}".encode()
-        mask = int.from_bytes(hashlib.shake_256(text).digest(length), "big") % every
-        if mask:
-            masks[mask] = None
-    octets = np.frombuffer(b"".join(mask.to_bytes(length, "little") for mask in masks), dtype=np.uint8).reshape(
-        -1, length
-    )
+    if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
+        octets = np.arange(1, 2 ** (count - 1), dtype="<u2").view(np.uint8).reshape(-1, 2)[:, : (count + 7) // 8]
+    else:
+        octets = _drawn(column, seed, count)
     sides = np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(bool)
     sides.flags.writeable = False
     return sides
+
+
+def _drawn(column: str, seed: int, count: int) -> np.ndarray:
+    """Draws ``MAX_GROUPINGS`` different bipartitions, as bits of octets, lowest first.
+
+    Draw i is the hash of column, seed and i, a number of which the lowest ``count - 1`` bits count.
+    """
+    start, length = f"{column}\x00{seed}\x00".encode(), (count + 7) // 8
+    masks, drawn = np.zeros((0, length), dtype=np.uint8), 0
+    while len(masks) < MAX_GROUPINGS:
+        more = 64 + (MAX_GROUPINGS - len(masks)) * 9 // 8  # some are 0, or there already
+        hashes = b"".join(
+            hashlib.shake_256(b"%s%d" % (start, number)).digest(length) for number in range(drawn, drawn + more)
+        )
+        new = np.frombuffer(hashes, dtype=np.uint8).reshape(-1, length)[:, ::-1].copy()
+        new[:, -1] &= 2 ** ((count - 1) % 8) - 1
+        every = np.concatenate([masks, new[new.any(axis=1)]])
+        _, first = np.unique(_numbers(every), return_index=True)
+        masks, drawn = every[np.sort(first)], drawn + more
+    return masks[:MAX_GROUPINGS]
+
+
+def _numbers(octets: np.ndarray) -> np.ndarray:
+    """A number for each row of octets, the same for the same; up to eight of them are one at once."""
+    count, length = octets.shape
+    if length > 8:
+        return octets.view(f"V{length}").ravel()
+    padded = np.zeros((count, 8), dtype=np.uint8)
+    padded[:, :length] = octets
+    return padded.view(np.uint64).ravel()

@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from pinq.server.api.limits import Settings
 
 __all__ = ["Config", "is_private", "require_secure", "serve"]
 
-SHUTDOWN_SECONDS = 30
+SHUTDOWN_SECONDS = 20  # then what runs is stopped
+SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
 KEEP_ALIVE_SECONDS = 30
 MAX_CONNECTIONS = 1000
 
@@ -94,6 +96,7 @@ def serve(
     config = Config(
         app, settings or Settings(), **({} if insecure_http else {"ssl_certfile": tls_cert, "ssl_keyfile": tls_key})
     )
+    sys.setswitchinterval(SWITCH_SECONDS)
     with _listen(host, port) as bound:
         listening(bound.getsockname()[1])
         uvicorn.Server(config).run(sockets=[bound])

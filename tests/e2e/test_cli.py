@@ -131,7 +131,9 @@ class TestUnexpected:
             check=False,
         )
         assert (found.returncode, found.stdout) == (1, "")
-        assert found.stderr.startswith("Error: The data could not be read for this request. What it cost stays charged")
+        assert found.stderr.startswith(
+            "Error: The data could not be read for this request, or not in the time that it had."
+        )
         assert found.stderr.count("\n") == 1
         assert SECRET not in found.stderr
         assert (tmp_path / "pinq.ledger.log").exists() == log

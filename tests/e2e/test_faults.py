@@ -78,7 +78,8 @@ NOT_LOSSES = [
     10**7,
 ]
 ENGINE_ERROR = (
-    "The data could not be read for this request. What it cost stays charged, because a failure may depend on the rows. "
+    "The data could not be read for this request, or not in the time that it had. What it cost stays charged, because "
+    "a failure may depend on the rows. "
     "The provider finds the details in the log of its own process."
 )
 WHOLE = PartSet([Block(Part())])

@@ -15,6 +15,7 @@ import numpy as np
 
 from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer
 from pinq.curator.counted import Counted
+from pinq.curator.turn import Turn
 from pinq.curator.work import CELL, ROW
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
@@ -67,7 +68,15 @@ class AnyCrossScorer(Scorer[AnyCross]):
             mine = slice(None) if len(counted.parts) == 1 else table.parts == row
             codes, counts = table.codes[:, mine], table.counts[mine]
             scores = member_scores(
-                codes[:-1], codes[-1], counts, self._sizes, classes, self.candidate.size, frame.score, frame.schema
+                codes[:-1],
+                codes[-1],
+                counts,
+                self._sizes,
+                classes,
+                self.candidate.size,
+                frame.score,
+                frame.schema,
+                counted.turn,
             )
             runs.append(Runs(scores, single, numbers, self.candidate.member))
         return runs
@@ -82,6 +91,7 @@ def member_scores(
     size: int,
     score: Score,
     schema: Schema,
+    turn: Turn | None = None,
 ) -> np.ndarray:
     """The exact score of every member of an ``AnyCross``.
 
@@ -98,12 +108,14 @@ def member_scores(
         size: How many specs make a member.
         score: A score of classes; see ``pinq.public.scores``.
         schema: For the score.
+        turn: When it ends, scoring ends; None for never.
 
     Returns:
         int64, shape (members,), in the order of ``itertools.combinations``.
     """
     if counts.sum() <= 2 * len(counts):  # counting a row twice is cheaper than weighing it
         codes, target, counts = np.repeat(codes, counts, axis=1), np.repeat(target, counts), np.ones(0, dtype=np.int64)
+    turn = turn or Turn()
     last = codes * np.int64(classes) + target
     lengths = np.array(sizes, dtype=np.int64)
     step = max(1, BLOCK // max(1, codes.shape[1]))
@@ -112,6 +124,7 @@ def member_scores(
     for start, prefix, cells in _prefixes(codes, lengths, size):
         # Every member that continues this prefix by one more spec, some at a time.
         for low in range(start, len(lengths), step):
+            turn.check()
             block = slice(low, min(low + step, len(lengths)))
             keys = np.multiply(prefix, (lengths[block] * classes)[:, None], out=room[: block.stop - low])
             keys += last[block]

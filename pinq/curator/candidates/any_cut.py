@@ -65,6 +65,7 @@ class AnyCutScorer(Scorer[AnyCut]):
         runs = []
         occupation = occupied(self.frame, counted, self.table, self._column.codes, rows)
         for row, (codes, counts) in zip(rows, occupation, strict=True):
+            counted.turn.check()
             missing = codes >= self._column.cells
             edges = codes[~missing]
             nothing = np.zeros((1, counts.shape[1]), dtype=np.int64)

@@ -16,6 +16,7 @@ from pinq.public.specs import AnyGrouping, Spec
 
 __all__ = ["AnyGroupingScorer"]
 
+BLOCK = 2**21  # entries of bipartitions that are widened at a time
 DRAW, DRAWN_VALUE = 4_000, 10  # nanoseconds that drawing a bipartition takes, and each value in it
 
 
@@ -50,6 +51,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         lefts = np.array(left).reshape(len(rows), column.codes)
         runs = [no_runs()] * len(rows)
         for kept in np.unique(lefts, axis=0):
+            counted.turn.check()
             alike = np.flatnonzero((lefts == kept).all(axis=1))
             codes = np.flatnonzero(kept)
             sides = self.candidate.sides(len(codes))
@@ -79,5 +81,8 @@ def side_sums(sides: np.ndarray, table: np.ndarray) -> np.ndarray:
     # integers.
     exact = table.dtype == object or int(np.abs(table).sum(dtype=np.float64)) >= 2**53
     kind = table.dtype if exact else np.dtype(np.float64)
-    result: np.ndarray = (sides.astype(kind) @ table.astype(kind)).astype(table.dtype)
+    step = max(1, BLOCK // max(1, sides.shape[1]))  # of many values, so many members at a time
+    numbers = table.astype(kind)
+    sums = [sides[low : low + step].astype(kind) @ numbers for low in range(0, len(sides), step)]
+    result: np.ndarray = np.concatenate(sums, axis=-2).astype(table.dtype)
     return result

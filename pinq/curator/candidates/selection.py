@@ -134,15 +134,15 @@ class Selection:
         runs = self._runs(counted, which)
         chosen: list[Spec | None] = []
         for row, number in enumerate(which):
+            counted.turn.check()
             listed = self._listed[number]
             own = [runs[scorer][row] for scorer in listed]
             if not self.each:
                 chosen.append(self._choose_one(listed, own, epsilon))
                 continue
-            chosen += [
-                self._choose_one([scorer], [alone], epsilon / self.choices)
-                for scorer, alone in zip(listed, own, strict=True)
-            ]
+            for scorer, alone in zip(listed, own, strict=True):
+                counted.turn.check()
+                chosen.append(self._choose_one([scorer], [alone], epsilon / self.choices))
             chosen += [None] * (self.choices - len(listed))
         return chosen
 
@@ -152,9 +152,11 @@ class Selection:
         for row, number in enumerate(which):
             for scorer in self._listed[number]:
                 users.setdefault(scorer, []).append(row)
-        return {
-            scorer: dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True)) for scorer, rows in users.items()
-        }
+        runs = {}
+        for scorer, rows in users.items():
+            counted.turn.check()
+            runs[scorer] = dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True))
+        return runs
 
     def _choose_one(self, listed: Sequence[AnyScorer], runs: Sequence[Runs], epsilon: Fraction) -> Spec | None:
         """Chooses among the members of some candidates; None where a part has no member."""

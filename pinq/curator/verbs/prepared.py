@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
+from pinq.curator.turn import Turn
 from pinq.curator.work import CELL, PART, ROW, units
 from pinq.engine.tables import Engine, ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
@@ -116,9 +117,9 @@ class PreparedQuery:
         levels = max(block.part.depth + len(self.tables) + 1 for block in self.parts.blocks)
         return units(ROW * passes * rows * levels + (CELL * self._table_cells + PART) * len(self.parts) + self.choosing)
 
-    def count(self, engine: Engine) -> Iterator[Counted]:
-        """Has the parts counted, slice by slice."""
-        return counted_in_slices(engine, self.parts, self.tables, self.moments, self._step)
+    def count(self, engine: Engine, turn: Turn) -> Iterator[Counted]:
+        """Has the parts counted, slice by slice, until the turn is over."""
+        return counted_in_slices(engine, self.parts, self.tables, self.moments, self._step, turn)
 
     @property
     def demand(self) -> Demand:

@@ -37,8 +37,12 @@ def prepare(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Noise(f"the choice's {score.kind} is within {shortfall:,.4g} of the best in 95 % of cases")
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        tables = (counts for counted in slices for counts in counted.array())
-        return Released([choose_evenly(counts, span, epsilon, textbook=question.textbook) for counts in tables])
+        chosen = []
+        for counted in slices:
+            for counts in counted.array():
+                counted.turn.check()
+                chosen.append(choose_evenly(counts, span, epsilon, textbook=question.textbook))
+        return Released(chosen)
 
     classes = (TableRequest(bind(Values(score.target), schema).axes),)
     return PreparedQuery(parts, about(f"exp_mech by {score.kind} of {score.target}", parts), noise, release, classes)

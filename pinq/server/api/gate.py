@@ -20,21 +20,28 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pinq.analyst.tokens import MAX_TOKEN, digest
-from pinq.errors import InternalError, LedgerError, NotAuthorised, PinqError, QueryError, TooManyRequests
-from pinq.ledger.terms import Grant
+from pinq.curator.turn import Stopped
+from pinq.errors import (
+    InternalError,
+    LedgerError,
+    NotAuthorised,
+    PinqError,
+    QueryError,
+    TooManyRequests,
+    Unavailable,
+)
 from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
+from pinq.server.api.lanes import Lanes
 from pinq.server.api.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.api.metrics import Metrics
-from pinq.server.datasets import Dataset, Datasets
+from pinq.server.api.visit import Visit
+from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
 
 __all__ = ["Gate", "Visit", "Work", "failure", "read_body"]
@@ -42,35 +49,6 @@ __all__ = ["Gate", "Visit", "Work", "failure", "read_body"]
 SMALL_BODY = 2**16
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
 _log = logging.getLogger("pinq.server")
-
-T = TypeVar("T")
-
-
-@dataclass
-class Visit:
-    """What is known of a request: from its start, once its token was accepted, and at its end.
-
-    Attributes:
-        started: When it arrived.
-        clock: When its work began, from which time buckets are counted.
-    """
-
-    asked: str
-    route: str
-    address: str
-    started: float = field(default_factory=time.monotonic)
-    dataset: Dataset | None = None
-    grant: Grant | None = None
-    request: str | None = None
-    clock: float = field(default_factory=time.monotonic)
-    padded: bool = False
-
-    @property
-    def opened(self) -> tuple[Dataset, Grant]:
-        """What the token opened."""
-        assert self.dataset is not None
-        assert self.grant is not None
-        return self.dataset, self.grant
 
 
 Work = Callable[[Visit, bytes], str]
@@ -90,7 +68,7 @@ class Gate:
         self.datasets, self.settings, self.log = datasets, settings, log
         self.metrics = Metrics(datasets, log)
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings)
-        self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
+        self._lanes = Lanes(datasets, settings)
         # A refusal must not tell one dataset from another, so all refused tokens wait for the
         # longest bucket.
         self._longest = max(dataset.policy.padding_seconds for dataset in datasets.values())
@@ -116,8 +94,8 @@ class Gate:
         return response
 
     async def close(self) -> None:
-        """Waits for what runs: what is charged gets its answer into the ledger."""
-        await asyncio.to_thread(self._pool.shutdown)
+        """Ends what still runs, between two steps: what it was charged stays, unanswered."""
+        await self._lanes.close()
 
     async def _work(self, http: Request, visit: Visit, work: Work) -> str:
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
@@ -134,21 +112,27 @@ class Gate:
             visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
 
         def job(body: bytes) -> str:
+            visit.turn.check()
             authorised()
             return work(visit, body)
+
+        def opens() -> bool:
+            return visit.dataset is None or visit.dataset.holder(hashed) is not None
 
         try:
             async with self._queues.enter(hashed, alone=self._alone(hashed)), self._padded(visit):
                 visit.clock = time.monotonic()
                 if _large(http):  # only who may ask may fill the memory
-                    await self._in_pool(authorised)
+                    await self._lanes.soon(visit.asked, hashed, authorised)
                 body = (
                     b""
                     if http.method == "GET"
                     else await read_body(http, self.settings.max_body, self.settings.body_seconds)
                 )
                 visit.clock = time.monotonic()  # how long the body took is the sender's choice
-                return await self._in_pool(lambda: job(body))
+                return await self._lanes.run(http, visit, hashed, lambda: job(body), opens, heavy=_large(http))
+        except Stopped:
+            raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
         except NotAuthorised:
             self._throttle.wrong(visit.address, hashed)
             raise
@@ -166,9 +150,6 @@ class Gate:
         """
         opened = self.datasets.get(self._throttle.opens(hashed))
         return opened is None or opened.policy.padding is not None
-
-    async def _in_pool(self, job: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
 
     @asynccontextmanager
     async def _padded(self, visit: Visit) -> AsyncIterator[None]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pinq.errors import TooManyRequests
 
-__all__ = ["AuthThrottle", "Settings", "TokenQueues"]
+__all__ = ["AuthThrottle", "Settings", "Share", "TokenQueues"]
 
 MANY = 4096
 MINUTE = 60.0
@@ -26,7 +26,10 @@ class Settings:
     """A server's limits.
 
     Attributes:
-        threads: Requests that are worked on at a time.
+        threads: Requests that are worked on at a time, of those that are soon done.
+        heavy: Others that are worked on at a time; one of each dataset.
+        light_work: The units of work from which a request is a heavy one.
+        work_seconds: How long a request may be worked on.
         running: Of those, how many for one token; one where the dataset has padding.
         waiting: How many more of a token's requests may wait.
         rate: Requests a second for one token; as many at once.
@@ -40,6 +43,9 @@ class Settings:
     """
 
     threads: int = 16
+    heavy: int = 2
+    light_work: int = 100
+    work_seconds: float = 600.0
     running: int = 4
     waiting: int = 64
     rate: float = 500.0
@@ -108,6 +114,41 @@ class TokenQueues:
         queue = self._queues[token]
         queue.allowance, queue.at = min(rate, queue.allowance + (now - queue.at) * rate), now
         return queue
+
+
+class Share:
+    """Divides a number of threads among whoever wants some, so that one stays free.
+
+    Who has k of them gets another while more than k are free. So one stays free for who has none:
+    of 12 threads four who want all get 3, 3, 2 and 2, and 2 stay free.
+
+    Args:
+        threads: How many there are.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._free, self._held = threads, Counter[str]()
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def take(self, holder: str) -> AsyncIterator[None]:
+        """Waits for a thread, and holds it."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._free > self._held[holder])
+            self._free -= 1
+            self._held[holder] += 1
+        try:
+            yield
+        finally:
+            self._free += 1
+            self._held[holder] -= 1
+            if not self._held[holder]:
+                del self._held[holder]
+            await asyncio.shield(self._wake())
+
+    async def _wake(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
 
 @dataclass

@@ -17,16 +17,19 @@ from pydantic import ValidationError
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
+from pinq.curator.work import units
 from pinq.errors import QueryError, unspent
 from pinq.provider.local import budget, history
 from pinq.public.epsilon import MAX_EPSILON
 from pinq.public.queries import Answer, Asked, Request
 from pinq.public.wire import SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
-from pinq.server.api.gate import Gate, Visit
+from pinq.server.api.gate import Gate
+from pinq.server.api.visit import Visit
 
 __all__ = ["router"]
 
 PAGE_LINES, PAGE_VALUES = 5_000, 200_000
+LINE = 50_000  # nanoseconds that a line of the history takes
 
 _ERRORS: dict[int | str, dict[str, Any]] = {  # as FastAPI declares it
     400: {"model": Failure, "description": "Malformed."},
@@ -101,6 +104,8 @@ def _budget(visit: Visit, _: bytes) -> str:
 def _history(visit: Visit, start: int) -> str:
     dataset, grant = visit.opened
     bucket = dataset.policy.padding_seconds
+    account = dataset.ledger.accounts()[grant.analyst]
+    visit.turn.admit(units(LINE * (account.answered + account.unanswered + account.refused.total())))
     lines = (
         line.model_copy(update={"at": coarse(line.at, bucket)})
         for line in history(dataset.ledger, grant.analyst, start, bucket)
@@ -148,7 +153,7 @@ def _query(visit: Visit, body: bytes, schema: str | None) -> str:
         ):
             return given.to_json()  # it was lost on its way; what was paid for outlives the policy
         _require_schema(visit, schema)
-        return dataset.curator.ask(grant.analyst, request).to_json()
+        return dataset.curator.ask(grant.analyst, request, visit.turn).to_json()
 
 
 @unspent()
@@ -156,7 +161,7 @@ def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
     dataset, grant = visit.opened
     request = _request(visit, body)
     _require_schema(visit, schema)
-    return WirePreview.of(dataset.curator.preview(grant.analyst, request)).model_dump_json()
+    return WirePreview.of(dataset.curator.preview(grant.analyst, request, visit.turn)).model_dump_json()
 
 
 def _request(visit: Visit, body: bytes) -> Request:

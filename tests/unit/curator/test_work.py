@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from fractions import Fraction
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from pinq import AnyCross, AnyCut, AnyGrouping, InfoGain, QueryError, Values
 from pinq.curator.monitor import Curator
+from pinq.curator.turn import Turn
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
+from pinq.public.groupings import sides_of
 from pinq.public.policy import Policy
 from pinq.public.queries import Candidate, Request, WireParts
 
@@ -85,7 +88,7 @@ def test_previews_have_the_limit_of_what_they_check() -> None:
 def test_more_members_never_cost_less(less: list[Candidate], more: list[Candidate]) -> None:
     """A price grows with what it is for."""
     curator = _curator(_frame(10), 10**9)
-    prices = [curator._validate(_choice(*candidates)).query.choosing for candidates in (less, more)]
+    prices = [curator._validate(_choice(*candidates), Turn()).query.choosing for candidates in (less, more)]
     assert prices[0] <= prices[1]
 
 
@@ -96,3 +99,17 @@ def test_a_forged_shape_has_a_price_like_any_other() -> None:
         request = Request(id="s", verb="noisy_count", epsilon="0.1", parts=WireParts(shape=shape))
         with pytest.raises(QueryError, match="shape"):
             curator.ask("ana", request)
+
+
+@pytest.mark.parametrize("count", [2, 9, 13, 14, 16, 17, 64, 65, 200])
+def test_groupings_are_the_draws_that_they_always_were(count: int) -> None:
+    """The arrays have the members that one draw after the other gives, in that order."""
+    masks: dict[int, None] = dict.fromkeys(range(1, 2 ** (count - 1))) if count <= 13 else {}
+    draw = 0
+    while count > 13 and len(masks) < 4096:
+        text = f"letter\x003\x00{draw}".encode()
+        drawn = int.from_bytes(hashlib.shake_256(text).digest((count + 7) // 8), "big") % 2 ** (count - 1)
+        masks |= {drawn: None} if drawn else {}
+        draw += 1
+    wanted = [[bool(mask >> bit & 1) for bit in range(count)] for mask in masks]
+    assert sides_of("letter", 3, count).tolist() == wanted

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Lanes`` divides a server's threads: what is soon done never waits for what takes long.
+
+Every request begins in the light lane, whose turn takes a tenth of a second's work. What needs more
+(or has a large body) begins again in the heavy lane of its dataset, where one request runs at a
+time and each analyst has one place in the queue. So a hundred heavy requests of one dataset hold one
+thread, and one more core of another dataset is never theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from pinq.curator.turn import TooHeavy, Turn
+from pinq.server.api.limits import Settings, Share
+from pinq.server.api.visit import Visit
+from pinq.server.datasets import Datasets
+
+__all__ = ["Lanes"]
+
+LOOK_SECONDS = 0.5  # how often a running request's client and grant are looked at
+STOP_SECONDS = 5.0  # how long what was stopped may take to notice
+
+T = TypeVar("T")
+
+
+class Lanes:
+    """A server's threads.
+
+    Args:
+        datasets: What is served.
+        settings: Limits.
+    """
+
+    def __init__(self, datasets: Datasets, settings: Settings) -> None:
+        self._settings, self._turns = settings, set[Turn]()
+        self._light = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
+        self._long = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
+        self._watch = ThreadPoolExecutor(1, thread_name_prefix="pinq-watch")
+        # Of several datasets one alone never holds all light threads.
+        share = max(1, settings.threads * 3 // 4 if len(datasets) > 1 else settings.threads - 1)
+        self._shares = {name: Share(share) for name in datasets}
+        self._others = Share(max(1, settings.threads // 4))
+        self._heavy_of = {name: asyncio.Lock() for name in datasets}
+        self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._heavy = asyncio.Semaphore(settings.heavy)
+
+    async def soon(self, dataset: str, holder: str, job: Callable[[], T]) -> T:
+        """Does what is soon done."""
+        async with self._shares.get(dataset, self._others).take(holder):
+            return await asyncio.get_running_loop().run_in_executor(self._light, job)
+
+    async def run(
+        self, http: Request, visit: Visit, holder: str, job: Callable[[], T], opens: Callable[[], bool], *, heavy: bool
+    ) -> T:
+        """Does a request's work, in the light lane if that will do.
+
+        Args:
+            http: Whose client may go away.
+            visit: The request.
+            holder: Whose it is: the token's digest.
+            job: The work, which looks at ``visit.turn``.
+            opens: Whether the grant still counts.
+            heavy: Whether it is for the heavy lane at once.
+        """
+        if not heavy:
+            visit.turn = Turn(self._settings.work_seconds, most=self._settings.light_work)
+            with suppress(TooHeavy):
+                return await self.soon(visit.asked, holder, job)
+        async with self._heavy_by[holder], self._heavy_of.get(visit.asked, asyncio.Lock()), self._heavy:
+            visit.turn = Turn(self._settings.work_seconds)
+            self._turns.add(visit.turn)
+            watching = asyncio.create_task(self._look(http, visit, opens))
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._long, job)
+            finally:
+                visit.turn.stop()  # where the asker's task was cancelled, the work goes on without it
+                self._turns.discard(visit.turn)
+                watching.cancel()
+
+    async def close(self) -> None:
+        """Stops every turn, and waits a little until that is noticed."""
+        for turn in self._turns:
+            turn.stop()
+        pools: Iterable[ThreadPoolExecutor] = (self._light, self._long, self._watch)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await asyncio.gather(*(asyncio.to_thread(pool.shutdown, cancel_futures=True) for pool in pools))
+
+    async def _look(self, http: Request, visit: Visit, opens: Callable[[], bool]) -> None:
+        """Ends a turn whose client has gone or whose grant has ended.
+
+        With padding a client that goes ends it at the end of a time bucket only: else the log would
+        say whether work was done when its asker chose to go.
+        """
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if await http.is_disconnected():
+                visit.turn.stop(_bucket_end(visit))
+            if not await asyncio.get_running_loop().run_in_executor(self._watch, opens):
+                visit.turn.stop()
+
+
+def _bucket_end(visit: Visit) -> float:
+    bucket, now = 0.0 if visit.dataset is None else visit.dataset.policy.padding_seconds, time.monotonic()
+    return visit.clock + math.ceil((now - visit.clock) / bucket) * bucket if bucket else now

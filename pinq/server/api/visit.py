@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Visit``: what is known of a request on its way through the server."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pinq.curator.turn import Turn
+from pinq.ledger.terms import Grant
+from pinq.server.datasets import Dataset
+
+__all__ = ["Visit"]
+
+
+@dataclass
+class Visit:
+    """What is known of a request: from its start, once its token was accepted, and at its end.
+
+    Attributes:
+        started: When it arrived.
+        turn: With how much work, and until when, it may run.
+        clock: When its work began, from which time buckets are counted.
+    """
+
+    asked: str
+    route: str
+    address: str
+    started: float = field(default_factory=time.monotonic)
+    dataset: Dataset | None = None
+    grant: Grant | None = None
+    request: str | None = None
+    turn: Turn = field(default_factory=Turn)
+    clock: float = field(default_factory=time.monotonic)
+    padded: bool = False
+
+    @property
+    def opened(self) -> tuple[Dataset, Grant]:
+        """What the token opened."""
+        assert self.dataset is not None
+        assert self.grant is not None
+        return self.dataset, self.grant
