@@ -25,7 +25,7 @@ from miners.scorecards.posterior import Estimate
 from pinq.errors import QueryError
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Axis, bind
+from pinq.public.specs import Axis, Cuts, bind
 
 __all__ = ["Card", "Term", "outputs_of"]
 
@@ -69,6 +69,23 @@ class Term:
         """
         deviations = np.minimum(self.deviations, other.deviations)
         return Term(self.spec, self.points + other.points, deviations, np.maximum(self.weights, other.weights))
+
+    def on(self, spec: Split, schema: Schema) -> Term:
+        """Returns the same points on finer cells, each of which lies in one of these."""
+        axis = bind(spec, schema).axes[0]
+        starts = np.array([0, *(axis.thresholds or ())])
+        cells = bind(self.spec, schema).axes[0].parts_of(starts)
+        weights = self.weights[cells] / np.bincount(cells)[cells]
+        return Term(spec, self.points[cells], self.deviations[cells], weights)
+
+    def joined(self, other: Term, schema: Schema) -> Term:
+        """Adds points of the same attribute, on the cells of both: cuts at 30 and at 20, 40 are cuts at 20, 30, 40."""
+        if not (isinstance(self.spec, Cuts) and isinstance(other.spec, Cuts)) or self.spec == other.spec:
+            return self.plus(other)
+        column = schema.numeric(self.spec.column)
+        points = {column.threshold(point, self.spec.column): point for point in (*self.spec.points, *other.spec.points)}
+        both = Cuts(self.spec.column, tuple(points[threshold] for threshold in sorted(points)))
+        return self.on(both, schema).plus(other.on(both, schema))
 
     @property
     def spread(self) -> float:
@@ -137,9 +154,10 @@ class Card:
     def plus(self, spec: Split, estimate: Estimate) -> Card:
         """Returns the card with more points for some cells."""
         added = Term.estimated(spec, estimate)
-        known = {term.spec: term for term in self.terms}
-        known[spec] = known[spec].plus(added) if spec in known else added
-        return Card(self.schema, self.target, self.base, tuple(known.values()))
+        terms = {term.spec.column: term for term in self.terms}
+        known = terms.get(spec.column)
+        terms[spec.column] = added if known is None else known.joined(added, self.schema)
+        return Card(self.schema, self.target, self.base, tuple(terms.values()))
 
     def score_of(self, output: int) -> Points:
         """Returns the public score of one output, as the layer takes it."""

@@ -40,12 +40,14 @@ class Course:
 
     Attributes:
         objective: What is fitted.
-        specs: The cells of each attribute.
+        specs: The cells of each attribute in steps.
+        table_specs: Their cells in tables.
         shares: What each question pays.
     """
 
     objective: Objective
     specs: tuple[Values | Cuts, ...]
+    table_specs: tuple[Values | Cuts, ...]
     shares: Shares
 
     # Asking
@@ -57,15 +59,13 @@ class Course:
         objective, card = self.objective.start(np.asarray(counts, dtype=np.float64), scale)
         rows = objective.rows(handle)
         if self.shares.tables:
-            tables = [self._table(rows, spec, each) for spec, each in self._tables()]
+            asked = zip(self.table_specs, self.shares.tables, strict=True)
+            tables = [self._table(rows, spec, each) for spec, each in asked]
             scale = count_scale(objective.schema, self.shares.tables[0])
-            card = objective.tabulated(card, self.specs, tables, scale)
+            card = objective.tabulated(card, self.table_specs, tables, scale)
         for step in self.shares.steps:
             card = self._stepped(rows, objective, card, step)
         return card
-
-    def _tables(self) -> list[tuple[Values | Cuts, Epsilon]]:
-        return list(zip(self.specs, self.shares.tables, strict=True))
 
     def _table(self, rows: Parts, spec: Values | Cuts, epsilon: Epsilon) -> np.ndarray:
         """Returns the noisy classes of each cell of an attribute, shape (cells, classes)."""
@@ -108,7 +108,8 @@ class Course:
             asked = f"`{target}` in the cells of each attribute"
             classes = schema.column(target).codes
             each, total = self.shares.tables[0], sum(self.shares.tables, ZERO)
-            lines.append(self._counts(0, asked, sum(cells) * classes, total, each))
+            parts = classes * sum(bind(spec, schema).size for spec in self.table_specs)
+            lines.append(self._counts(0, asked, parts, total, each))
         for number, step in enumerate(self.shares.steps, 1):
             lines += self._step_lines(number, step, max(cells))
         return lines

@@ -61,9 +61,13 @@ class Objective(ABC):
         """Returns whether tables of all attributes come first."""
         return False
 
-    def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns how numeric attributes are cut where nobody says."""
+    def grid(self, epsilon: Epsilon) -> Grid:
+        """Returns how steps cut numeric attributes where nobody says."""
         return Grid.of_steps(rows_epsilon(self.schema, epsilon))
+
+    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns how tables cut them: coarsely, for all attributes share what tables may cost."""
+        return self.grid(epsilon)
 
     @property
     @abstractmethod
@@ -192,8 +196,12 @@ class ManyClasses(_Classes):
         """Returns whether tables can be told from noise."""
         return tables_pay(rows_epsilon(self.schema, epsilon), self.column.cells)
 
-    def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns a coarse grid where tables of all attributes share the budget."""
+    def grid(self, epsilon: Epsilon) -> Grid:
+        """Returns the grid of two classes, as if three of these shared its rows."""
+        return Grid.of_steps(3 * rows_epsilon(self.schema, epsilon) / self.column.cells)
+
+    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns a coarse grid."""
         return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes))
 
     @property
@@ -213,10 +221,15 @@ class ManyClasses(_Classes):
         return Softmax(self.target, tuple(scores + never), hessian=True, limit=CLIPPED)
 
     def update(self, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the posterior of a Newton step for each class by itself."""
+        """Returns the posterior of a Newton step for each class by itself.
+
+        Scores of all K classes move at once, which counts what tells two of them apart twice: hence
+        the factor (K - 1) / K (Friedman, Hastie & Tibshirani 2000, LogitBoost for J classes).
+        """
         known = self.column.cells
         noise = standard_deviation(scale) ** 2
-        return newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
+        each = newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
+        return replace(each, points=each.points * (known - 1) / known)
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
         """Returns naive Bayes, the more damped the more attributes repeat each other."""

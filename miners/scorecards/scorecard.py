@@ -157,14 +157,15 @@ class ScorecardMiner(Fitted):
             raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
         objective = objective_of(schema, target)
         attributes = attribute_names(schema, target, self.attributes)
-        specs = attribute_cells(schema, target, attributes, self.cuts, objective.grid(epsilon, len(attributes)))
+        grids = objective.grid(epsilon), objective.table_grid(epsilon, len(attributes))
+        specs, coarse = (attribute_cells(schema, target, attributes, self.cuts, grid) for grid in grids)
         steps = objective.steps(epsilon)
         if self.steps is not None:
             steps = whole_number("steps", self.steps, 0, MAX_STEPS)
         elif len(specs) == 1:
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
         tables = len(specs) if objective.asks_tables(epsilon) else 0
-        return Course(objective, specs, Shares.of(epsilon, tables=tables, steps=steps, chooses=len(specs) > 1))
+        return Course(objective, specs, coarse, Shares.of(epsilon, tables=tables, steps=steps, chooses=len(specs) > 1))
 
     def _notes(self, course: Course) -> tuple[str, ...]:
         notes = ["all questions are asked of the same rows, so their losses add up."]

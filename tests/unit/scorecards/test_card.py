@@ -74,11 +74,21 @@ def test_a_value_that_nobody_declared_adds_nothing() -> None:
 def test_more_points_for_the_same_cells_are_added() -> None:
     """And points for other cells stand beside them."""
     estimate = Estimate(np.array([[1.0], [0.0], [0.0]]), np.full((3, 1), 0.01), np.array([5.0, 0, 0]))
-    more = BUYS.plus(JOB, estimate).plus(Values("age"), Estimate(np.zeros((91, 1)), np.ones((91, 1)), np.ones(91)))
-    assert [len(card.points) for card in more.terms] == [3, 3, 91]
+    more = BUYS.plus(JOB, estimate)
     assert more.terms[0].points.ravel().tolist() == [512, -256, 0]
     assert more.terms[0].deviations[0, 0] == pytest.approx(2.56)
     assert more.score_of(0).tables[0] == (512, -256, 0)
+
+
+def test_points_on_other_cuts_are_added_on_the_cells_of_both() -> None:
+    """Every row gets what both give it, and an attribute stays one attribute."""
+    estimate = Estimate(np.array([[1.0], [0.0], [-1.0]]), np.ones((3, 1)), np.array([4.0, 0.0, 6.0]))
+    added = BUYS.plus(Cuts("age", (30.0, 80.0)), estimate)
+    assert added.columns.count("age") == 1
+    (age,) = (term for term in added.terms if term.spec.column == "age")
+    assert age.spec == Cuts("age", (30.0, 60.0, 80.0))
+    assert age.points.ravel().tolist() == [256, 128, 512, 256]
+    assert age.weights.sum() == pytest.approx(4 + 1 + 0.5 + 6)  # of each cell the larger of both
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.target)
