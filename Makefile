@@ -76,6 +76,7 @@ benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers
 	$(BIN)/python -m benchmarks.speed.trees
 	$(BIN)/python -m benchmarks.accuracy.trees
 	$(BIN)/python -m benchmarks.accuracy.tables
+	$(BIN)/python -m benchmarks.accuracy.scorecards
 
 reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.papers.friedman_schuster $(ARGS)

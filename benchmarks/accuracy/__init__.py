@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy of what users get without saying anything: the miners' defaults, on UCI's data sets.
 
-``trees.py`` measures the defaults; ``defaults.py`` shows how good the rule for the depth is.
+``trees.py`` and ``scorecards.py`` measure the defaults; ``defaults.py`` shows how good the rule for the depth is.
 """

@@ -71,12 +71,12 @@ class DataSet(Experiment):
     xlabel: str = "epsilon"
 
     @property
-    def title(self) -> str:
+    def title(self) -> str:  # type: ignore[override]  # follows from the key
         """What it shows."""
         return f"Scorecards on {self.key}"
 
     @property
-    def data(self) -> str:
+    def data(self) -> str:  # type: ignore[override]  # is the key
         """The data set."""
         return self.key
 

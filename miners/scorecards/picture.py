@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws a card: a panel for each attribute, the one that says most first.
 
-With one output a panel shows points with intervals: steps over a numeric attribute, a line for each
+With one output a panel shows points with intervals: steps over the cells of a numeric attribute, a line for each
 value of a categorical one. With more it is a map of classes and cells, pale where points are not
 told from 0.
 """
@@ -25,6 +25,7 @@ __all__ = ["plot"]
 
 ACROSS = 3  # panels side by side
 WIDE, HIGH = 3.7, 2.6  # inches of a panel
+TICKS = 6  # of a panel
 VALUES = 10  # of a categorical attribute that a panel names
 CLASSES = 12  # that a map names
 LABEL = 22  # letters
@@ -74,46 +75,53 @@ def _panel(ax: Axes, card: Card, term: Term) -> None:
 
 
 def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
-    """Draws points over a numeric attribute, those of missing values beside it."""
-    column = card.schema.numeric(spec.column)
+    """Draws points over a numeric attribute, those of missing values beside it.
+
+    All cells are equally wide, for cuts crowd where values do.
+    """
     points, margins = _with_margins(card, term)
-    edges = [float(column.lower), *spec.points, float(column.upper)]
-    cells = len(edges) - 1
+    cells = len(spec.points) + 1
+    edges = np.arange(cells + 1)
     ax.axhline(0, color=PALE, linewidth=0.7)
-    ax.stairs(
-        points[:cells] + margins[:cells],
-        edges,
-        baseline=points[:cells] - margins[:cells],
-        fill=True,
-        color=BLUE,
-        alpha=0.2,
-    )
     ax.stairs(points[:cells], edges, baseline=None, color=BLUE, linewidth=1.4)
-    _leave_out_what_nobody_knows(ax, points)
-    if _crowded(spec):
-        ax.set_xscale("symlog", linthresh=max(1e-9, min(abs(point) for point in spec.points if point)))
-        ax.minorticks_off()
-    if column.nullable:
-        shown = f"missing: {points[-1]:+.1f} ± {margins[-1]:.1f}"
-        ax.text(1, 1.01, shown, transform=ax.transAxes, ha="right", va="bottom", fontsize=7, color=INK)
+    low, high = _room(points)
+    # Where hardly anything is known an interval would fill the panel; the line alone is drawn there.
+    known = np.where(margins < (high - low) / 2, margins, 0.0)[:cells]
+    above, below = points[:cells] + known, points[:cells] - known
+    ax.stairs(above, edges, baseline=below, fill=True, color=BLUE, alpha=0.25)
+    ax.set(xlim=(0, cells), ylim=(low, high))
+    shown = _some(len(spec.points), TICKS)
+    ax.set_xticks(shown + 1, [_cut(spec.points[number]) for number in shown])
+    if len(points) > cells:
+        _beside(ax, f"missing: {points[-1]:+.3g} ± {margins[-1]:.2g}", INK)
 
 
-def _leave_out_what_nobody_knows(ax: Axes, points: np.ndarray) -> None:
-    """Ends the axis a little beyond the points: intervals without rows would hide all others."""
+def _cut(point: float) -> str:
+    """Returns a cut to three figures, or whole."""
+    return f"{point:.3g}" if abs(point) < 1000 else f"{point:,.0f}"
+
+
+def _room(points: np.ndarray) -> tuple[float, float]:
+    """Returns the ends of an axis a little beyond the points."""
     low, high = min(0.0, float(points.min())), max(0.0, float(points.max()))
     room = 0.25 * (high - low) or 1.0
-    ax.set_ylim(low - room, high + room)
+    return low - room, high + room
 
 
-def _crowded(spec: Cuts) -> bool:
-    """Whether cuts crowd near zero, where a linear axis would not show them."""
-    sizes = [abs(point) for point in spec.points if point]
-    return len(sizes) > 2 and max(sizes) > 200 * min(sizes)
+def _some(count: int, most: int) -> np.ndarray:
+    """Returns at most so many of the numbers below a count, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def _beside(ax: Axes, words: str, colour: str) -> None:
+    """Writes beside a panel's title."""
+    ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=7, color=colour)
 
 
 def _values(ax: Axes, card: Card, term: Term) -> None:
     """Draws a line for each value, those of most weight where there are many."""
     points, margins = _with_margins(card, term)
+    low, high = _room(points)
     chosen = np.argsort(-term.weights, kind="stable")[:VALUES]
     chosen = chosen[np.argsort(points[chosen], kind="stable")]
     labels = cell_labels(card, term)
@@ -122,10 +130,10 @@ def _values(ax: Axes, card: Card, term: Term) -> None:
     colours = [BLUE if point >= 0 else RED for point in points[chosen]]
     ax.barh(heights, points[chosen], color=colours, alpha=0.55, height=0.7)
     ax.errorbar(points[chosen], heights, xerr=margins[chosen], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
+    ax.set_xlim(low, high)
     ax.set_yticks(heights, [_short(labels[cell], LABEL) for cell in chosen])
     if len(labels) > len(chosen):
-        more = f"and {len(labels) - len(chosen):,} rarer values"
-        ax.text(1, 1.01, more, transform=ax.transAxes, ha="right", va="bottom", fontsize=7, color=PALE)
+        _beside(ax, f"and {len(labels) - len(chosen):,} rarer values", PALE)
 
 
 def _map(ax: Axes, card: Card, term: Term) -> None:
@@ -135,15 +143,15 @@ def _map(ax: Axes, card: Card, term: Term) -> None:
     largest = max(float(np.abs(points).max()), 1e-9)
     ax.imshow(np.where(told, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
     labels = cell_labels(card, term)
-    shown = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), 6)).round().astype(int))
+    shown = _some(len(labels), TICKS)
     ax.set_xticks(shown, [_short(labels[cell], 12) for cell in shown])
     if max(map(len, labels)) > 4:
         for label in ax.get_xticklabels():
             label.set(rotation=30, ha="right")
     names = card.headings
-    kept = np.unique(np.linspace(0, len(names) - 1, min(len(names), CLASSES)).round().astype(int))
+    kept = _some(len(names), CLASSES)
     ax.set_yticks(kept, [_short(names[number], LABEL) for number in kept])
-    ax.text(1, 1.01, f"up to ±{largest:.0f}", transform=ax.transAxes, ha="right", va="bottom", fontsize=7, color=PALE)
+    _beside(ax, f"up to ±{largest:.0f}", PALE)
 
 
 def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from benchmarks.accuracy.scorecards import DATA_SETS as SCORECARDS
+from benchmarks.accuracy.scorecards import write as write_scorecards
 from benchmarks.accuracy.trees import STUDY as TREES
 from benchmarks.harness.cells import Cell, Store
 from benchmarks.harness.command import Study, options, reproduce
@@ -124,6 +126,34 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path: Any, monkeypatch: An
     few = FORESTS["fig6-rho"]
     name = "DiPriMe, paper, epsilon 10"
     assert accuracy_of(few.measure(0.9, 0, [name]))[name] > measured["mean"]
+
+
+def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -> None:
+    """On made-up rows: classes with their shares, and means; tables of what came out."""
+    columns = {
+        "x": Numeric(lower=0, upper=9, integer=True),
+        "y": Numeric(lower=0, upper=9, integer=True),
+        "c": Categorical(values=("n", "p")),
+    }
+    schema = Schema(columns=columns, max_rows=500)
+    x = np.random.default_rng(1).integers(0, 10, 400)
+    rows = pd.DataFrame({"x": x, "y": x, "c": np.where(x < 4, "n", "p")})
+    cells = []
+    for key, target, measures in (("banknote", "c", {"accuracy", "auc", "off"}), ("appliances_energy", "y", {"r2"})):
+        monkeypatch.setattr("benchmarks.accuracy.scorecards.table", lambda name, target=target: (schema, target, rows))
+        whole = next(data_set for data_set in SCORECARDS if data_set.key == key)
+        measured = whole.measure(4.0, 0, list(whole.learners))
+        assert all(set(values) == measures for values in measured.values())
+        cells += [
+            Cell(key, name, 4.0, run, measure, value)
+            for run in (0, 1)
+            for name, values in measured.items()
+            for measure, value in values.items()
+        ]
+    assert min(cell.value for cell in cells if cell.measure in ("accuracy", "auc", "r2")) > 0.7
+    write_scorecards(SCORECARDS, pd.DataFrame(cells), tmp_path)
+    assert len(pd.read_csv(tmp_path / "figures.csv")) == 2 * 3 + 2
+    assert "| Scorecard |" in (tmp_path / "README.md").read_text()
 
 
 def test_the_same_run_meets_the_same_rows() -> None:

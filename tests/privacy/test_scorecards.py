@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole scorecards on neighbouring tables: what a card shows tells the tables apart by no more than epsilon.
+
+Each question's law has its own test and their sum is the ledger's; here gross leaks are looked for, as in test_whole_fits.py.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import pinq.curator.mechanisms
+from miners import Scorecard
+from pinq.provider.simulation import simulate
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.schema import Categorical, Schema
+
+EPSILON = Fraction(1)
+RUNS = 120
+TWO = Categorical(values=("n", "p"))
+SCHEMA = Schema(
+    columns={"a": Categorical(values=("u", "v")), "b": Categorical(values=("u", "v")), "y": TWO}, max_rows=1000
+)
+
+
+def table(extra: int) -> pd.DataFrame:
+    """Twelve rows alike; the row more stands alone with its class in a cell of its own of both columns."""
+    places = ["u"] * 12 + ["v"] * extra
+    return pd.DataFrame({"a": places, "b": places, "y": ["n"] * 12 + ["p"] * extra})
+
+
+def loss_of_fits() -> float:
+    """A loss that whole fits have at least, by the weight of the lonely cell, coarsely."""
+
+    def fits(extra: int, runs: int) -> list[Any]:
+        with simulate(SCHEMA, data=table(extra), epsilon=2 * RUNS) as handle:
+            cards = [Scorecard(epsilon=EPSILON, steps=1).fit(handle, "y").card_ for _ in range(runs)]
+        return [any(term.weights[1] > 0.1 for term in card.terms) for card in cards]
+
+    return epsilon_lower_bound(fits, 0, 1, runs=RUNS, error=1e-4)
+
+
+def test_a_whole_scorecard_loses_no_more_than_its_epsilon() -> None:
+    """On neighbours that the card tells apart as well as they can."""
+    assert loss_of_fits() <= EPSILON
+
+
+def test_a_scorecard_that_forgets_its_noise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above would see a card that looks at the rows."""
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, epsilon: 1e-3)
+    assert loss_of_fits() > EPSILON
