@@ -83,7 +83,7 @@ def specs_of(schema: Schema, columns: Columns) -> list[Spec]:
 
 
 def parts_by(handle: PrivateQueryable, by: Columns | None) -> tuple[Parts, list[Spec]]:
-    """Returns the groups of a table, and the specs that make them; the whole table where there are none."""
+    """Returns the groups of a table, or all of it, and the specs that make them."""
     specs = [] if by is None else specs_of(handle.schema, by)
     return (handle.partition(*specs) if specs else handle.parts()), specs
 
@@ -164,7 +164,7 @@ def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon) -> Plan
 
 
 def missing_apart(schema: Schema, column: str) -> Cuts:
-    """Splits a nullable numeric column in two halves of its grid; its missing values are the part behind them."""
+    """Splits a nullable numeric column in two halves; its missing values are the third part."""
     numeric = schema.numeric(column)
     return Cuts(column, (numeric.edge(max(1, numeric.cells // 2)),))
 

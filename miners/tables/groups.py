@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``quantiles``, ``variance``, ``std``, ``grouped`` and ``summary``: statistics of columns, for each group."""
+"""``quantiles``, ``variance``, ``std``, ``grouped`` and ``summary``: statistics by group."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _described(schema: Schema, column: str) -> list[Kind]:
 
 
 def _is_asked(schema: Schema, kind: Kind) -> bool:
-    """Whether a statistic is not known beforehand: a column that is not nullable has no missing values."""
+    """Whether a statistic must be asked: what declares no missing values has none."""
     statistic, column, _ = kind
     return statistic is not Missing or schema.column(column).nullable
 

@@ -90,7 +90,7 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
 
 def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    """Draws for each group a box between two inner quantiles, lines at all of them, a dot at the mean.
+    """Draws for each group a box with a line at each quantile, and a dot at the mean.
 
     The interval of each number is a thin line below the box; a standard deviation is written.
     """
@@ -127,7 +127,7 @@ def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
 
 
 def _panels(table: Table, ax: Axes | None) -> Figure:
-    """Draws each column's statistics on axes of their own: quartiles as boxes, everything else as bars."""
+    """Draws each column on axes of its own: quartiles as boxes, all else as bars."""
     if ax is not None:
         raise QueryError("a table of several columns takes a figure of its own; call plot() without `ax`.")
     panels = _panel_frames(table)
@@ -151,7 +151,7 @@ def _panels(table: Table, ax: Axes | None) -> Figure:
 
 
 def _panel_frames(table: Table) -> list[tuple[str, pd.DataFrame]]:
-    """Divides a table's rows: a column's counts of values, its quantiles with mean and spread, or each statistic."""
+    """Divides a table's rows into panels: counts, quantiles with mean and spread, or another number."""
     frame = table.frame.assign(column=table.frame["column"].fillna("rows"))
     quantile = frame["statistic"].str.endswith("%")
     described = frame["column"].isin(frame["column"][quantile]) & frame["statistic"].isin(["mean", "std"])
@@ -165,7 +165,7 @@ def _panel_frames(table: Table) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _distinguishing(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Keeps the keys that differ between rows; what is counted tells more than that it is a count."""
+    """Keeps the keys that differ between rows; a counted value says that it is counted."""
     differing = [name for name in keys if frame[name].astype(str).nunique() > 1]
     if "of" in differing and "statistic" in differing:
         differing.remove("statistic")

@@ -107,7 +107,7 @@ class Quantiles:
         return self._bounded(groups, thresholds)
 
     def _halve(self, sides: Sequence[_Side], thresholds: np.ndarray) -> Iterator[_Side]:
-        """Chooses the middle quantile of each side, in one request; yields the sides of these cuts."""
+        """Chooses the middle quantile of each side, in one request; yields the next sides."""
         parts = Parts.union(*(side.parts for side in sides))
         score = Balance(str(sides[0].relative(self.shares)))
         chosen = parts.exp_mech([AnyCut(self.column)], score=score, epsilon=self._each_level.exact, reuse=self.reuse)
@@ -195,7 +195,7 @@ class _Side:
 
 
 def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
-    """Reads shares of rows, exact; sorted. ``QueryError`` unless they differ and lie between 0 and 1."""
+    """Reads and sorts shares of rows. ``QueryError`` unless they differ, between 0 and 1."""
     weights = [Balance(_exact(share)).weights for share in shares]
     listed = sorted({Fraction(above, below + above) for below, above in weights})
     if not 0 < len(listed) == len(shares) <= MAX_QUANTILES:
@@ -208,7 +208,7 @@ def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
 
 
 def levels_of(quantiles: int) -> int:
-    """How many choices one after the other find so many quantiles: 1 for 1, 2 for 2 and 3, 3 for 4 to 7."""
+    """Returns how many levels find so many quantiles: 1 for 1, 2 for 2 and 3, 3 for 4 to 7."""
     return quantiles.bit_length()
 
 
@@ -217,7 +217,7 @@ def _exact(share: float | str | Fraction) -> float | str:
 
 
 def _alike(sides: Sequence[_Side], shares: Sequence[Fraction]) -> list[list[_Side]]:
-    """Collects the sides whose middle quantile is at the same share of their rows: one request each."""
+    """Collects the sides whose middle quantile is at the same share: one request each."""
     alike: dict[Fraction, list[_Side]] = {}
     for side in sides:
         alike.setdefault(side.relative(shares), []).append(side)
@@ -225,7 +225,7 @@ def _alike(sides: Sequence[_Side], shares: Sequence[Fraction]) -> list[list[_Sid
 
 
 def _ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
-    """Chooses where to count: at each cut, at 1, 2, 4, ... cells from it, and at both ends of the grid.
+    """Chooses where to count: at each cut, 1, 2, 4, ... cells from it, and at the grid's ends.
 
     At the ends, for many columns have most of their rows on a bound. Example: the cut 37 of 101
     cells: 1, 5, 21, 29, 33, 35, 36, 37, 38, 39, 41, 45, 53, 69, 100.

@@ -182,7 +182,7 @@ class Variance(_Numbers):
         return [self._estimate(counts, edges, scale_of(answer))]
 
     def _estimate(self, counts: np.ndarray, edges: np.ndarray, scale: float) -> Estimate:
-        """Computes the variance of each row of counts, shape (groups, bins), between cells ``edges``."""
+        """Computes variances from counts, shape (groups, bins), of cells between ``edges``."""
         numeric = self.schema.numeric(self.column)
         middles = np.array([numeric.number((low + high - 1) / 2) for low, high in itertools.pairwise(edges.tolist())])
         widths = np.diff(edges) * float(numeric.width)
@@ -282,7 +282,7 @@ STATISTICS: Mapping[str, type[Statistic]] = MappingProxyType(
 
 
 def statistic_named(name: str) -> type[Statistic]:
-    """Returns a kind of statistic. ``QueryError`` that lists them where there is none of this name."""
+    """Returns a kind of statistic. ``QueryError`` where there is none of this name."""
     if name not in STATISTICS:
         raise QueryError(f"there is no statistic {name!r}; there are {', '.join(STATISTICS)}.")
     return STATISTICS[name]

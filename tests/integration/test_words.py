@@ -39,7 +39,6 @@ EXCUSED_NAMES: set[str] = {
     "tests/unit/federated",
     "tests/unit/growth",
     "tests/unit/public",
-    "tests/unit/secure",
     "tests/unit/server",
     "tests/unit/trees",
 }

@@ -23,20 +23,20 @@ def fraction(cells: tuple[tuple[int, ...], ...], alpha: int) -> tuple[int, int]:
     under, over = 1, Fraction(0)
     for cell in cells:
         under *= alpha * sum(cell) + 1
-        over += Fraction(sum(one * one for one in cell), alpha * sum(cell) + 1)
+        over += Fraction(sum(count * count for count in cell), alpha * sum(cell) + 1)
     return int(over * under), under
 
 
 def tables(rows: int, size: int) -> list[tuple[tuple[int, ...], ...]]:
     """All tables of ``size`` cells and two classes with at most so many rows."""
     cells = [cell for cell in product(range(rows + 1), repeat=2) if sum(cell) <= rows]
-    return [found for found in product(cells, repeat=size) if sum(map(sum, found)) <= rows]
+    return [table for table in product(cells, repeat=size) if sum(map(sum, table)) <= rows]
 
 
 @pytest.mark.parametrize(("rows", "alpha"), [(1, 1), (1, 8), (4, 1), (4, 8)])
 def test_no_pair_of_small_tables_passes_the_bound(rows: int, alpha: int) -> None:
     """Every two tables of the same rows: the difference that decides fits, and so do numerator and denominator alone."""
-    scores = {size: [(fraction(one, alpha), sum(map(sum, one))) for one in tables(rows, size)] for size in (2, 3)}
+    scores = {size: [(fraction(table, alpha), sum(map(sum, table))) for table in tables(rows, size)] for size in (2, 3)}
     bits = gini_bits((2, 3), rows, alpha)
     for size, other in ((2, 3), (3, 3), (2, 2)):
         limit = 2 ** (gini_bits((size, other), rows, alpha) - 1)
@@ -110,6 +110,6 @@ def test_rounds_reduce_lists_of_any_lengths() -> None:
                 values[a] if values[a][0] >= values[b][0] else values[b]
                 for a, b in zip(step.left, step.right, strict=True)
             ]
-            values = [(won + [values[one] for one in step.single])[place] for place in step.order]
-        assert [tuple(one) for one in values] == [tuple(one) for one in expected]
+            values = [(won + [values[number] for number in step.single])[position] for position in step.order]
+        assert [tuple(element) for element in values] == [tuple(element) for element in expected]
         assert len(steps) == int(sizes.max() - 1).bit_length()

@@ -168,11 +168,11 @@ def test_what_is_opened_is_what_was_promised() -> None:
     """Noisy sums, and before each whether all ask the same; nothing else, and no more values than the questions have cells."""
     session, joined = drafted([900] * 3), Holding.joined([hold(drafted([900] * 3).task, table) for table in TABLES])
     growth = session.growth()
-    found = run_alone(Role(growth, session.task.merged(), joined, 0, plays=3).run, growth.bits)
-    assert [one.what for one in found.opened] == ["question", "noisy sum"] * (len(found.opened) // 2)
-    assert len(found.opened[1].values) == sum(session.task.sizes) * 2  # the root's tables
-    assert found.tree is not None
-    assert found.tree.nodes[0].rows == pytest.approx(1500, abs=1)
+    outcome = run_alone(Role(growth, session.task.merged(), joined, 0, plays=3).run, growth.bits)
+    assert [opening.what for opening in outcome.opened] == ["question", "noisy sum"] * (len(outcome.opened) // 2)
+    assert len(outcome.opened[1].values) == sum(session.task.sizes) * 2  # the root's tables
+    assert outcome.tree is not None
+    assert outcome.tree.nodes[0].rows == pytest.approx(1500, abs=1)
 
 
 def test_parties_that_ask_different_questions_notice() -> None:
@@ -183,8 +183,8 @@ def test_parties_that_ask_different_questions_notice() -> None:
             return 2 * values + 1
 
     async def same(runtime: Any) -> tuple[bool, bool]:
-        one, two = Arithmetic(runtime, 64), Two(runtime, 64)
-        return await one.agree(2**48 - 1, "question"), await two.agree(2**48 - 1, "question")
+        first, second = Arithmetic(runtime, 64), Two(runtime, 64)
+        return await first.agree(2**48 - 1, "question"), await second.agree(2**48 - 1, "question")
 
     assert run_alone(same, 64) == (True, False)
 
@@ -319,7 +319,8 @@ def test_counts_are_those_of_the_engine() -> None:
     from_table, held = OwnRows.of_tables(SCHEMA, TABLES[:1]), OwnRows.of_holding(task, hold(task, TABLES[0]))
     with simulate(SCHEMA, data=TABLES[0], epsilon=10**6) as handle:
         age, smokes, ward = (
-            [*one.splits] for one in sorted(splitting_functions(SCHEMA, "ill"), key=lambda one: one.base.column)
+            [*function.splits]
+            for function in sorted(splitting_functions(SCHEMA, "ill"), key=lambda function: function.base.column)
         )
         below = handle.parts().partition(age[4]).partition([smokes[0], ward[1]])
         for parts in (

@@ -61,10 +61,10 @@ def test_a_secret_tree_answers_like_the_plain_one() -> None:
     """SID3T: the classes of looked-up rows and the lengths of paths."""
     for task, holding, share, alpha in cases(2):
         tree, rows = plain_id3(task, holding, share, alpha), every_row(task)
-        found = run("sid3t", task, holding, share, alpha, rows)
-        assert found.looked_up.tolist() == [walk(tree, row) for row in rows]
-        assert found.depths is not None
-        assert max(found.depths) == _depth(tree)
+        outcome = run("sid3t", task, holding, share, alpha, rows)
+        assert outcome.looked_up.tolist() == [walk(tree, row) for row in rows]
+        assert outcome.depths is not None
+        assert max(outcome.depths) == _depth(tree)
 
 
 def test_a_used_attribute_is_not_chosen_again() -> None:
@@ -127,10 +127,10 @@ def test_what_is_opened_is_what_was_promised() -> None:
         expected = _promised(task, tree)
         for protocol in ("sid3", "sid3p"):
             assert _merged(run(protocol, task, holding, share, alpha).opened) == expected
-        found = run("sid3t", task, holding, share, alpha, rows)
-        assert {one.what for one in found.opened} <= {"stop", "looked up"}
-        assert sum(len(one.values) for one in found.opened if one.what == "looked up") == len(rows)
-        assert {one.what for one in run("sid3s", task, holding, share, alpha, rows).opened} == {"looked up"}
+        outcome = run("sid3t", task, holding, share, alpha, rows)
+        assert {opening.what for opening in outcome.opened} <= {"stop", "looked up"}
+        assert sum(len(opening.values) for opening in outcome.opened if opening.what == "looked up") == len(rows)
+        assert {opening.what for opening in run("sid3s", task, holding, share, alpha, rows).opened} == {"looked up"}
 
 
 def test_nothing_is_opened_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,11 +168,11 @@ def test_noisy_trees_open_what_was_promised() -> None:
     session = session_of("sid3p", [100, 100, 100], noise="discrete-laplace", epsilon="1000", depth=2)
     holding = hold(session.task, frame)
     growth = session.growth()
-    found = simulate(Role(growth, session.task.merged(), holding, 0, plays=3).run, growth.bits)
-    assert found.opened[0] == Opened("noisy rows", (300,))
-    assert {one.what for one in found.opened[1:]} == {"stop", "class", "attribute"}
-    assert max(_depths(list(found.branches or ()))) == 2
-    assert session.task.splits[found.branches[0].attribute].column in ("smokes", "age")
+    outcome = simulate(Role(growth, session.task.merged(), holding, 0, plays=3).run, growth.bits)
+    assert outcome.opened[0] == Opened("noisy rows", (300,))
+    assert {opening.what for opening in outcome.opened[1:]} == {"stop", "class", "attribute"}
+    assert max(_depths(list(outcome.branches or ()))) == 2
+    assert session.task.splits[outcome.branches[0].attribute].column in ("smokes", "age")
 
 
 def test_budgets_add_up() -> None:
@@ -203,15 +203,15 @@ def test_noise_fits_its_field_at_the_extreme() -> None:
     assert isinstance(growth, SID3P)
     rule = growth.rule
     assert isinstance(rule, Noisy)
-    most = max(2 * rule._largest(one) for one in (rule.budget.size, rule.budget.choice, rule.budget.vote))
+    most = max(2 * rule._largest(loss) for loss in (rule.budget.size, rule.budget.choice, rule.budget.vote))
     assert most < 2 ** (rule.bits - 1)
 
 
 def _depths(tree: list[Branch]) -> list[int]:
     depths = [0] * len(tree)
-    for place, node in enumerate(tree):
+    for number, node in enumerate(tree):
         for child in node.children:
-            depths[child] = depths[place] + 1
+            depths[child] = depths[number] + 1
     return depths
 
 
@@ -232,25 +232,25 @@ def _promised(task: Task, tree: list[Branch]) -> list[Opened]:
             Opened(
                 "attribute",
                 tuple(
-                    _place(tree, place)
-                    for place, depth in enumerate(depths)
-                    if depth == level and tree[place].attribute is not None
+                    _position(tree, number)
+                    for number, depth in enumerate(depths)
+                    if depth == level and tree[number].attribute is not None
                 ),
             )
         )
-    return [one for one in expected if one.values]
+    return [opening for opening in expected if opening.values]
 
 
-def _place(tree: list[Branch], place: int) -> int:
-    used, child = [], place
+def _position(tree: list[Branch], number: int) -> int:
+    used, child = [], number
     while child:
-        parent = next(number for number, node in enumerate(tree) if child in node.children)
+        parent = next(above for above, node in enumerate(tree) if child in node.children)
         used.append(tree[parent].attribute)
         child = parent
-    attribute = tree[place].attribute
+    attribute = tree[number].attribute
     assert attribute is not None
-    return attribute - sum(one < attribute for one in used if one is not None)
+    return attribute - sum(earlier < attribute for earlier in used if earlier is not None)
 
 
 def _merged(opened: tuple[Opened, ...]) -> list[Opened]:
-    return [one for one in opened if one.values]
+    return [opening for opening in opened if opening.values]
