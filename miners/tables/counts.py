@@ -243,7 +243,7 @@ def _subsets(axes: int) -> list[tuple[int, ...]]:
 
 
 def _nearest_nonnegative(values: np.ndarray) -> np.ndarray:
-    """Projects numbers on those that are at least 0 and have the same total, or 0 if it is negative.
+    """Projects numbers on those of at least 0 with the same total, or 0 if that is negative.
 
     All are lowered by one amount and cut at 0: of (5, 1, -2), total 4, by 1: (4, 0, 0).
     """

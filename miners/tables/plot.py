@@ -151,7 +151,7 @@ def _panels(table: Table, ax: Axes | None) -> Figure:
 
 
 def _panel_frames(table: Table) -> list[tuple[str, pd.DataFrame]]:
-    """Divides a table's rows into panels: counts, quantiles with mean and spread, or another number."""
+    """Divides rows into panels: counts, quantiles with mean and spread, or another number."""
     frame = table.frame.assign(column=table.frame["column"].fillna("rows"))
     quantile = frame["statistic"].str.endswith("%")
     described = frame["column"].isin(frame["column"][quantile]) & frame["statistic"].isin(["mean", "std"])
