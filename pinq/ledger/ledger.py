@@ -18,7 +18,7 @@ from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, Term
 from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import Event, Record
-from pinq.ledger.log import Earlier, GivenAnswer, Log, digest_of
+from pinq.ledger.log import Earlier, GivenAnswer, Log, Writing, digest_of
 from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import Account, LedgerState
@@ -57,8 +57,7 @@ class Ledger:
         self._log = Log(self._store)
         self._log.replay()  # outside the writers' lock: whoever opens a long log keeps nobody waiting
         self._log.check_head()  # before the first write, which would name another head
-        if not read_only:
-            self._store.settle()
+        self._store.settle()
         self._begin(dataset, read_only)
         self.dataset = self._log.state.dataset
         if heads is not None:
@@ -99,18 +98,15 @@ class Ledger:
 
     def accounts(self) -> dict[str, Account]:
         """Everybody whom the log names."""
-        with self._log.transaction(write=False) as reading:
-            return dict(reading.state.accounts)
+        return self._log.run(lambda reading: dict(reading.state.accounts))
 
     def grants(self) -> dict[str, Grant]:
         """Every analyst that was ever granted anything."""
-        with self._log.transaction(write=False) as reading:
-            return reading.state.grants
+        return self._log.run(lambda reading: reading.state.grants)
 
     def together(self) -> Together:
         """What all analysts spent, and the cap over them."""
-        with self._log.transaction(write=False) as reading:
-            return reading.state.together
+        return self._log.run(lambda reading: reading.state.together)
 
     def joint(self) -> tuple[Epsilon, Epsilon]:
         """Spent by all together, as the cap counts it, and the cap."""
@@ -119,8 +115,7 @@ class Ledger:
 
     def grant_of(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``."""
-        with self._log.transaction(write=False) as reading:
-            return _valid(reading.state, analyst)
+        return self._log.run(lambda reading: _valid(reading.state, analyst))
 
     def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified.
@@ -132,18 +127,17 @@ class Ledger:
 
     def requests_of(self, analyst: str) -> list[Event]:
         """An analyst's charges and refusals, oldest first. Reads no one else's."""
-        with self._log.transaction(write=False) as reading:
-            return [self._log.event(row) for row in self._store.of_analyst(reading.connection, analyst)]
+        return self._log.run(
+            lambda reading: [self._log.event(row) for row in self._store.of_analyst(reading.connection, analyst)]
+        )
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
-        with self._log.transaction(write=False) as reading:
-            return self._log.charge_of(reading, analyst, request)
+        return self._log.run(lambda reading: self._log.charge_of(reading, analyst, request))
 
     def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
-        with self._log.transaction(write=False) as reading:
-            return self._log.answers(reading, analyst, requests)
+        return self._log.run(lambda reading: self._log.answers(reading, analyst, requests))
 
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events.
@@ -291,8 +285,8 @@ class Ledger:
             BudgetExceeded: More than the grant or the cap leaves. Each refusal is logged and spends
                 nothing.
         """
-        refused: PinqError
-        with self._log.transaction() as writing:
+
+        def work(writing: Writing) -> tuple[Earlier | None, str | None] | PinqError:
             try:
                 grant = _valid(writing.state, analyst)
                 before = writing.state.asked(analyst, question.question) if reuse else None
@@ -303,9 +297,13 @@ class Ledger:
                 writing.append(Charged(epsilon, demand, question), analyst, request)
                 return None, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
-                refused = error
                 writing.append(Refused.of(error, question), analyst, request)
-        raise refused
+                return error
+
+        done = self._log.run(work, write=True)
+        if isinstance(done, PinqError):
+            raise done
+        return done
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
         """Persists the answer of a charged request before it is sent.
@@ -313,12 +311,14 @@ class Ledger:
         Returns:
             The answer to send: the first one stays.
         """
-        with self._log.transaction() as writing:
+
+        def work(writing: Writing) -> str:
             _, given = self._log.charge_of(writing, analyst, request)
             if given is None:
-                seq = writing.append(Answered(digest_of(payload)), analyst, request)
-                self._store.insert_answer(writing.connection, seq, payload)
-        return payload if given is None else given
+                writing.append(Answered(digest_of(payload)), analyst, request, answer=payload)
+            return payload if given is None else given
+
+        return self._log.run(work, write=True)
 
     def log_session(self, analyst: str, request: str, question: LoggedQuestion, opens: Collection[str]) -> None:
         """Logs a computation among several parties: an exact one before, a charged one after it."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from pinq.errors import LedgerError
+from pinq.errors import LedgerError, PinqError
 from pinq.ledger.events import Event, Record, UnknownEvent, read
 from pinq.ledger.head import Head
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion
@@ -30,6 +30,10 @@ from pinq.ledger.store import EventRow, Store
 from pinq.ledger.terms import now
 
 __all__ = ["Earlier", "GivenAnswer", "Log", "Writing", "digest_of"]
+
+
+HELD_SECONDS = 60.0
+T = TypeVar("T")
 
 
 class Earlier(NamedTuple):
@@ -47,23 +51,76 @@ class GivenAnswer(NamedTuple):
 
 
 class Writing:
-    """One transaction of a log: it begins with all events so far, and appends at most one.
+    """One transaction of a log: it begins with all events so far, and appends some.
 
     Attributes:
         connection: Within the store's transaction.
-        state: What all events so far say, without the one that is being appended.
+        state: What all events so far say, with those that are being appended.
+        appended: How many are being appended.
     """
 
     def __init__(self, log: Log, connection: sa.Connection) -> None:
-        self.connection, self.state = connection, log.state
-        self.appended: Event | None = None
+        self.connection, self.state, self.appended = connection, log.state, 0
         self._log = log
+        self._events: list[EventRow] = []
+        self._answers: dict[int, str] = {}
 
-    def append(self, record: Record, analyst: str = "", request: str = "", by: Signature | None = None) -> int:
-        """Adds an event, which counts once the transaction is committed; returns its number."""
-        assert self.appended is None
-        self.appended = self._log.append(self.connection, record, analyst, request, by)
-        return self.appended.seq
+    def append(
+        self,
+        record: Record,
+        analyst: str = "",
+        request: str = "",
+        by: Signature | None = None,
+        answer: str | None = None,
+    ) -> None:
+        """Adds an event, and the text of the answer that it logs; nobody sees it before the commit."""
+        row = self._log.append(record, analyst, request, by)
+        self._events.append(row)
+        if answer is not None:
+            self._answers[row.seq] = answer
+        self.appended += 1
+
+    def flush(self) -> None:
+        """Hands over to the database what was appended so far."""
+        self._log.store.insert(self.connection, self._events, self._answers)
+        self._events, self._answers = [], {}
+
+
+class _Job(Generic[T]):
+    """Work that waits for a transaction, and then for its commit.
+
+    Attributes:
+        write: Whether it may append.
+        done: Whether its transaction ended.
+        turn: Set when it is done, or when it is its turn to do the work of all who wait.
+    """
+
+    def __init__(self, work: Callable[[Writing], T], write: bool) -> None:
+        self.write, self.done, self.turn = write, False, threading.Event()
+        self._work = work
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def run(self, writing: Writing) -> None:
+        """Does the work; an error of ours that appended nothing concerns nobody else."""
+        before = writing.appended
+        try:
+            self._result.append(self._work(writing))
+        except PinqError as error:
+            if writing.appended > before:
+                raise
+            self._error = error
+
+    def fail(self, error: BaseException) -> None:
+        """Its transaction was not committed. What a reader found stands."""
+        if self.write or not self._result:
+            self._error = self._error or error
+
+    def outcome(self) -> T:
+        """What the work returned, once it is committed."""
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
 
 
 class Log:
@@ -84,23 +141,92 @@ class Log:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._lock = threading.RLock()
+        self._queue = threading.Lock()
+        self._jobs: list[_Job[Any]] = []
+        self._led = False
         self._heads = [] if store.head is None else [store.head]
         self._reset()
+
+    def run(self, work: Callable[[Writing], T], *, write: bool = False) -> T:
+        """Does some work in a transaction that it may share: what waits together is committed together.
+
+        Whoever comes first does the work of all who wait by then, in the order in which they came,
+        readers first, and commits once; the others find theirs done. So many charges cost one
+        commit, and nobody gets a result that is not on the disk.
+        """
+        self.store.require_process()
+        job = _Job(work, write)
+        with self._queue:
+            self._jobs.append(job)
+            first, self._led = not self._led, True
+        if not first:
+            job.turn.wait()
+        if not job.done:
+            self._work_off()
+        return job.outcome()
+
+    def _work_off(self) -> None:
+        """Does what waits, and lets the first of those who came meanwhile go on."""
+        jobs: list[_Job[Any]] = []
+        try:
+            with self._held():
+                jobs = self._taken()
+                with self.transaction(write=jobs[-1].write) as writing:
+                    for job in jobs:
+                        job.run(writing)
+        except BaseException as error:
+            jobs = jobs or self._taken()
+            known = error if isinstance(error, Exception) else self.store.unusable("it was interrupted")
+            for job in jobs:
+                job.fail(known)
+            if known is not error:
+                raise
+        finally:
+            with self._queue:
+                following, self._led = self._jobs[:1], bool(self._jobs)
+            for job in jobs:
+                job.done = True
+                job.turn.set()
+            for job in following:
+                job.turn.set()
+
+    def _taken(self) -> list[_Job[Any]]:
+        """Takes all that waits, readers first."""
+        with self._queue:
+            jobs, self._jobs = self._jobs, []
+        return sorted(jobs, key=lambda job: job.write)
 
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[Writing]:
         """One transaction, up to date from its start.
 
-        An appended event is applied, and named in the head, once it is committed.
+        What is appended is applied at once, for what is appended next; where the commit fails, the
+        log is read again from its start.
         """
-        with self._lock:
-            with self.store.transaction(write) as connection:
-                self._catch_up(connection)
-                writing = Writing(self, connection)
-                yield writing
-            if writing.appended is not None:
-                self._apply(writing.appended)
+        with self._held():
+            writing = None
+            try:
+                with self.store.transaction(write) as connection:
+                    self._catch_up(connection)
+                    writing = Writing(self, connection)
+                    yield writing
+                    writing.flush()
+            except BaseException:
+                if writing is not None and writing.appended:
+                    self._reset()
+                raise
+            if writing.appended:
                 self._write_heads()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Holds the log, after waiting for those who have it, but not for ever."""
+        if not self._lock.acquire(timeout=HELD_SECONDS):
+            raise self.store.unusable("it does not answer, and others wait for it already")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified.
@@ -168,6 +294,7 @@ class Log:
         charge, payload = None, None
         account = reading.state.accounts.get(analyst)
         if account is not None and request in account.charges:
+            reading.flush()  # it may be of this very transaction
             charged = self._record_at(reading, account.charges[request])
             assert isinstance(charged, Charged)  # the fold numbered it
             charge = Earlier(request, charged.question)
@@ -212,16 +339,14 @@ class Log:
             raise LedgerError(f"The ledger {self.store} is damaged: {what}.")
         return payload
 
-    def append(
-        self, connection: sa.Connection, record: Record, analyst: str, request: str, by: Signature | None
-    ) -> Event:
-        """Writes an event at the end of the chain."""
+    def append(self, record: Record, analyst: str, request: str, by: Signature | None) -> EventRow:
+        """Applies an event at the end of the chain; returns its row."""
         seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
         body = record.to_body() | ({} if by is None else by.to_body())
         text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
         chained = _chain(self._hash, seq, at, record.kind, analyst, request, text)
-        self.store.insert(connection, EventRow(seq, at, record.kind, analyst, request, text, chained))
-        return Event(seq, at, analyst, request, record, chained, by)
+        self._apply(Event(seq, at, analyst, request, record, chained, by))
+        return EventRow(seq, at, record.kind, analyst, request, text, chained)
 
     def _reset(self) -> None:
         self.seq, self._hash, self.state = 0, "", LedgerState()

@@ -12,21 +12,23 @@ import random
 import sqlite3
 import time
 import weakref
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
+from pinq.ledger import postgresql
 from pinq.ledger.head import Head
+from pinq.ledger.postgresql import watched
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
 
 __all__ = ["EventRow", "Store", "StoredAnswer"]
 
 IDS_AT_A_TIME = 500
-IDLE_SECONDS = 300  # of a PostgreSQL transaction; the first replay of millions of events stays below
+FRESH_SECONDS = 5.0  # for so long a connection counts as one that its server has not closed
 WRITERS_LOCK = 7162390  # PostgreSQL: one writer at a time
 
 _metadata = sa.MetaData()
@@ -55,7 +57,7 @@ _answers = sa.Table(
 # Which file this is. A copy has the number of the file that it was made of.
 _place = sa.Table("place", _metadata, sa.Column("inode", sa.BigInteger, nullable=False))
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
-_since = sa.select(_events).where(_events.c.seq >= sa.bindparam("since")).order_by(_events.c.seq)
+_SINCE = f"SELECT {', '.join(column.name for column in _events.c)} FROM events WHERE seq >="
 _pair = sa.select(_events).where(_events.c.seq.in_([sa.bindparam("before"), sa.bindparam("seq")]))
 _requests = (
     sa.select(_events)
@@ -111,6 +113,7 @@ class Store:
         if self._file is not None and (read_only or not create) and not self._file.exists():
             raise LedgerError(f"There is no ledger {self._file}. `pinq grant` makes one.")
         self._process, self._read_only = os.getpid(), read_only
+        self._patience: float = postgresql.STATEMENT_SECONDS  # for the first replay
         self.head = None if self._file is None else Head(self._file.with_name(self._file.name + ".head"))
         try:
             if self._file is not None and not read_only:
@@ -119,8 +122,8 @@ class Store:
             self._engine = sa.create_engine(self.url, **self._options(memory))
             # Whoever forgets close() leaves no open connection behind.
             self._closing = weakref.finalize(self, self._engine.dispose)
-            if self._sqlite and not read_only:
-                sa.event.listen(self._engine, "connect", prepare)
+            if not (self._sqlite and read_only):
+                sa.event.listen(self._engine, "connect", prepare if self._sqlite else postgresql.prepare)
             if not read_only:
                 self.check()
                 with self.transaction() as connection:
@@ -135,11 +138,15 @@ class Store:
 
     def since(self, connection: sa.Connection, seq: int) -> Iterator[EventRow]:
         """The events from this number on."""
-        return map(EventRow._make, connection.execute(_since, {"since": seq}))
+        # Asked in every transaction, so as plain text: to compile it would take longer than to run it.
+        return map(EventRow._make, connection.exec_driver_sql(f"{_SINCE} {seq:d} ORDER BY seq"))
 
-    def insert(self, connection: sa.Connection, event: EventRow) -> None:
-        """Adds an event."""
-        connection.execute(_insert_event, event._asdict())
+    def insert(self, connection: sa.Connection, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
+        """Adds events, and the texts of answers by their events' numbers."""
+        if events:
+            connection.execute(_insert_event, [event._asdict() for event in events])
+        if answers:
+            connection.execute(_insert_answer, [{"seq": seq, "payload": text} for seq, text in answers.items()])
 
     def pair(self, connection: sa.Connection, seq: int) -> tuple[EventRow, EventRow]:
         """An event and the one before it; ``LedgerError`` where they are gone."""
@@ -151,10 +158,6 @@ class Store:
     def of_analyst(self, connection: sa.Connection, analyst: str) -> Iterator[EventRow]:
         """An analyst's charges and refusals, oldest first."""
         return map(EventRow._make, connection.execute(_requests, {"who": analyst}))
-
-    def insert_answer(self, connection: sa.Connection, seq: int, payload: str) -> None:
-        """Adds the text of an answer."""
-        connection.execute(_insert_answer, {"seq": seq, "payload": payload})
 
     def payload(self, connection: sa.Connection, seq: int) -> str | None:
         """The text of the answer that an event logged."""
@@ -189,8 +192,9 @@ class Store:
             return connection.execute(sa.select(_place.c.inode)).scalar() != self._inode
 
     def settle(self) -> None:
-        """Makes the file, if it is a copy, the ledger itself."""
-        if self.is_copy():
+        """The log was read: a file that is a copy becomes the ledger itself, if it may be written."""
+        self._patience = BUSY_SECONDS + 10
+        if not self._read_only and self.is_copy():
             with self.transaction() as connection:
                 connection.execute(_place.delete())
                 connection.execute(_place.insert(), {"inode": self._inode})
@@ -203,15 +207,13 @@ class Store:
 
         There is one writer at a time, and readers see one state throughout.
         """
-        if os.getpid() != self._process:
-            forked = "This ledger was opened in another process; connections do not survive a fork."
-            raise LedgerError(f"{forked} Open it again here.")
+        self.require_process()
         if self._file is not None and _inode(self._file) != self._inode:
             gone = "it was deleted, or another file was put in its place, while it was open"
             raise LedgerError(f"The ledger {self} is not the file that was opened: {gone}. The dataset stays closed.")
         try:
-            with self._engine.connect() as connection:
-                self._begin(connection, write)
+            with ExitStack() as stack:
+                connection = self._begun(stack, write)
                 yield connection
                 if write:
                     connection.commit()
@@ -220,10 +222,34 @@ class Store:
         except UnicodeDecodeError:
             raise self._damaged("it holds text that is none") from None
 
+    def require_process(self) -> None:
+        """``LedgerError`` in a process that was forked since the opening."""
+        if os.getpid() != self._process:
+            forked = "This ledger was opened in another process; connections do not survive a fork."
+            raise LedgerError(f"{forked} Open it again here.")
+
+    def _begun(self, stack: ExitStack, write: bool) -> sa.Connection:
+        """Begins a transaction, again where the server had closed the connection meanwhile."""
+        for again in (True, False):
+            connection = stack.enter_context(self._engine.connect())
+            if not self._sqlite:
+                stack.enter_context(watched(connection, self._patience))
+            try:
+                self._begin(connection, write)
+                return connection
+            except sa.exc.DBAPIError as error:
+                if not (again and error.connection_invalidated):
+                    raise
+                stack.close()
+        raise AssertionError  # the second time it returned or raised
+
     def _begin(self, connection: sa.Connection, write: bool) -> None:
-        if not self._sqlite:
-            if write:  # What it reads next is what the writer before it committed.
-                connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})"))
+        if not self._sqlite:  # What a writer reads next is what the writer before it committed.
+            if write:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
+            elif time.monotonic() > connection.info.get("fresh", 0.0):
+                connection.exec_driver_sql("SELECT 1")
+            connection.info["fresh"] = time.monotonic() + FRESH_SECONDS
             return
         if not write and self._file is None:
             return
@@ -250,13 +276,7 @@ class Store:
             return options | ({"poolclass": sa.StaticPool} if memory else {})
         options = {"isolation_level": "READ COMMITTED"}
         if sa.make_url(self.url).get_driver_name().startswith("psycopg"):
-            # Nobody waits for ever for a writer that hangs, and a connection that the server closed
-            # is replaced.
-            waits = f"-c lock_timeout={1000 * BUSY_SECONDS:.0f}ms"
-            waits += f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
-            if self._read_only:
-                waits += " -c default_transaction_read_only=on"
-            options |= {"connect_args": {"options": waits}, "pool_pre_ping": True}
+            options |= {"connect_args": postgresql.options(BUSY_SECONDS, read_only=self._read_only)}
         return options
 
     def _damaged(self, what: str) -> LedgerError:

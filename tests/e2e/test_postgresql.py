@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -75,3 +77,80 @@ def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monk
     assert ledger.answer("ana", "r", "[1]") == "[1]"
     ledger.close()
     other.dispose()
+
+
+def test_a_commit_is_on_the_disk(postgresql: str) -> None:
+    """Whatever the database's own default: synchronous_commit is on in every session of a ledger."""
+    other = sa.create_engine(postgresql, isolation_level="AUTOCOMMIT")
+    with other.connect() as admin:
+        admin.execute(sa.text("ALTER ROLE postgres SET synchronous_commit = off"))
+        try:
+            ledger = Ledger(postgresql, "shared")
+            with ledger._store.transaction() as connection:
+                settings = ("synchronous_commit", "statement_timeout", "lock_timeout")
+                assert [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in settings] == [
+                    "on",
+                    "5min",
+                    "30s",
+                ]
+            ledger.close()
+        finally:
+            admin.execute(sa.text("ALTER ROLE postgres RESET synchronous_commit"))
+    other.dispose()
+
+
+def test_a_restored_dump_does_not_open_where_more_was_seen(postgresql: str, tmp_path: Path) -> None:
+    """A server's own head names an event that the database lost."""
+    ledger = Ledger(postgresql, "shared", heads=tmp_path)
+    ledger.declare("policy", Epsilon(10**10), {})
+    ledger.grant("ana", Epsilon(10**9))
+    ledger.charge("ana", "r", DEMAND, Epsilon(10**7))
+    ledger.close()
+    other = sa.create_engine(postgresql)
+    with other.begin() as connection:
+        connection.execute(sa.text("DELETE FROM events WHERE seq = 4"))
+    other.dispose()
+    with pytest.raises(LedgerError, match="was cut or rolled back: event 4"):
+        Ledger(postgresql, "shared", heads=tmp_path)
+    Ledger(postgresql, "shared").close()  # whoever saw nothing more cannot tell
+
+
+def test_a_server_that_hangs_is_not_waited_for(postgresql: str) -> None:
+    """A process of it that answers nothing: the charge ends with an error, and is made once the server is back."""
+    ledger = Ledger(postgresql, "shared")
+    ledger.declare("policy", Epsilon(10**10), {})
+    ledger.grant("ana", Epsilon(10**9))
+    ledger._store._patience = 0.5
+    with ledger._store.transaction(write=False) as connection:
+        pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(LedgerError, match="cannot be used"):
+            ledger.grants()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert ledger.charge("ana", "r", DEMAND, Epsilon(10**7)) == (None, None)
+    assert ledger.verify() == 4
+    ledger.close()
+
+
+def test_a_server_that_forgets_is_refused(postgresql: str) -> None:
+    """With fsync=off a crash could lose answers that were given."""
+    other = sa.create_engine(postgresql, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+
+    def fsync(value: str) -> None:
+        with other.connect() as admin:
+            admin.execute(sa.text(f"ALTER SYSTEM SET fsync = '{value}'"))
+            admin.execute(sa.text("SELECT pg_reload_conf()"))
+        for _ in range(1000):
+            with other.connect() as admin:
+                if admin.execute(sa.text("SHOW fsync")).scalar() == value:
+                    return
+
+    fsync("off")
+    try:
+        with pytest.raises(LedgerError, match="runs with fsync=off: a crash would lose answers"):
+            Ledger(postgresql, "shared")
+    finally:
+        fsync("on")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charges that wait together are committed together; each is charged once, in order, and answered after the commit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from pinq.errors import BudgetExceeded, LedgerError
+from pinq.ledger.composition import Demand
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import Epsilon
+from pinq.public.parts import Block, Part, PartSet
+
+WHOLE = Demand.of(PartSet([Block(Part())]))
+WAITING = 12
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """A file, with a grant of 1,000 small charges."""
+    made = Ledger(tmp_path / "l", "d")
+    made.declare("x", Epsilon(10**9), {})
+    made.grant("ana", Epsilon(1000))
+    yield made
+    made.close()
+
+
+def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[list[object], int]:
+    """Lets acts wait behind a transaction until all are there; returns their results or errors, and how many commits they took."""
+    commits: list[object] = []
+    note = commits.append  # one object, as a listener has to be
+
+    def outcome(act: Callable[[], object]) -> object:
+        try:
+            return act()
+        except (LedgerError, BudgetExceeded) as error:
+            return error
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        with ledger._log.transaction(write=False):
+            done = [pool.submit(outcome, act) for act in acts]
+            while len(ledger._log._jobs) < len(acts):
+                threading.Event().wait(0.001)
+            sa.event.listen(ledger._store._engine, "commit", note)
+        results = [each.result() for each in done]
+    sa.event.remove(ledger._store._engine, "commit", note)
+    return results, len(commits)
+
+
+def test_what_waits_together_costs_one_commit(ledger: Ledger) -> None:
+    """And each is in the log, once."""
+    acts = [lambda i=i: ledger.charge("ana", f"r{i}", WHOLE, Epsilon(1)) for i in range(WAITING)]  # type: ignore[misc]
+    results, commits = wait_together(ledger, acts)  # type: ignore[arg-type]
+    assert (results, commits) == ([(None, None)] * WAITING, 1)
+    assert ledger.grants()["ana"].spent == Epsilon(WAITING)
+    assert sorted(event.request for event in ledger.events() if event.kind == "charge") == sorted(
+        f"r{i}" for i in range(WAITING)
+    )
+    ledger.verify()
+
+
+def test_one_id_asked_at_once_is_charged_once(ledger: Ledger) -> None:
+    """The first charges it, the others find its charge, though it is not committed yet; so with answers."""
+    results, _ = wait_together(ledger, [lambda: ledger.charge("ana", "r", WHOLE, Epsilon(1))] * WAITING)
+    assert results.count((None, None)) == 1
+    given, _ = wait_together(
+        ledger,
+        [lambda i=i: ledger.answer("ana", "r", f"[{i}]") for i in range(WAITING)],  # type: ignore[misc, list-item]
+    )
+    assert len(set(given)) == 1  # type: ignore[arg-type]
+    assert ledger.answer_of("ana", "r")[1] == given[0]
+    assert ledger.grants()["ana"].spent == Epsilon(1)
+    ledger.verify()
+
+
+def test_a_refusal_concerns_nobody_else(ledger: Ledger) -> None:
+    """Of those who wait for more than is left, as many are answered as were granted."""
+    ledger.charge("ana", "most", WHOLE, Epsilon(997))
+    acts = [lambda i=i: ledger.charge("ana", f"r{i}", WHOLE, Epsilon(1)) for i in range(WAITING)]  # type: ignore[misc]
+    results, commits = wait_together(ledger, acts)  # type: ignore[arg-type]
+    assert (results.count((None, None)), commits) == (3, 1)
+    assert sum(isinstance(result, BudgetExceeded) for result in results) == WAITING - 3
+    kinds = [event.kind for event in ledger.events()]
+    assert (kinds.count("charge"), kinds.count("refusal")) == (4, WAITING - 3)
+
+
+def test_a_commit_that_fails_fails_for_all(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it was spent, nobody is told otherwise, and the next one goes on."""
+
+    def full(*_: object) -> None:
+        raise sa.exc.OperationalError("COMMIT", None, Exception("disk full"))
+
+    acts = [lambda i=i: ledger.charge("ana", f"r{i}", WHOLE, Epsilon(1)) for i in range(WAITING)]  # type: ignore[misc]
+    with monkeypatch.context() as broken:
+        broken.setattr("sqlalchemy.Connection.commit", full)
+        results, _ = wait_together(ledger, acts)  # type: ignore[arg-type]
+    assert {str(error) for error in results} == {
+        f"The ledger {ledger.where} cannot be used: disk full. What was spent is in the log."
+    }
+    assert ledger.grants()["ana"].spent == Epsilon(0)
+    assert ledger.charge("ana", "r0", WHOLE, Epsilon(1)) == (None, None)
+    assert ledger.verify() == 4
