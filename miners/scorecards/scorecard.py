@@ -205,7 +205,8 @@ class Scorecard(Classifier, ScorecardMiner):
     moves its points as far as noise allows. With more than two classes noisy tables of all
     attributes come first.
 
-    A card can be printed, and its probabilities are calibrated. Where attributes act together (a
+    A card can be printed. On large tables its probabilities are well calibrated; on small ones noise
+    shrinks points, and they lean to the middle (docs/scorecards.md). Where attributes act together (a
     chess position, an exclusive or), a tree says more.
 
     Args:
