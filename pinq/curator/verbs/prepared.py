@@ -103,8 +103,22 @@ class PreparedQuery:
 
         The engine keeps one more along each axis, for rows in no part of it.
         """
-        width = 1 if self.moments is None or isinstance(self.moments, Moments) else self.moments.width
-        return width * sum(math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.is_dense)
+        return self._width * sum(
+            math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.is_dense
+        )
+
+    @property
+    def _width(self) -> int:
+        """How many numbers a function of rows adds to a cell."""
+        return 1 if self.moments is None or isinstance(self.moments, Moments) else self.moments.width
+
+    @property
+    def _steps_for_a_row(self) -> int:
+        """How often a row is looked at on its way into the tables, in parts of the whole table."""
+        if self.moments is None or isinstance(self.moments, Moments):
+            return len(self.tables) + 1
+        # Each number of each row is looked up along the function's inputs, and added to each table.
+        return self.moments.width * (len(self.tables) + len(self.moments.inputs)) + 1
 
     @property
     def _step(self) -> int:
@@ -114,8 +128,8 @@ class PreparedQuery:
     def work(self, rows: int) -> int:
         """Returns the units of work that counting and releasing take, of so many declared rows."""
         passes = -(-len(self.parts) // self._step)
-        levels = max(block.part.depth + len(self.tables) + 1 for block in self.parts.blocks)
-        return units(ROW * passes * rows * levels + (CELL * self._table_cells + PART) * len(self.parts) + self.choosing)
+        steps = max(block.part.depth for block in self.parts.blocks) + self._steps_for_a_row
+        return units(ROW * passes * rows * steps + (CELL * self._table_cells + PART) * len(self.parts) + self.choosing)
 
     def count(self, engine: Engine, turn: Turn) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over."""

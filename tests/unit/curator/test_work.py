@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pinq import AnyCross, AnyCut, AnyGrouping, InfoGain, QueryError, Values
+from pinq import AnyCross, AnyCut, AnyGrouping, Cuts, InfoGain, Points, QueryError, Softmax, Values
 from pinq.curator.monitor import Curator
 from pinq.curator.turn import Turn
 from pinq.engine import open_engine
@@ -20,6 +20,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.groupings import sides_of
 from pinq.public.policy import Policy
 from pinq.public.queries import Candidate, Request, WireParts
+from pinq.public.specs import Spec
 
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},
@@ -90,6 +91,27 @@ def test_more_members_never_cost_less(less: list[Candidate], more: list[Candidat
     curator = _curator(_frame(10), 10**9)
     prices = [curator._validate(_choice(*candidates), Turn()).query.choosing for candidates in (less, more)]
     assert prices[0] <= prices[1]
+
+
+def test_sums_of_derivatives_cost_what_they_look_up_and_add() -> None:
+    """More specs of the points, more specs to sum by, more classes: a higher price, and one that is refused."""
+    curator = _curator(_frame(10), 500)
+
+    def price(points: Points, *by: Spec, target: str = "sex") -> int:
+        codes = curator.schema.categorical(target).codes
+        request = Request(id="d", verb="noisy_sum", epsilon="1", column=Softmax(target, (points,) * codes), by=by)
+        return curator._validate(request, Turn()).counting
+
+    few, many = (
+        Points((Values("sex"),), ((1, 2),)),
+        Points(tuple(Cuts("age", (age,)) for age in range(1, 99)), ((1, 2),) * 98),
+    )
+    assert price(few, Values("sex")) < price(many, Values("sex")) < price(many, *[Values("sex")] * 90)
+    assert price(many, Values("sex")) < price(many, Values("sex"), target="letter")
+    loss = Softmax("letter", (many,) * 16)
+    dear = Request(id="d", verb="noisy_sum", epsilon="1", column=loss, by=(Values("sex"),) * 4000)
+    with pytest.raises(QueryError, match="units of work"):
+        curator.ask("ana", dear)
 
 
 def test_a_forged_shape_has_a_price_like_any_other() -> None:
