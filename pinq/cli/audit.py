@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``pinq audit``."""
+"""The commands ``pinq audit``, ``backup`` and ``restore``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, LedgerFile, PolicyIfAny, console, guarded, option
+from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option
 from pinq.provider.report.text import printable
 
 __all__ = ["commands"]
@@ -62,3 +62,32 @@ def audit(
         output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
     if output:
         typer.echo(printable(f"Wrote {output}."), err=True)
+
+
+@commands.command(rich_help_panel="Audit")
+@guarded
+def backup(
+    policy: PolicyFile, file: Annotated[Path, argument("FILE", "Where the copy goes; a head is made beside it.")]
+) -> None:
+    """Copy the ledger, also while it is in use, and print its last event.
+
+    Keep what it prints elsewhere: `pinq audit --expect` finds out whether the ledger still has it.
+    """
+    from pinq.provider.backup import backup as back_up
+
+    typer.echo(back_up(policy, file))
+
+
+@commands.command(rich_help_panel="Audit")
+@guarded
+def restore(
+    policy: PolicyFile,
+    file: Annotated[Path, argument("FILE", "What `pinq backup` wrote.")],
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Do it though what was spent since then no longer counts.")
+    ] = False,
+) -> None:
+    """Put a backup in the ledger's place; says which budget would come back, and refuses unless told."""
+    from pinq.provider.backup import restore as restore_ledger
+
+    typer.echo(printable(f"Restored; the last event is {restore_ledger(policy, file, forget=forget)}."))

@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from pinq.errors import LedgerError, PinqError
+from pinq.errors import LedgerError
 from pinq.ledger.events import Event, Record, UnknownEvent, read
 from pinq.ledger.head import Head
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion
@@ -28,12 +28,12 @@ from pinq.ledger.signature import Signature
 from pinq.ledger.state import LedgerState
 from pinq.ledger.store import EventRow, Store
 from pinq.ledger.terms import now
+from pinq.ledger.writing import Job, T, Writing
 
 __all__ = ["Earlier", "GivenAnswer", "Log", "Writing", "digest_of"]
 
 
 HELD_SECONDS = 60.0
-T = TypeVar("T")
 
 
 class Earlier(NamedTuple):
@@ -48,79 +48,6 @@ class GivenAnswer(NamedTuple):
 
     at: str
     payload: str
-
-
-class Writing:
-    """One transaction of a log: it begins with all events so far, and appends some.
-
-    Attributes:
-        connection: Within the store's transaction.
-        state: What all events so far say, with those that are being appended.
-        appended: How many are being appended.
-    """
-
-    def __init__(self, log: Log, connection: sa.Connection) -> None:
-        self.connection, self.state, self.appended = connection, log.state, 0
-        self._log = log
-        self._events: list[EventRow] = []
-        self._answers: dict[int, str] = {}
-
-    def append(
-        self,
-        record: Record,
-        analyst: str = "",
-        request: str = "",
-        by: Signature | None = None,
-        answer: str | None = None,
-    ) -> None:
-        """Adds an event, and the text of the answer that it logs; nobody sees it before the commit."""
-        row = self._log.append(record, analyst, request, by)
-        self._events.append(row)
-        if answer is not None:
-            self._answers[row.seq] = answer
-        self.appended += 1
-
-    def flush(self) -> None:
-        """Hands over to the database what was appended so far."""
-        self._log.store.insert(self.connection, self._events, self._answers)
-        self._events, self._answers = [], {}
-
-
-class _Job(Generic[T]):
-    """Work that waits for a transaction, and then for its commit.
-
-    Attributes:
-        write: Whether it may append.
-        done: Whether its transaction ended.
-        turn: Set when it is done, or when it is its turn to do the work of all who wait.
-    """
-
-    def __init__(self, work: Callable[[Writing], T], write: bool) -> None:
-        self.write, self.done, self.turn = write, False, threading.Event()
-        self._work = work
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-
-    def run(self, writing: Writing) -> None:
-        """Does the work; an error of ours that appended nothing concerns nobody else."""
-        before = writing.appended
-        try:
-            self._result.append(self._work(writing))
-        except PinqError as error:
-            if writing.appended > before:
-                raise
-            self._error = error
-
-    def fail(self, error: BaseException) -> None:
-        """Its transaction was not committed. What a reader found stands."""
-        if self.write or not self._result:
-            self._error = self._error or error
-
-    def outcome(self) -> T:
-        """What the work returned, once it is committed."""
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
 
 
 class Log:
@@ -142,7 +69,7 @@ class Log:
         self.store = store
         self._lock = threading.RLock()
         self._queue = threading.Lock()
-        self._jobs: list[_Job[Any]] = []
+        self._jobs: list[Job[Any]] = []
         self._led = False
         self._heads = [] if store.head is None else [store.head]
         self._reset()
@@ -155,7 +82,7 @@ class Log:
         commit, and nobody gets a result that is not on the disk.
         """
         self.store.require_process()
-        job = _Job(work, write)
+        job = Job(work, write)
         with self._queue:
             self._jobs.append(job)
             first, self._led = not self._led, True
@@ -167,7 +94,7 @@ class Log:
 
     def _work_off(self) -> None:
         """Does what waits, and lets the first of those who came meanwhile go on."""
-        jobs: list[_Job[Any]] = []
+        jobs: list[Job[Any]] = []
         try:
             with self._held():
                 jobs = self._taken()
@@ -190,7 +117,7 @@ class Log:
             for job in following:
                 job.turn.set()
 
-    def _taken(self) -> list[_Job[Any]]:
+    def _taken(self) -> list[Job[Any]]:
         """Takes all that waits, readers first."""
         with self._queue:
             jobs, self._jobs = self._jobs, []
@@ -270,11 +197,24 @@ class Log:
 
     def keep_head(self, folder: Path) -> None:
         """Keeps another head of this log in a folder, whatever becomes of the log and what is beside it."""
-        with self.transaction(write=False) as reading:
-            first = next(self.store.since(reading.connection, 1))
-        self._heads.append(Head(folder / f"{first.hash}.head"))
+        self._heads.append(self._head_in(folder))
         self.check_head()
         self._write_heads()
+
+    def seal(self, folder: Path | None) -> None:
+        """Lets every head, also one in a folder, name the last event, whatever it named before."""
+        if folder is not None:
+            self._heads.append(self._head_in(folder))
+        self._write_heads()
+
+    @property
+    def last(self) -> str:
+        """The hash of the last event."""
+        return self._hash
+
+    def _head_in(self, folder: Path) -> Head:
+        with self.transaction(write=False) as reading:
+            return Head(folder / f"{next(self.store.since(reading.connection, 1)).hash}.head")
 
     def close(self) -> None:
         """Closes the heads."""

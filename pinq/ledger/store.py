@@ -28,6 +28,7 @@ from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
 __all__ = ["EventRow", "Store", "StoredAnswer"]
 
 IDS_AT_A_TIME = 500
+ROWS_AT_A_TIME = 1000
 FRESH_SECONDS = 5.0  # for so long a connection counts as one that its server has not closed
 WRITERS_LOCK = 7162390  # PostgreSQL: one writer at a time
 
@@ -181,6 +182,16 @@ class Store:
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
         if found != "ok":
             raise self._damaged(str(found).strip().splitlines()[-1])
+
+    def take_over(self, other: Store) -> None:
+        """Puts another store's events and answers in the place of its own, in one transaction."""
+        with other.transaction(write=False) as reading, self.transaction() as writing:
+            for table in (_answers, _events):
+                writing.execute(table.delete())
+            for table in (_events, _answers):
+                rows = reading.execute(sa.select(table).execution_options(yield_per=ROWS_AT_A_TIME))
+                for block in rows.mappings().partitions():
+                    writing.execute(table.insert(), [dict(row) for row in block])
 
     def is_copy(self) -> bool:
         """Whether the file was copied from another one, and not opened for writing since."""

@@ -12,10 +12,10 @@ from typing import Any
 from pinq.analyst.tokens import same
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.engine.sources import state_folder
 from pinq.errors import LedgerError, NotAuthorised, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.terms import Grant
+from pinq.provider.backup import heads_folder
 from pinq.provider.local import curator_of, open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
@@ -35,7 +35,7 @@ class Dataset:
     def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None) -> Dataset:
         """Opens a policy's ledger and encodes its source; the provider's own act."""
         loaded = load_policy(policy)
-        ledger = open_ledger(loaded, heads=state_folder() / "heads")
+        ledger = open_ledger(loaded, heads=heads_folder())
         engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
         return cls(loaded, ledger, curator_of(loaded, ledger, engine))
 

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One transaction of a log, and the work that waits to be done in one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import sqlalchemy as sa
+
+from pinq.errors import PinqError
+from pinq.ledger.events import Record
+from pinq.ledger.signature import Signature
+from pinq.ledger.store import EventRow
+
+if TYPE_CHECKING:
+    from pinq.ledger.log import Log
+
+__all__ = ["Job", "T", "Writing"]
+
+T = TypeVar("T")
+
+
+class Writing:
+    """One transaction of a log: it begins with all events so far, and appends some.
+
+    Attributes:
+        connection: Within the store's transaction.
+        state: What all events so far say, with those that are being appended.
+        appended: How many are being appended.
+    """
+
+    def __init__(self, log: Log, connection: sa.Connection) -> None:
+        self.connection, self.state, self.appended = connection, log.state, 0
+        self._log = log
+        self._events: list[EventRow] = []
+        self._answers: dict[int, str] = {}
+
+    def append(
+        self,
+        record: Record,
+        analyst: str = "",
+        request: str = "",
+        by: Signature | None = None,
+        answer: str | None = None,
+    ) -> None:
+        """Adds an event, and the text of the answer that it logs; nobody sees it before the commit."""
+        row = self._log.append(record, analyst, request, by)
+        self._events.append(row)
+        if answer is not None:
+            self._answers[row.seq] = answer
+        self.appended += 1
+
+    def flush(self) -> None:
+        """Hands over to the database what was appended so far."""
+        self._log.store.insert(self.connection, self._events, self._answers)
+        self._events, self._answers = [], {}
+
+
+class Job(Generic[T]):
+    """Work that waits for a transaction, and then for its commit.
+
+    Attributes:
+        write: Whether it may append.
+        done: Whether its transaction ended.
+        turn: Set when it is done, or when it is its turn to do the work of all who wait.
+    """
+
+    def __init__(self, work: Callable[[Writing], T], write: bool) -> None:
+        self.write, self.done, self.turn = write, False, threading.Event()
+        self._work = work
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def run(self, writing: Writing) -> None:
+        """Does the work; an error of ours that appended nothing concerns nobody else."""
+        before = writing.appended
+        try:
+            self._result.append(self._work(writing))
+        except PinqError as error:
+            if writing.appended > before:
+                raise
+            self._error = error
+
+    def fail(self, error: BaseException) -> None:
+        """Its transaction was not committed. What a reader found stands."""
+        if self.write or not self._result:
+            self._error = self._error or error
+
+    def outcome(self) -> T:
+        """What the work returned, once it is committed."""
+        if self._error is not None:
+            raise self._error
+        return self._result[0]

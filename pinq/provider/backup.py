@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backs a ledger up, and restores it, after saying which budget comes back with the past."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinq.engine.sources import state_folder
+from pinq.errors import LedgerError, PolicyError
+from pinq.ledger.copies import copy, set_aside
+from pinq.ledger.ledger import Ledger
+from pinq.ledger.state import Account
+from pinq.provider.claim import ledger_url
+from pinq.provider.local import read_ledger
+from pinq.provider.policy_file import load_policy
+from pinq.public.epsilon import ZERO
+from pinq.public.policy import Policy
+
+__all__ = ["Loss", "backup", "heads_folder", "loss", "restore"]
+
+Where = str | os.PathLike[str] | Policy
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a ledger would forget if a backup took its place.
+
+    Attributes:
+        events: How many events.
+        budgets: What would change for each analyst, in words.
+    """
+
+    events: int = 0
+    budgets: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.events} events would be forgotten: {'; '.join(self.budgets) or 'no budget changes'}"
+
+
+def heads_folder() -> Path:
+    """Where servers of this user keep heads of their ledgers."""
+    return state_folder() / "heads"
+
+
+def backup(policy: Where, file: str | os.PathLike[str]) -> str:
+    """Writes a dataset's ledger, as it is now, into a new SQLite file with a head beside it.
+
+    The ledger may be in use, and may be in PostgreSQL.
+
+    Returns:
+        The last event, ``SEQ:HASH``: kept elsewhere, it lets ``pinq audit --expect`` find out
+        whether the ledger still has it.
+
+    Raises:
+        PolicyError: Wrong policy, or the file exists.
+        LedgerError: There is no ledger, or it cannot be trusted.
+    """
+    target = Path(file)
+    if target.exists():
+        raise PolicyError(f"{target} exists; a backup is a file of its own.")
+    loaded = load_policy(policy)
+    with closing(read_ledger(loaded)) as ledger:
+        ledger.verify()
+    part = target.with_name(f"{target.name}.part")
+    for left in target.parent.glob(f"{part.name}*"):  # of a backup that broke off
+        left.unlink()
+    last = copy(ledger_url(loaded, read_only=True), part)
+    os.replace(f"{part}.head", f"{target}.head")
+    os.replace(part, target)
+    return last
+
+
+def loss(policy: Where, file: str | os.PathLike[str]) -> Loss:
+    """Says what would be forgotten if a backup took the place of the policy's ledger.
+
+    Raises:
+        PolicyError: Wrong policy.
+        LedgerError: The backup, or the ledger, cannot be trusted.
+    """
+    loaded = load_policy(policy)
+    with (
+        closing(Ledger(os.fspath(file), loaded.dataset, read_only=True)) as then,
+        closing(read_ledger(loaded)) as now,
+    ):
+        then.verify()
+        hashes = {event.seq: event.hash for event in then.events()}
+        later = sum(hashes.get(event.seq) != event.hash for event in now.events())
+        return Loss(later, tuple(_changes(now.accounts(), then.accounts()))) if later else Loss()
+
+
+def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False) -> str:
+    """Puts a backup in the place of a policy's ledger. Servers that have it open stop.
+
+    A file's ledger is kept beside it, as ``.replaced``.
+
+    Args:
+        policy: Whose.
+        file: What ``backup`` wrote.
+        forget: Do it though events would be forgotten, or though what is there cannot be read.
+
+    Returns:
+        The last event, ``SEQ:HASH``.
+
+    Raises:
+        PolicyError: Wrong policy.
+        LedgerError: The backup cannot be trusted, or is another dataset's; or budget would come
+            back, and ``forget`` does not say so.
+    """
+    loaded = load_policy(policy)
+    with closing(Ledger(os.fspath(file), loaded.dataset, read_only=True)) as ledger:
+        ledger.verify()
+    url = ledger_url(loaded, create=True)
+    target = None if "://" in url else Path(url)
+    if not forget and (target is None or target.exists()):
+        _require_nothing_lost(loaded, file)
+    if target is not None:
+        set_aside(target)
+    return copy(file, url, heads_folder())
+
+
+def _require_nothing_lost(policy: Policy, file: str | os.PathLike[str]) -> None:
+    refusal = "Nothing was restored. `--forget` does it all the same: who asked before could then ask for more."
+    try:
+        lost = loss(policy, file)
+    except LedgerError as error:
+        raise LedgerError(f"What would be forgotten cannot be told: {error} {refusal}") from None
+    if lost.events:
+        raise LedgerError(f"{lost}. {refusal}")
+
+
+def _changes(now: dict[str, Account], then: dict[str, Account]) -> Iterator[str]:
+    """Says what changes for each analyst who has something now."""
+    for name, account in now.items():
+        before = then.get(name)
+        spent, state = (ZERO, "no grant") if before is None else (before.spent, before.state)
+        if spent != account.spent:
+            yield f"{name} spent {account.spent}, of which {account.spent - spent} would come back"
+        if state != account.state:
+            yield f"{name} is {account.state}, and would be {state}"
