@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
+.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -44,6 +44,14 @@ test-privacy: $(READY) ## statistical tests of every mechanism
 
 test-e2e: $(READY) ## real processes: the command line, crashes, races, the wheel
 	$(BIN)/python -m pytest tests/e2e
+
+$(VENV)/.spark: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,spark]'
+	@touch $@
+
+test-spark: $(VENV)/.spark ## the engine inside a Spark of two workers in this process, some minutes (needs Java 17 or later)
+	PINQ_SPARK=1 $(BIN)/python -m pytest tests/integration/test_spark.py
+	PINQ_SPARK=1 $(BIN)/python -m pytest tests/contract/test_every_engine.py -k SparkEngine
 
 $(VENV)/.dev: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

@@ -3,7 +3,7 @@
 
 It knows no epsilon, no analyst and no noise; it is the only room with SQL, which encodes, and the
 only one that imports duckdb. Plain arrays count. Read ``tables.py`` first, then ``opening.py`` for
-the way in and ``kernel.py`` for the way to tables.
+the way in and ``kernel.py`` for the way to tables; ``spark.py`` does both on other machines.
 """
 
 from pinq.engine.arrays import ArrayEngine
@@ -11,9 +11,11 @@ from pinq.engine.codes import Block
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import encode
 from pinq.engine.kernel import count, count_request
-from pinq.engine.opening import EncodingReport, open_engine
+from pinq.engine.opening import open_engine
 from pinq.engine.profile import ColumnProfile, count_rows, largest_group, profile
 from pinq.engine.raw import RawTable, read_columns, require_readable
+from pinq.engine.report import EncodingReport
+from pinq.engine.spark import SparkEngine
 from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Moments, RowSums, Sparse, TableRequest
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Moments",
     "RawTable",
     "RowSums",
+    "SparkEngine",
     "Sparse",
     "TableRequest",
     "count",

@@ -20,9 +20,9 @@ from pinq.engine.numbers import define_number_of
 from pinq.engine.raw import literal, quoted
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Numeric
+from pinq.public.schema import Categorical, Numeric, PrivacyUnit
 
-__all__ = ["Encoder", "encode"]
+__all__ = ["Encoder", "bound", "encode"]
 
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
@@ -70,12 +70,7 @@ class Encoder:
 
         Equal rows are interchangeable.
         """
-        names = ", ".join(self.columns)
-        if self._unit is None:
-            return f"SELECT {names} FROM {encoded}"
-        text = " || ',' || ".join(self.columns)
-        nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({self._key} || {text}), {names})"
-        return f"SELECT {names} FROM {encoded} QUALIFY {nth} <= {self._unit.max_rows}"
+        return _bounded(self.columns, self._unit, self._key, encoded)
 
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""
@@ -112,6 +107,32 @@ def encode(
         described = connection.execute("DESCRIBE SELECT * FROM source").fetchall()
         encoder = Encoder(connection, policy, {name: kind for name, kind, *_ in described}, salt)
         return connection.sql(encoder.encoded("source")).to_arrow_table()
+
+
+def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
+    """Keeps the ``max_rows`` rows of each unit, as ``Encoder.bounded`` does.
+
+    Args:
+        encoded: What ``encode`` made, with all rows of each of its units.
+        policy: Whose unit.
+        salt: Keys the hashes; the one of ``encode``.
+
+    Returns:
+        The columns of codes alone.
+    """
+    columns = [f"c{number}" for number in range(len(policy.columns))]
+    unit = None if isinstance(policy.privacy_unit, str) else policy.privacy_unit
+    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+        connection.register("encoded", encoded)
+        return connection.sql(_bounded(columns, unit, literal(salt.hex()), "encoded")).to_arrow_table()
+
+
+def _bounded(columns: list[str], unit: PrivacyUnit | None, key: str, encoded: str) -> str:
+    names, text = ", ".join(columns), " || ',' || ".join(columns)
+    if unit is None:
+        return f"SELECT {names} FROM {encoded}"
+    nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({key} || {text}), {names})"
+    return f"SELECT {names} FROM {encoded} QUALIFY {nth} <= {unit.max_rows}"
 
 
 def unsigned(count: int) -> str:

@@ -23,12 +23,13 @@ from pinq.engine.numbers import define_number_of, other_spelling
 from pinq.engine.sources import source_dialect, source_files, source_path
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect
-from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.policy import DatabaseTable, Policy, SparkTable
 from pinq.public.spelling import closest
 
 __all__ = [
     "OpenSource",
     "RawTable",
+    "declared_columns",
     "is_large",
     "literal",
     "opened",
@@ -91,7 +92,7 @@ def opened(policy: Policy, data: Any = None) -> Iterator[OpenSource]:
 
 
 def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> OpenSource:
-    dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), _declared(policy)
+    dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
     define_number_of(connection, dialect)
     if data is not None and not _is_table(data):
         stream = _arrow_stream(data)
@@ -164,7 +165,7 @@ def require_readable(policy: Policy) -> None:
     """
     dialect = source_dialect(policy)
     if dialect is not None:
-        files, columns, lines = _delimited(policy, dialect), _declared(policy), Lines()
+        files, columns, lines = _delimited(policy, dialect), declared_columns(policy), Lines()
         require_columns(columns, files.names, files.looks_like())
         for _ in files.read(columns, lines):
             pass
@@ -197,7 +198,7 @@ def is_large(policy: Policy) -> bool:
     return sum(size * (UNPACKED if packed else 1) for size, packed in sizes) > IN_MEMORY_BYTES
 
 
-def _declared(policy: Policy) -> list[str]:
+def declared_columns(policy: Policy) -> list[str]:
     """The columns that the source must have."""
     return [*policy.columns, *([] if isinstance(policy.privacy_unit, str) else [policy.privacy_unit.column])]
 
@@ -231,6 +232,11 @@ def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: A
         table = _arrow_table(data)
         connection.register("source", table)
         return "source"
+    if isinstance(policy.source, SparkTable):
+        raise PolicyError(
+            "A table of Spark is not looked at by `pinq init`. Propose a policy from a sample of it (`pinq init "
+            "sample.parquet`), then name the table in its `source:`."
+        )
     path = source_path(policy)
     if path is None:
         raise PolicyError(f"The policy of {policy.dataset!r} names no source: set `source:`, or pass rows from Python.")
@@ -274,7 +280,7 @@ def _arrow_stream(data: Any) -> pa.RecordBatchReader:
     if not hasattr(data, "__arrow_c_stream__"):
         home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
         lazy = "; collect() it first" if hasattr(data, "collect") else ""
-        known = "a table of Arrow, pandas, polars or DuckDB, or another that has `__arrow_c_stream__`"
+        known = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
         raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
     try:
         return pa.RecordBatchReader.from_stream(data)

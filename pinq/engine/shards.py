@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pinq.engine.codes import Codes, smallest
 
-__all__ = ["Coins"]
+__all__ = ["Coins", "coins_of", "shards_of"]
 
 
 class Coins:
@@ -40,25 +40,31 @@ class Coins:
         """Which of ``count`` shards each row is in, shape (rows,)."""
         with self._lock:
             if self._coins is None:
-                self._coins = self._made()
-        face = f"((md5_number_lower(coin || ':{key}') >> 32) * {count} >> 32)"
-        table = pa.table({"coin": pa.array(self._coins), "number": pa.array(np.arange(len(self._coins)))})
-        return _in_order(table, f"SELECT number, {face}::UINTEGER FROM source").astype(smallest(count))
+                self._coins = coins_of(self._codes, self._salt)
+        return shards_of(self._coins, key, count)
 
-    def _made(self) -> np.ndarray:
-        """The coin of each row, 64 bits."""
-        if not self._codes.rows:
-            return np.zeros(0, dtype=np.uint64)
-        names = [f"c{number}" for number in range(len(self._codes.blocks[0].columns))]
-        numbers, batches = np.arange(self._codes.rows), []
-        for block in self._codes.blocks:
-            arrays = [pa.array(codes) for codes in block.columns.values()]
-            batches.append(pa.RecordBatch.from_arrays([*arrays, pa.array(numbers[: block.rows])], [*names, "number"]))
-            numbers = numbers[block.rows :]
-        listed, text = ", ".join(names), " || ',' || ".join(names)
-        nth = f"row_number() OVER (PARTITION BY {listed})"
-        coin = f"md5_number_lower('{self._salt.hex()}' || ':' || {text} || '#' || {nth})"
-        return _in_order(pa.Table.from_batches(batches), f"SELECT number, {coin} FROM source")
+
+def coins_of(codes: Codes, salt: bytes) -> np.ndarray:
+    """The coin of each row, 64 bits. All rows that are equal to one of them must be there."""
+    if not codes.rows:
+        return np.zeros(0, dtype=np.uint64)
+    names = [f"c{number}" for number in range(len(codes.blocks[0].columns))]
+    numbers, batches = np.arange(codes.rows), []
+    for block in codes.blocks:
+        arrays = [pa.array(column) for column in block.columns.values()]
+        batches.append(pa.RecordBatch.from_arrays([*arrays, pa.array(numbers[: block.rows])], [*names, "number"]))
+        numbers = numbers[block.rows :]
+    listed, text = ", ".join(names), " || ',' || ".join(names)
+    nth = f"row_number() OVER (PARTITION BY {listed})"
+    coin = f"md5_number_lower('{salt.hex()}' || ':' || {text} || '#' || {nth})"
+    return _in_order(pa.Table.from_batches(batches), f"SELECT number, {coin} FROM source")
+
+
+def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
+    """Which of ``count`` shards the rows with these coins are in, shape (rows,)."""
+    face = f"((md5_number_lower(coin || ':{key}') >> 32) * {count} >> 32)"
+    table = pa.table({"coin": pa.array(coins), "number": pa.array(np.arange(len(coins)))})
+    return _in_order(table, f"SELECT number, {face}::UINTEGER FROM source").astype(smallest(count))
 
 
 def _in_order(source: pa.Table, query: str) -> np.ndarray:

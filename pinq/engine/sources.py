@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from pinq.public.dialect import Dialect, is_delimited
-from pinq.public.policy import Policy
+from pinq.public.policy import Policy, SparkTable
 
 __all__ = ["source_dialect", "source_files", "source_path", "state_folder"]
 
@@ -16,11 +16,11 @@ _OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 
 
 def source_path(policy: Policy) -> Path | None:
-    """Returns where the source is, links resolved; None for data that the caller passes.
+    """Returns where the source is, links resolved.
 
-    Of a pattern the folder is resolved.
+    Of a pattern the folder is resolved. None for data that the caller passes, or that Spark has.
     """
-    if policy.source is None:
+    if policy.source is None or isinstance(policy.source, SparkTable):
         return None
     path = policy.folder / (policy.source if isinstance(policy.source, str) else policy.source.database)
     if _is_pattern(path):

@@ -34,6 +34,9 @@ class Tally(Protocol):
     def merge(self, other: Any) -> None:
         """Takes in what another tally of the same tables counted of other rows."""
 
+    def condense(self) -> None:
+        """Adds up the rows of each occupied cell: what is kept then follows the cells, not the rows."""
+
     def tables(self) -> list[Any]:
         """The table of each request that it is for."""
 
@@ -86,6 +89,8 @@ class DenseTally:
     def merge(self, other: DenseTally) -> None:
         self._sums = self._sums + other._sums.astype(np.int64)
 
+    def condense(self) -> None: ...
+
     def tables(self) -> list[np.ndarray]:
         joint = self._sums.reshape(-1, *self._shape)
         tables = [_summed_out(joint, self._axes, axes) for axes in self._tables]
@@ -118,6 +123,7 @@ class SparseTally:
         self._kind = np.dtype(np.uint32 if nodes * math.prod(axis.size for axis in axes) < 2**32 else np.uint64)
         self._keys: list[np.ndarray] = []
         self._values: list[np.ndarray] = []
+        self._nothing = np.zeros((1 if measure is None else measure.sums, 0), dtype=np.int64)
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -130,23 +136,31 @@ class SparseTally:
             self._values.append(values)
 
     def merge(self, other: SparseTally) -> None:
+        for tally in (self, other):
+            tally.condense()
         self._keys += other._keys
         self._values += other._values
 
+    def condense(self) -> None:
+        keys, sums = self._cells()
+        self._keys, self._values = [keys], [sums]
+
     def tables(self) -> list[Sparse]:
+        keys, sums = self._cells()
+        return [Sparse(keys.astype(np.int64), sums[0] if self._measure is None else self._measure.finished(sums))]
+
+    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """The occupied cells in order, and what adds up in each, shape (sums, cells)."""
         keys = np.concatenate(self._keys) if self._keys else np.zeros(0, dtype=self._kind)
-        if self._measure is None:
+        if self._measure is None and not self._values:  # each is a row, and counts one
             keys.sort()
             starts = _starts(keys)
-            return [Sparse(keys[starts].astype(np.int64), np.diff(starts, append=len(keys)))]
+            return keys[starts], np.diff(starts, append=len(keys))[None]
         order = np.argsort(keys)
         keys = keys[order]
         starts = _starts(keys)
-        values = (
-            np.concatenate(self._values, axis=1) if self._values else np.zeros((self._measure.sums, 0), dtype=np.int64)
-        )
-        sums = np.add.reduceat(values[:, order], starts, axis=1) if len(starts) else values
-        return [Sparse(keys[starts].astype(np.int64), self._measure.finished(sums))]
+        values = np.concatenate([self._nothing, *self._values], axis=1)
+        return keys[starts], np.add.reduceat(values[:, order], starts, axis=1) if len(starts) else values
 
 
 def _starts(ordered: np.ndarray) -> np.ndarray:
@@ -166,6 +180,7 @@ class ListTally:
         self._axes = axes
         self._sizes = [nodes, *(axis.size for axis in axes)]
         self._codes: list[np.ndarray] = []
+        self._counts: list[np.ndarray] = []
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -176,15 +191,28 @@ class ListTally:
         self._codes.append(codes)
 
     def merge(self, other: ListTally) -> None:
+        for tally in (self, other):
+            tally.condense()
         self._codes += other._codes
+        self._counts += other._counts
+
+    def condense(self) -> None:
+        cells, counts = self._cells()
+        self._codes, self._counts = [cells], [counts]
 
     def tables(self) -> list[Listed]:
+        cells, counts = self._cells()
+        return [Listed(cells[0].astype(np.int64), cells[1:], counts)]
+
+    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """The occupied cells, and the rows in each."""
         codes = np.concatenate(self._codes, axis=1) if self._codes else np.zeros((len(self._sizes), 0), dtype=np.uint8)
         words = _words(codes, self._sizes)
         order = np.argsort(words)
         starts = _starts(words[order])
-        cells = codes[:, order[starts]]
-        return [Listed(cells[0].astype(np.int64), cells[1:], np.diff(starts, append=len(order)))]
+        if not self._counts or not len(starts):  # each is a row, and counts one
+            return codes[:, order[starts]], np.diff(starts, append=len(order))
+        return codes[:, order[starts]], np.add.reduceat(np.concatenate(self._counts)[order], starts)
 
 
 def _words(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.errors import PolicyError
-from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.policy import DatabaseTable, Policy, SparkTable
 
 __all__ = ["ledger_url", "masked"]
 
@@ -36,8 +36,8 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
     """
     wanted = _wanted(policy)
     path = source_path(policy)
-    if path is None:  # data passed by the caller: there is no file to keep a claim beside
-        return wanted or str(policy.folder / f"{policy.dataset}.ledger")
+    if path is None:
+        return _without_file(policy, wanted, create)
     home = path.parent if os.access(path.parent, os.W_OK) else state_folder()
     stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
     default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
@@ -46,16 +46,38 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
     held |= {str(default)} if default.exists() else set()
     chosen = wanted or next(iter(held), str(default))
     for other in sorted(held - {masked(chosen)}):
-        raise PolicyError(
-            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy "
-            f"leads to {masked(chosen)}. A second ledger would be "
-            f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file and "
-            f"delete the claims beside the data."
-        )
+        raise _guarded(policy, other, chosen)
     if (create or held) and not read_only:
         for files in claims:
             _claim(files, masked(chosen), policy)
     return chosen
+
+
+def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
+    """Finds the ledger of data that have no file to keep a claim beside.
+
+    That of a table of Spark, by whatever policy of this user, has its claim in the state folder.
+    """
+    default = str(policy.folder / f"{policy.dataset}.ledger")
+    if not isinstance(policy.source, SparkTable):  # data passed by the caller: nothing is known of them
+        return wanted or default
+    claim = state_folder() / f"{_digest('spark ' + policy.source.spark.lower())}.claim"
+    held = _read(claim) if claim.exists() else None
+    chosen = wanted or held or os.path.realpath(default)
+    if held is not None and held != masked(chosen):
+        raise _guarded(policy, held, chosen)
+    if create:
+        _claim([claim], masked(chosen), policy)
+    return chosen
+
+
+def _guarded(policy: Policy, held: str, chosen: str) -> PolicyError:
+    return PolicyError(
+        f"The source of {policy.dataset!r} is already guarded by the ledger {held}, and this policy "
+        f"leads to {masked(chosen)}. A second ledger would be "
+        f"a second budget for the same people. Use `ledger: {held}`; to move a ledger, move its file and "
+        f"delete the claims beside the data."
+    )
 
 
 def _claim(files: list[Path], held: str, policy: Policy) -> None:

@@ -24,7 +24,7 @@ from pinq.public.epsilon import is_exact, to_nano
 from pinq.public.plain_yaml import plain_number, write_yaml
 from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
 
-__all__ = ["DatabaseTable", "Policy"]
+__all__ = ["DatabaseTable", "Policy", "SparkTable"]
 
 
 class DatabaseTable(Declared):
@@ -35,13 +35,19 @@ class DatabaseTable(Declared):
     schema_name: str = Field(default="main", alias="schema")
 
 
+class SparkTable(Declared):
+    """A table that a session of Spark knows, such as ``health.visits`` or ``parquet.`/lake/visits```."""
+
+    spark: str
+
+
 class Policy(Declared):
     """One dataset: what is public about it, where it is, and how much may be learned of it."""
 
     version: Literal[1] = 1
     dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it")
-    source: str | DatabaseTable | None = Field(
-        default=None, description="Parquet or CSV file(s), relative to the policy, or a DuckDB table"
+    source: str | DatabaseTable | SparkTable | None = Field(
+        default=None, description="Parquet or CSV file(s), relative to the policy, or a table of DuckDB or Spark"
     )
     csv: Dialect | None = Field(
         default=None, description="how a source of delimited text is written; what is not declared is as usual"

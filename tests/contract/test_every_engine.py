@@ -42,14 +42,23 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
 from tests.oracles import encode as encode_by_rows
 from tests.oracles import members, tabulate
+from tests.spark import ON_SPARK, RUN, open_on_spark
 
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
+
+
+def examples(usual: int, many: int) -> int:
+    """How many examples are drawn; few where each takes seconds of Spark's time."""
+    return many if EXPLORE else max(2, usual // 12) if RUN else usual
+
 
 Opener = Callable[..., Any]
 """Takes a policy, ``data``, ``salt`` and ``report``; gives an engine and what it reports."""
 
-ENGINES: dict[str, Opener] = {"ArrayEngine": open_engine}
-every_engine = pytest.mark.parametrize("opener", ENGINES.values(), ids=ENGINES)
+ENGINES: dict[str, Opener] = {"ArrayEngine": open_engine, "SparkEngine": open_on_spark}
+every_engine = pytest.mark.parametrize(
+    "opener", [open_engine, pytest.param(open_on_spark, marks=ON_SPARK)], ids=list(ENGINES)
+)
 WHOLE = PartSet([Block(Part())])
 HOSTILE = [
     "select",
@@ -168,7 +177,7 @@ def test_all_engines_are_here() -> None:
 
 @every_engine
 @given(st.data())
-@settings(max_examples=1000 if EXPLORE else 60)
+@settings(max_examples=examples(60, 1000))
 def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> None:
     """Any parts, any columns, any values: the engine's counts, sums and squares are those that a loop over the rows gives."""
     policy, frame = data.draw(worlds())
@@ -296,7 +305,7 @@ def test_ways_down_in_many_small_steps(data: st.DataObject) -> None:
 
 @every_engine
 @given(worlds())
-@settings(max_examples=200 if EXPLORE else 30)
+@settings(max_examples=examples(30, 200))
 def test_what_is_left_out_is_counted(opener: Opener, world: tuple[Policy, pd.DataFrame]) -> None:
     """The provider's report agrees, column by column, with each column's own rule."""
     policy, frame = world
@@ -456,7 +465,7 @@ def test_the_order_of_rows_does_not_move_them(opener: Opener) -> None:
 
 @every_engine
 @given(st.integers(0, 299), st.sampled_from("fm"), st.integers(1, 9))
-@settings(max_examples=12)
+@settings(max_examples=examples(12, 12))
 def test_a_new_row_moves_no_other_row(opener: Opener, person: int, sex: str, count: int) -> None:
     """With one more row exactly one shard of its own value gains exactly one row, equal rows or not: shards have stability one."""
     frame = population(400)
@@ -485,7 +494,7 @@ def test_another_encoding_makes_other_shards() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), st.integers(1, 3), st.integers(0, 2**32 - 1)
 )
-@settings(max_examples=200 if EXPLORE else 16)
+@settings(max_examples=examples(16, 200))
 def test_a_unit_keeps_its_bound_and_no_other_unit_notices(
     opener: Opener, rows: list[tuple[int, int]], bound: int, seed: int
 ) -> None:

@@ -89,7 +89,7 @@ def test_a_missing_column_is_named(tiny_policy: Policy, frame: pd.DataFrame) -> 
         open_engine(tiny_policy, data=[1], salt=b"")
     with pytest.raises(
         PolicyError,
-        match=r"`data` is a test_engine\.LazyFrame; collect\(\) it first; it must be a table of Arrow, pandas, polars or DuckDB",
+        match=r"`data` is a test_engine\.LazyFrame; collect\(\) it first; it must be a table of Arrow, pandas, polars, DuckDB or Spark",
     ):
         open_engine(tiny_policy, data=LazyFrame(), salt=b"")
 
