@@ -50,11 +50,13 @@ PARAMETERS = {
     "max_epsilon_per_query": "--max-epsilon",
     "queries_per_minute": "--per-minute",
     "since": "--since",
+    "stored_bytes": "--stored-bytes",
     "until": "--until",
     "reuse": "`reuse=True` from Python",
     "token": "the token",
     "url": "the URL",
     "verify": "--verify",
+    "work_per_minute": "--work-per-minute",
 }
 
 # What is not installed, by the extra that brings it.

@@ -42,6 +42,15 @@ Verbs = Annotated[
     ),
 ]
 PerMinute = Annotated[int | None, option("--per-minute", metavar="N", help="At most so many queries a minute.")]
+WorkPerMinute = Annotated[
+    int | None,
+    option(
+        "--work-per-minute", metavar="N", help="At most so many units of work a minute, a millisecond of a core each."
+    ),
+]
+StoredBytes = Annotated[
+    int | None, option("--stored-bytes", metavar="N", help="At most so many bytes of the ledger for its requests.")
+]
 
 
 @commands.command(rich_help_panel="Grant")
@@ -55,13 +64,15 @@ def grant(
     columns: Columns = None,
     verbs: Verbs = None,
     per_minute: PerMinute = None,
+    work_per_minute: WorkPerMinute = None,
+    stored_bytes: StoredBytes = None,
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
     """Grant a new analyst a budget, and print the token that opens it over the network."""
     from pinq.provider.grants import grant as grant_budget
 
-    terms = _terms_of(policy, max_epsilon, columns, verbs, per_minute)
+    terms = _terms_of(policy, max_epsilon, columns, verbs, per_minute, work_per_minute, stored_bytes)
     _print_account(grant_budget(policy, analyst, epsilon, expires, terms, by=_signed(because)), "granted", as_json)
 
 
@@ -154,6 +165,8 @@ def terms(
     columns: Columns = None,
     verbs: Verbs = None,
     per_minute: PerMinute = None,
+    work_per_minute: WorkPerMinute = None,
+    stored_bytes: StoredBytes = None,
     no_limits: Annotated[
         bool, typer.Option("--no-limits", help="First lift every limit; those given beside it are set anew.")
     ] = False,
@@ -171,8 +184,9 @@ def terms(
 
     account, done = _account(policy, analyst), "unchanged"
     change = str(account.terms)
-    if no_limits or any(given is not None for given in (max_epsilon, columns, verbs, per_minute)):
-        wanted = _terms_of(policy, max_epsilon, columns, verbs, per_minute, before=FREE if no_limits else account.terms)
+    given = (max_epsilon, columns, verbs, per_minute, work_per_minute, stored_bytes)
+    if no_limits or any(limit is not None for limit in given):
+        wanted = _terms_of(policy, *given, before=FREE if no_limits else account.terms)
         account, done = set_terms(policy, analyst, wanted, by=_signed(because)), "terms changed"
         change += f" -> {wanted}"
     _print_account(account, done, as_json)
@@ -186,6 +200,8 @@ def _terms_of(
     columns: str | None,
     verbs: str | None,
     per_minute: int | None,
+    work_per_minute: int | None,
+    stored_bytes: int | None,
     before: Terms | None = None,
 ) -> Terms:
     """Reads the terms that options say, checked.
@@ -203,12 +219,16 @@ def _terms_of(
         columns=_listed(columns, loaded.columns),
         verbs=_listed(verbs),
         queries_per_minute=per_minute,
+        work_per_minute=work_per_minute,
+        stored_bytes=stored_bytes,
     )
     return Terms(
         kept.max_epsilon_per_query if max_epsilon is None else read.max_epsilon_per_query,
         kept.columns if columns is None else read.columns,
         kept.verbs if verbs is None else read.verbs,
         kept.queries_per_minute if per_minute is None else read.queries_per_minute,
+        kept.work_per_minute if work_per_minute is None else read.work_per_minute,
+        kept.stored_bytes if stored_bytes is None else read.stored_bytes,
     )
 
 

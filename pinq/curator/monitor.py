@@ -30,6 +30,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pinq.curator.key_locks import KeyLocks
+from pinq.curator.meter import WorkMeter
 from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import Noise, PreparedQuery
@@ -77,7 +78,7 @@ class Curator:
 
     def __init__(self, schema: Schema, ledger: Ledger, engine: Engine, *, max_work: int = MAX_WORK) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
-        self._working = KeyLocks()
+        self._working, self._meter = KeyLocks(), WorkMeter()
 
     def ask(self, analyst: str, request: Request, turn: Turn | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
@@ -101,11 +102,12 @@ class Curator:
             work = self._validate(request, turn)
             require_work(work.checking + work.counting, self.max_work)
             turn.admit(work.checking + work.counting)
+            self.meter(analyst, work.checking + work.counting)
             question = LoggedQuestion(
                 verb=request.verb,
                 about=work.query.about,
                 question=request.identity(self.schema.digest),
-                **request.question.facts(),
+                classes=request.question.facts().get("classes", ""),
             )
             with self._working.take((analyst, request.id)):
                 turn.check()
@@ -120,6 +122,11 @@ class Curator:
         if charge is None or payload is None or charge.question.question != request.identity(schema):
             return None
         return Answer.from_json(payload)
+
+    def meter(self, analyst: str, units: int) -> None:
+        """Counts work of an analyst's. Errors are as in ``WorkMeter.take``; without a grant none."""
+        grant = self.ledger.grants().get(analyst)
+        self._meter.take(analyst, units, None if grant is None else grant.terms.work_per_minute)
 
     @contextmanager
     def refusing(self, analyst: str, request: str) -> Iterator[None]:
@@ -141,6 +148,7 @@ class Curator:
             question,
             columns=request.columns(),
             reuse=bool(request.reuse),
+            answer_bytes=work.query.answer_bytes,
         )
         if charge is not None and charge.question.question != question.question:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
@@ -158,6 +166,7 @@ class Curator:
     def preview(self, analyst: str, request: Request, turn: Turn | None = None) -> Preview:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request, turn or Turn())
+        self.meter(analyst, work.checking)
         cost, left = self.ledger.price(
             analyst, work.query.demand, work.epsilon, verb=request.verb, columns=request.columns()
         )

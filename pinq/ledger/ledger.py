@@ -7,9 +7,11 @@ Budgets are a replay of the log; there is no other state. ``events.py`` has the 
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Ref
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import Account, LedgerState
 from pinq.ledger.store import Store
-from pinq.ledger.terms import FREE, Grant, Terms, no_grant
+from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Ledger"]
@@ -263,6 +265,7 @@ class Ledger:
         *,
         columns: Collection[str] = (),
         reuse: bool = False,
+        answer_bytes: int = 0,
     ) -> tuple[Earlier | None, str | None]:
         """Charges a request, in one transaction, before anything is read.
 
@@ -274,6 +277,7 @@ class Ledger:
             question: What the log keeps of the request.
             columns: Which columns it names, for the grant's terms.
             reuse: Whether an earlier charge for the same question will do.
+            answer_bytes: How long its answer's text may be at most.
 
         Returns:
             ``(None, None)`` when charged now; for a request (or with ``reuse`` a question) that was
@@ -294,10 +298,16 @@ class Ledger:
                 if charge is not None:
                     return charge, payload
                 writing.state.require(grant, question.verb, columns, demand, epsilon)
-                writing.append(Charged(epsilon, demand, question), analyst, request)
+                logged = question
+                if grant.terms.stored_bytes is not None:
+                    logged = replace(question, stored=_size(epsilon, demand, question) + answer_bytes)
+                    grant.require_room(logged.stored)
+                writing.append(Charged(epsilon, demand, logged), analyst, request)
                 return None, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
-                writing.append(Refused.of(error, question), analyst, request)
+                limited = writing.state.grant_of(analyst)
+                if limited is None or limited.has_room(EVENT_BYTES):
+                    writing.append(Refused.of(error, question), analyst, request)
                 return error
 
         done = self._log.run(work, write=True)
@@ -377,6 +387,11 @@ class Ledger:
                 raise LedgerError(no_grant(analyst, [name for name, grant in grants.items() if not grant.revoked]))
             writing.append(record, analyst, by=by)
         return self._log.state.grants[analyst]
+
+
+def _size(epsilon: Epsilon, demand: Demand, question: LoggedQuestion) -> int:
+    """Counts the bytes of a charge and of the line that says it was answered."""
+    return len(json.dumps(Charged(epsilon, demand, question).to_body())) + 2 * EVENT_BYTES
 
 
 def _valid(state: LedgerState, analyst: str) -> Grant:

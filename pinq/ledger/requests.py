@@ -25,6 +25,8 @@ class LoggedQuestion:
         about: The question in words.
         question: Identifies the question, whatever its id.
         classes: For ``ClassCount``: the column whose values the answer counts through.
+        stored: Bytes that the charge and its answer take at most; logged where the grant limits
+            them.
     """
 
     verb: str = ""
@@ -32,10 +34,11 @@ class LoggedQuestion:
     about: str = ""
     question: str = ""
     classes: str = ""
+    stored: int = 0
 
     def to_body(self) -> Body:
         """Writes it down as part of a record."""
-        return {name: text for name, text in vars(self).items() if text}
+        return {name: fact for name, fact in vars(self).items() if fact}
 
 
 NOTHING = LoggedQuestion()

@@ -20,7 +20,7 @@ from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Costs, Demand, Together
 from pinq.ledger.events import Event
 from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
-from pinq.ledger.terms import FREE, Grant, Terms
+from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Account", "LedgerState", "meaning"]
@@ -123,9 +123,12 @@ class Account:
                 self._asked(event)
                 if self.grant is not None:
                     self.grant.charged(datetime.fromisoformat(event.at))
+                    self.grant.stored += max(EVENT_BYTES, record.question.stored)
             case Refused():
                 self._asked(event)
                 self.refused[record.reason] += 1
+                if self.grant is not None:
+                    self.grant.stored += EVENT_BYTES
             case Answered():
                 _once(self.answers, event)
                 self._settle(event.request)

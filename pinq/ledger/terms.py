@@ -13,8 +13,10 @@ from pinq.ledger.body import Body, without
 from pinq.ledger.composition import Costs
 from pinq.public.epsilon import ZERO, Epsilon
 
-__all__ = ["FREE", "VERBS", "Grant", "Terms", "no_grant", "now"]
+__all__ = ["EVENT_BYTES", "FREE", "VERBS", "Grant", "Terms", "no_grant", "now"]
 
+EVENT_BYTES = 1024  # what a line of the log counts at least
+_NUMBERS = ("queries_per_minute", "work_per_minute", "stored_bytes")
 VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
 MINUTE = timedelta(minutes=1)
 
@@ -34,17 +36,23 @@ class Terms:
         verbs: Of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
         queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
             not in the log, so they are not counted.
+        work_per_minute: Units of work, see ``pinq/curator/work.py``, that requests may need within
+            any sixty seconds, previews and histories among them; each server counts its own.
+        stored_bytes: Bytes of the ledger that charges with their answers, and refusals, may take in
+            all. Past it nothing is charged, and refusals are not logged.
     """
 
     max_epsilon_per_query: Epsilon | None = None
     columns: tuple[str, ...] | None = None
     verbs: tuple[str, ...] | None = None
     queries_per_minute: int | None = None
+    work_per_minute: int | None = None
+    stored_bytes: int | None = None
 
     @classmethod
     def of(cls, body: Body) -> Terms:
         """Reads terms back. ``TypeError`` for a field that is no term."""
-        unknown = without(body, "max_epsilon_per_query", "columns", "verbs", "queries_per_minute")
+        unknown = without(body, "max_epsilon_per_query", "columns", "verbs", *_NUMBERS)
         if unknown:
             raise TypeError(f"no term is called {', '.join(sorted(unknown))}")
         nano, columns, verbs = (body.get(name) for name in ("max_epsilon_per_query", "columns", "verbs"))
@@ -52,7 +60,7 @@ class Terms:
             None if nano is None else Epsilon(nano),
             None if columns is None else tuple(columns),
             None if verbs is None else tuple(verbs),
-            body.get("queries_per_minute"),
+            *(body.get(name) for name in _NUMBERS),
         )
 
     def to_body(self) -> Body:
@@ -62,6 +70,8 @@ class Terms:
             "columns": None if self.columns is None else list(self.columns),
             "verbs": None if self.verbs is None else list(self.verbs),
             "queries_per_minute": self.queries_per_minute,
+            "work_per_minute": self.work_per_minute,
+            "stored_bytes": self.stored_bytes,
         }
         return {name: value for name, value in terms.items() if value is not None}
 
@@ -75,6 +85,10 @@ class Terms:
             limits.append(f"verbs {', '.join(self.verbs)}")
         if self.queries_per_minute is not None:
             limits.append(f"{self.queries_per_minute} queries a minute")
+        if self.work_per_minute is not None:
+            limits.append(f"{self.work_per_minute:,} units of work a minute")
+        if self.stored_bytes is not None:
+            limits.append(f"{self.stored_bytes:,} bytes stored")
         return "; ".join(limits) or "no terms"
 
     def require(self, verb: str, columns: Collection[str], epsilon: Epsilon) -> None:
@@ -110,6 +124,7 @@ class Grant:
         token: SHA-256 of the bearer token, in hexadecimal; empty where none was issued.
         recent: Times of the last charge and of those up to a minute before it. Older ones cannot
             matter: the pace looks back a minute from now, which is never before the last charge.
+        stored: Bytes that its charges reserved and its refusals took.
     """
 
     analyst: str
@@ -120,6 +135,7 @@ class Grant:
     terms: Terms = FREE
     token: str = ""
     recent: deque[datetime] = field(default_factory=deque)
+    stored: int = 0
 
     @property
     def spent(self) -> Epsilon:
@@ -147,6 +163,19 @@ class Grant:
                 f"this grant allows {most} queries a minute, and the last minute had as many. Try again in "
                 f"{max(1, round(wait))} s.",
                 wait,
+            )
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many more bytes may be stored."""
+        most = self.terms.stored_bytes
+        return most is None or self.stored + size <= most
+
+    def require_room(self, size: int) -> None:
+        """``NotAllowed`` where a charge and its answer would take more bytes than are left."""
+        if not self.has_room(size):
+            raise NotAllowed(
+                f"the ledger would have to keep {size:,} bytes of this; this grant allows {self.terms.stored_bytes:,} in "
+                f"all, and {self.stored:,} are taken. Ask fewer parts. {_ASK}"
             )
 
     def charged(self, moment: datetime) -> None:

@@ -17,6 +17,7 @@ __all__ = ["future", "make_terms", "parse_expiry", "require_name"]
 
 MAX_NAME = 128
 MAX_PER_MINUTE = 10**6
+MAX_QUOTA = 10**15
 SHORT_VERBS = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "choose": "exp_mech"}
 END_OF_DAY = time(23, 59, 59, 999_999)
 
@@ -80,6 +81,8 @@ def make_terms(
     columns: Sequence[str] | None = None,
     verbs: Sequence[str] | None = None,
     queries_per_minute: int | str | None = None,
+    work_per_minute: int | str | None = None,
+    stored_bytes: int | str | None = None,
 ) -> Terms:
     """Makes checked terms for a grant; None allows everything.
 
@@ -89,6 +92,9 @@ def make_terms(
         columns: Columns that requests may name.
         verbs: ``count``, ``sum``, ``avg``, ``choose``, or the verbs' own names.
         queries_per_minute: Charges within any sixty seconds.
+        work_per_minute: Units of work, about a millisecond of one core each, within any sixty
+            seconds.
+        stored_bytes: What the ledger may keep of the analyst's requests in all.
 
     Raises:
         QueryError: A column or verb that does not exist, or a number out of range.
@@ -101,7 +107,9 @@ def make_terms(
         None if most is None else Epsilon.exactly(most, name="max_epsilon_per_query"),
         None if columns is None else tuple(dict.fromkeys(columns)),
         None if verbs is None else tuple(dict.fromkeys(_verbs(verbs))),
-        None if queries_per_minute is None else _rate(queries_per_minute),
+        None if queries_per_minute is None else _whole("queries_per_minute", queries_per_minute, MAX_PER_MINUTE),
+        None if work_per_minute is None else _whole("work_per_minute", work_per_minute, MAX_QUOTA),
+        None if stored_bytes is None else _whole("stored_bytes", stored_bytes, MAX_QUOTA),
     )
 
 
@@ -119,14 +127,10 @@ def _verbs(names: Iterable[str]) -> list[str]:
     return verbs
 
 
-def _rate(given: int | str) -> int:
-    """Reads how many charges a minute may have."""
+def _whole(name: str, given: int | str, most: int) -> int:
+    """Reads a whole number from 1 to ``most``."""
     text = str(given)
-    rate = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
-    if not 1 <= rate <= MAX_PER_MINUTE:
-        raise QueryError(
-            f"is {repr(given)[:42]}",
-            parameter="queries_per_minute",
-            allowed=f"a whole number from 1 to {MAX_PER_MINUTE:,}",
-        )
-    return rate
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else 0
+    if not 1 <= number <= most:
+        raise QueryError(f"is {repr(given)[:42]}", parameter=name, allowed=f"a whole number from 1 to {most:,}")
+    return number

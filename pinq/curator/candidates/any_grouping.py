@@ -29,6 +29,11 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.table = frame.add_codes(candidate.column)
 
     @property
+    def spec_bytes(self) -> int:
+        """A member names every value of the column."""
+        return super().spec_bytes + sum(16 + 12 * len(str(label)) for label in self._column.labels)
+
+    @property
     def widest(self) -> int:
         """As many bipartitions as there can be."""
         return min(2 ** (self._column.codes - 1), MAX_GROUPINGS)

@@ -173,6 +173,11 @@ class Scorer(ABC, Generic[C]):
         return 1
 
     @property
+    def spec_bytes(self) -> int:
+        """How long the text of a member's spec may be: as long as all that the candidate says."""
+        return 128 + 12 * len(repr(self.candidate))
+
+    @property
     def widest(self) -> int:
         """Members that are scored as one array, where that is larger than the tables themselves."""
         return 0

@@ -96,6 +96,11 @@ class Selection:
         return sum(uses[number] * sum(scorer.work for scorer in listed) for number, listed in enumerate(self._listed))
 
     @property
+    def spec_bytes(self) -> int:
+        """How long the text of a chosen spec may be."""
+        return max(scorer.spec_bytes for listed in self._listed for scorer in listed)
+
+    @property
     def scratch_cells(self) -> int:
         """Cells that choosing makes for each part: the members of a family, two sides each."""
         widest = max(scorer.widest for listed in self._listed for scorer in listed)

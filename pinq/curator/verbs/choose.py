@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from pinq.curator.candidates.selection import Selection
 from pinq.curator.counted import Counted
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
+from pinq.curator.verbs.prepared import NUMBER_BYTES, Noise, PreparedQuery, Released, about
 from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.queries import MAX_CANDIDATES
@@ -52,6 +52,7 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         frame.moments,
         scratch=selection.scratch_cells,
         choosing=selection.work,
+        number_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
     )
 
 

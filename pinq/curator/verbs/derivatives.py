@@ -10,7 +10,7 @@ import numpy as np
 
 from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import laplace
-from pinq.curator.verbs.prepared import Noise, PreparedQuery, Released, about
+from pinq.curator.verbs.prepared import NUMBER_BYTES, Noise, PreparedQuery, Released, about
 from pinq.curator.work import PART
 from pinq.engine.tables import TableRequest
 from pinq.errors import QueryError
@@ -60,4 +60,5 @@ def prepare(question: SumDerivatives, parts: PartSet, schema: Schema) -> Prepare
     by = [axis.column or "shards" for split in splits for axis in split.axes]
     what = f"noisy_sum of {question.column.kind} of {question.column.target}{' by ' if by else ''}{', '.join(by)}"
     draws = PART * len(parts) * numbers
-    return PreparedQuery(parts, about(what, parts), noise, release, tables, vectors, choosing=draws)
+    size = NUMBER_BYTES * numbers
+    return PreparedQuery(parts, about(what, parts), noise, release, tables, vectors, choosing=draws, number_bytes=size)

@@ -19,9 +19,10 @@ from pinq.public.parts import PartSet
 from pinq.public.schema import Numeric
 from pinq.public.specs import Spec
 
-__all__ = ["Noise", "PreparedQuery", "Released", "about", "grid_error"]
+__all__ = ["NUMBER_BYTES", "Noise", "PreparedQuery", "Released", "about", "grid_error"]
 
 MAX_TABLE_CELLS = 2**26  # of one part: these are in memory together
+NUMBER_BYTES = 26  # of a number as text, with a comma
 MAX_REQUEST_CELLS = 2**32  # of all parts: these are counted one slice after the other
 
 
@@ -72,6 +73,7 @@ class PreparedQuery:
         charged: Where the loss falls, unless it is on the parts themselves.
         scratch: Cells of the largest array that the release makes beside the tables, for each part.
         choosing: Nanoseconds, about, that the release takes beside its pass over the tables.
+        number_bytes: How long the text of a part's answer may be.
     """
 
     parts: PartSet
@@ -83,6 +85,7 @@ class PreparedQuery:
     charged: PartSet | None = None
     scratch: int = 0
     choosing: int = 0
+    number_bytes: int = 2 * NUMBER_BYTES
 
     def __post_init__(self) -> None:
         most = max(2 * self._table_cells, self.scratch)
@@ -134,6 +137,11 @@ class PreparedQuery:
     def count(self, engine: Engine, turn: Turn) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over."""
         return counted_in_slices(engine, self.parts, self.tables, self.moments, self._step, turn)
+
+    @property
+    def answer_bytes(self) -> int:
+        """How long the answer's text may be, whatever the rows are."""
+        return NUMBER_BYTES * 20 + len(self.parts) * self.number_bytes
 
     @property
     def demand(self) -> Demand:

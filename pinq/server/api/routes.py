@@ -105,7 +105,9 @@ def _history(visit: Visit, start: int) -> str:
     dataset, grant = visit.opened
     bucket = dataset.policy.padding_seconds
     account = dataset.ledger.accounts()[grant.analyst]
-    visit.turn.admit(units(LINE * (account.answered + account.unanswered + account.refused.total())))
+    work = units(LINE * (account.answered + account.unanswered + account.refused.total()))
+    visit.turn.admit(work)
+    dataset.curator.meter(grant.analyst, work)
     lines = (
         line.model_copy(update={"at": coarse(line.at, bucket)})
         for line in history(dataset.ledger, grant.analyst, start, bucket)

@@ -7,7 +7,7 @@ What is done is an act of ``pinq.provider.grants``, as for the command.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pinq.errors import PinqError, QueryError
@@ -174,8 +174,10 @@ def _extend(of: Dataset, form: Form) -> Plan:
 
 
 def _change_terms(of: Dataset, form: Form) -> Plan:
-    grant, terms = holder(of, form), _terms(of, form)
+    grant, asked = holder(of, form), _terms(of, form)
     form.require_right()
+    kept = grant.terms  # what the form does not show stays as it was
+    terms = replace(asked, work_per_minute=kept.work_per_minute, stored_bytes=kept.stored_bytes)
     summary = (
         ("Analyst", grant.analyst),
         ("Allowed until now", _allowed(grant.terms)),

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``WorkMeter`` counts the work of each analyst's last minute, against what the grant allows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+from pinq.errors import NotAllowed, TooManyRequests
+
+__all__ = ["WorkMeter"]
+
+MINUTE = 60.0
+
+
+class WorkMeter:
+    """Units of work by analyst; each process counts its own, on a clock that never jumps.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._taken: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
+
+    def take(self, analyst: str, units: int, most: int | None) -> None:
+        """Counts work that is about to be done.
+
+        Args:
+            analyst: Whose.
+            units: How much.
+            most: What the grant allows within any sixty seconds; None for as much as there is.
+
+        Raises:
+            NotAllowed: More than it ever allows.
+            TooManyRequests: More than what it leaves now.
+        """
+        if most is None:
+            return
+        price = f"this takes {units:,} units of work, and this grant allows {most:,} a minute"
+        if units > most:
+            raise NotAllowed(f"{price}. Ask fewer parts or candidates. The data provider can change it (pinq terms).")
+        with self._lock:
+            taken, moment = self._taken[analyst], self._clock()
+            while taken and taken[0][0] <= moment - MINUTE:
+                taken.popleft()
+            if sum(work for _, work in taken) + units > most:
+                wait = taken[0][0] + MINUTE - moment
+                raise TooManyRequests(
+                    f"{price}, of which too little is left. Try again in {max(1, round(wait))} s.", wait
+                )
+            taken.append((moment, units))

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a grant allows of work and of the ledger's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
+from pinq.curator.meter import WorkMeter
+from pinq.curator.turn import Turn
+from pinq.ledger.terms import EVENT_BYTES, Terms
+from pinq.public.queries import Request
+
+
+def test_work_of_the_last_minute_counts_and_the_refusal_names_price_and_limit() -> None:
+    """Sixty seconds later it is forgotten; what never fits is said to be too much."""
+    now = [0.0]
+    meter = WorkMeter(lambda: now[0])
+    meter.take("ana", 60, 100)
+    with pytest.raises(TooManyRequests, match="takes 50 units of work, and this grant allows 100 a minute") as slow:
+        meter.take("ana", 50, 100)
+    assert slow.value.retry_after == 60
+    meter.take("bea", 50, 100)
+    meter.take("ana", 50, None)
+    now[0] = 60.0
+    meter.take("ana", 50, 100)
+    with pytest.raises(NotAllowed, match="takes 101 units"):
+        meter.take("ana", 101, 100)
+
+
+def _curator(in_memory: Callable[..., Any], **terms: int) -> tuple[Any, str]:
+    curator = in_memory(10)._session._curator
+    (analyst,) = curator.ledger.accounts()
+    curator.ledger.set_terms(analyst, replace(Terms(), **terms))
+    return curator, analyst
+
+
+def _count(name: str) -> Request:
+    return Request(id=name, verb="noisy_count", epsilon="0.000000001")
+
+
+def test_previews_and_questions_draw_on_one_quota_of_work(in_memory: Callable[..., Any]) -> None:
+    """A free preview is not free of work; nothing is spent by what is refused."""
+    curator, analyst = _curator(in_memory, work_per_minute=4)
+    curator.preview(analyst, _count("p"))
+    curator.ask(analyst, _count("a"))
+    curator.preview(analyst, _count("p"))
+    with pytest.raises(TooManyRequests, match="Nothing was spent"):
+        curator.ask(analyst, _count("b"))
+
+
+def test_the_ledger_keeps_no_more_than_the_quota(in_memory: Callable[..., Any]) -> None:
+    """Charges reserve what they and their answers take at most; past the quota nothing is written."""
+    quota = 40_000
+    curator, analyst = _curator(in_memory, stored_bytes=quota)
+    ledger = curator.ledger
+    before, refused = len(list(ledger.events())), 0
+    for number in range(60):
+        try:
+            curator.ask(analyst, _count(f"r{number}"))
+        except NotAllowed as error:
+            assert "this grant allows 40,000 in all" in str(error)
+            refused += 1
+    assert refused > 20
+    assert ledger.grant_of(analyst).stored <= quota
+    assert (len(list(ledger.events())) - before) * EVENT_BYTES <= quota
+
+
+def test_what_is_reserved_for_an_answer_is_never_less_than_its_text(in_memory: Callable[..., Any]) -> None:
+    """For every question, whatever is answered."""
+    curator, analyst = _curator(in_memory)
+    candidates = ((AnyGrouping("job"), Values("sex"), Groups("job", (("clerk",), ("nurse", "smith")))),)
+    asked = [
+        Request(id="c", verb="noisy_count", epsilon="0.000000001"),
+        Request(id="s", verb="noisy_sum", epsilon="0.000000001", column="age"),
+        Request(id="v", verb="noisy_avg", epsilon="0.000000001", column="age"),
+        Request(id="e", verb="exp_mech", epsilon="0.1", score=InfoGain("income"), candidates=candidates, each=True),
+    ]
+    for request in asked:
+        reserved = curator._validate(request, Turn()).query.answer_bytes
+        assert len(curator.ask(analyst, request).to_json()) <= reserved, request.id
