@@ -44,6 +44,11 @@ PasswordFile = Annotated[
     option("--provider-page", metavar="FILE", help="Show the provider's page; FILE is what `pinq password` wrote."),
 ]
 
+PublicUrl = Annotated[
+    str,
+    option("--public-url", metavar="URL", help="Where analysts reach this server, as the provider's page tells them."),
+]
+
 
 @commands.command(rich_help_panel="Serve")
 @guarded
@@ -58,6 +63,7 @@ def serve(
     metrics_port: MetricsPort = None,
     rate: Rate = 500,
     provider_page: PasswordFile = None,
+    public_url: PublicUrl = "",
 ) -> None:
     """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
 
@@ -86,7 +92,15 @@ def serve(
         typer.echo(f"Serving {', '.join(datasets)} on {root}.{page} Stop with Ctrl-C.", err=True)
 
     private = is_private(tls_cert, tls_key)
-    app = create_app(datasets, Settings(rate=rate), RequestLog(log), metrics_port, hashed, private_certificate=private)
+    app = create_app(
+        datasets,
+        Settings(rate=rate),
+        RequestLog(log),
+        metrics_port,
+        hashed,
+        private_certificate=private,
+        public_url=public_url,
+    )
     serve_app(
         app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http, listening=listening
     )

@@ -7,11 +7,9 @@ Budgets are a replay of the log; there is no other state. ``events.py`` has the 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -298,11 +296,11 @@ class Ledger:
                 if charge is not None:
                     return charge, payload
                 writing.state.require(grant, question.verb, columns, demand, epsilon)
-                logged = question
+                charged = Charged(epsilon, demand, question)
                 if grant.terms.stored_bytes is not None:
-                    logged = replace(question, stored=_size(epsilon, demand, question) + answer_bytes)
-                    grant.require_room(logged.stored)
-                writing.append(Charged(epsilon, demand, logged), analyst, request)
+                    charged = charged.reserving(answer_bytes + 2 * EVENT_BYTES)
+                    grant.require_room(charged.question.stored)
+                writing.append(charged, analyst, request)
                 return None, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                 limited = writing.state.grant_of(analyst)
@@ -387,11 +385,6 @@ class Ledger:
                 raise LedgerError(no_grant(analyst, [name for name, grant in grants.items() if not grant.revoked]))
             writing.append(record, analyst, by=by)
         return self._log.state.grants[analyst]
-
-
-def _size(epsilon: Epsilon, demand: Demand, question: LoggedQuestion) -> int:
-    """Counts the bytes of a charge and of the line that says it was answered."""
-    return len(json.dumps(Charged(epsilon, demand, question).to_body())) + 2 * EVENT_BYTES
 
 
 def _valid(state: LedgerState, analyst: str) -> Grant:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -56,6 +57,10 @@ class Charged:
     def to_body(self) -> Body:
         """Writes the record down as JSON."""
         return {"epsilon": self.epsilon.nano, "demand": self.demand.dump(), **self.question.to_body()}
+
+    def reserving(self, more: int) -> Charged:
+        """The same, noting the bytes that it takes and so many more."""
+        return replace(self, question=replace(self.question, stored=len(json.dumps(self.to_body())) + more))
 
     @classmethod
     def from_body(cls, body: Body) -> Charged:

@@ -158,7 +158,7 @@ class Grant:
         if most is None or len(self.recent) < most:  # what is older than the last charge by a minute does not count
             return
         wait = (self.recent[-most] + MINUTE - now()).total_seconds()
-        if wait > 0:
+        if 0 < wait <= MINUTE.total_seconds():  # more: the clock went back, which locks nobody out
             raise TooManyRequests(
                 f"this grant allows {most} queries a minute, and the last minute had as many. Try again in "
                 f"{max(1, round(wait))} s.",

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
@@ -24,6 +26,7 @@ from pinq.server.log import RequestLog
 from pinq.server.page.login import Login
 from pinq.server.page.routes import create_page
 from pinq.server.page.views import PATH
+from pinq.server.readiness import Readiness
 
 __all__ = ["create_app"]
 
@@ -44,6 +47,7 @@ def create_app(
     provider_password: str | None = None,
     *,
     private_certificate: bool = False,
+    public_url: str = "",
 ) -> FastAPI:
     """Makes the application over open datasets; it closes them when it shuts down.
 
@@ -56,13 +60,16 @@ def create_app(
             (``login.hash_password``); None for no page.
         private_certificate: Whether analysts need the provider's own certificate authority to
             connect, which that page then says.
+        public_url: Where analysts reach this server, as that page says; empty for its own address.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
+    readiness = Readiness(datasets, gate.log)
     app = FastAPIOffline(
         title="pinq",
         version=__version__,
         description=ABOUT,
-        lifespan=_lifespan(gate, metrics_port),
+        lifespan=_lifespan(gate, metrics_port, readiness),
+        redirect_slashes=False,  # such a redirect would follow the Host header
         docs_url="/docs",
         redoc_url=None,
     )
@@ -73,15 +80,29 @@ def create_app(
         """Says that the server answers, and which protocols it speaks."""
         return Health(version=__version__)
 
+    @app.get("/readyz", include_in_schema=False)
+    async def readyz() -> Response:
+        """Says whether questions can be answered now: 200, or 503."""
+        ready = await readiness.is_ready()
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
+
     _answer_errors(app)
     if provider_password is not None:
-        page = create_page(datasets, Login(provider_password), gate.log, private_certificate=private_certificate)
+        login = Login(provider_password)
+        page = create_page(datasets, login, gate.log, private_certificate=private_certificate, public_url=public_url)
+        app.add_route(PATH, _to_page, include_in_schema=False)
         app.mount(PATH, page)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 
 
-def _lifespan(gate: Gate, metrics_port: int | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+async def _to_page(_: Request) -> Response:
+    return RedirectResponse(f"{PATH}/", 307)
+
+
+def _lifespan(
+    gate: Gate, metrics_port: int | None, readiness: Readiness
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Makes what happens around serving: the log says so, and in the end all is closed."""
 
     @asynccontextmanager
@@ -91,8 +112,11 @@ def _lifespan(gate: Gate, metrics_port: int | None) -> Callable[[FastAPI], Abstr
         log.capture("uvicorn.error")
         drafts = [str(file) for file in datasets.drafts]
         log.write("started", datasets=sorted(datasets), version=__version__, drafts=drafts)
+        with suppress(ValueError, RuntimeError):  # only a process's first thread takes signals
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.reopen)
         yield
         await gate.close()
+        readiness.close()
         if stop is not None:
             stop()
         log.write("stopped")

@@ -44,13 +44,9 @@ class RequestLog:
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._file = threading.Lock(), file
         self.lost = 0
-        self._out: TextIO = (
-            sys.stderr
-            if file is None
-            else os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8")
-        )
+        self._out: TextIO = self._opened()
 
     def write(self, event: str, **facts: str | int | float | Sequence[str] | None) -> None:
         """One line; facts that are None are left out."""
@@ -63,6 +59,19 @@ class RequestLog:
                 self._out.flush()
             except (OSError, ValueError):
                 self.lost += 1
+
+    def reopen(self) -> None:
+        """Goes on in a new file where the old one was renamed; where it cannot, in the old one."""
+        with self._lock, suppress(OSError):
+            out, self._out = self._out, self._opened()
+            if out is not sys.stderr:
+                out.close()
+
+    def _opened(self) -> TextIO:
+        if self._file is None:
+            return sys.stderr
+        opened = os.open(self._file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        return os.fdopen(opened, "a", encoding="utf-8")
 
     def capture(self, name: str) -> None:
         """Takes what a library logs, as lines of our own: its message, never a trace."""

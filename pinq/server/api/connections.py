@@ -14,6 +14,26 @@ from pinq.server.api.limits import Settings
 __all__ = ["connections"]
 
 
+MAX_HEADERS = 2**16  # bytes
+
+
+class _OneLength(h11.Connection):
+    """Refuses a request that says its length in two ways: a proxy may have believed the other.
+
+    References:
+        RFC 9112, sec. 6.1: a server closes the connection after such a request.
+    """
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next event, of requests with one length."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                raise h11.RemoteProtocolError("a request has both Content-Length and Transfer-Encoding")
+        return event
+
+
 def connections(settings: Settings) -> type[H11Protocol]:
     """Makes the protocol of a server's connections, under its limits."""
     inside: Counter[str] = Counter()
@@ -29,6 +49,7 @@ def connections(settings: Settings) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.conn = _OneLength(h11.SERVER, self.config.h11_max_incomplete_event_size or MAX_HEADERS)
             self._address = self.client[0] if self.client else "-"
             inside[self._address] += 1
             if inside[self._address] > settings.connections:

@@ -185,7 +185,7 @@ class Gate:
         self.log.write(
             "request",
             route=visit.route,
-            dataset=name or visit.asked[:64],
+            dataset=name or (visit.asked if visit.asked in self.datasets else None),  # else perhaps a token
             analyst=analyst,
             address=visit.address,
             status=status,

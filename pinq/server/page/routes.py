@@ -42,7 +42,9 @@ _log = logging.getLogger("pinq.server")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def create_page(datasets: Datasets, login: Login, log: RequestLog, *, private_certificate: bool = False) -> Starlette:
+def create_page(
+    datasets: Datasets, login: Login, log: RequestLog, *, private_certificate: bool = False, public_url: str = ""
+) -> Starlette:
     """The page as an application of its own, to be mounted at ``PATH``.
 
     Args:
@@ -51,8 +53,9 @@ def create_page(datasets: Datasets, login: Login, log: RequestLog, *, private_ce
         log: The provider's, for sign-ins and acts.
         private_certificate: Whether analysts need the provider's own certificate authority to
             connect.
+        public_url: Where analysts reach the server; empty for its own address.
     """
-    page = _Page(datasets, login, log, private_certificate)
+    page = _Page(datasets, login, log, private_certificate, public_url)
     return Starlette(
         routes=[
             Route("/style.css", _asset(STYLE, "text/css")),
@@ -72,9 +75,11 @@ def create_page(datasets: Datasets, login: Login, log: RequestLog, *, private_ce
 class _Page:
     """From requests to views and acts."""
 
-    def __init__(self, datasets: Datasets, login: Login, log: RequestLog, private_certificate: bool) -> None:
+    def __init__(
+        self, datasets: Datasets, login: Login, log: RequestLog, private_certificate: bool, public_url: str
+    ) -> None:
         self._datasets, self._login, self._log = datasets, login, log
-        self._private = private_certificate
+        self._private, self._public_url = private_certificate, public_url.rstrip("/")
         self._views = Views(datasets)
 
     # What every request goes through
@@ -185,7 +190,7 @@ class _Page:
             extra = ', verify="cert.pem"' if self._private else ""
         else:
             extra = ", insecure_http=True"
-        call = f'pinq.connect("{http.url.scheme}://{http.url.netloc}/{name}", token=...{extra})'
+        call = f'pinq.connect("{self._public_url or _root(http)}/{name}", token=...{extra})'
         return self._views.analyst(session, name, http.query_params.get("name", ""), notice, call)
 
     # Acts
@@ -257,6 +262,14 @@ def _asset(text: str, kind: str) -> Endpoint:
         return Response(text, headers=SAFE | {"Cache-Control": "public, max-age=86400"}, media_type=kind)
 
     return endpoint
+
+
+def _root(http: Request) -> str:
+    """Where this server is: its own address, for the Host header is whatever somebody wrote."""
+    host, port = http.scope.get("server") or ("localhost", None)
+    usual = {"http": 80, "https": 443}[http.url.scheme]
+    name = f"[{host}]" if ":" in host else host
+    return f"{http.url.scheme}://{name}" + ("" if port in (None, usual) else f":{port}")
 
 
 def _go(address: str) -> RedirectResponse:

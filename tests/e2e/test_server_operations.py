@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator needs of a server, and what strangers must not make of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import Certificate, Server, publish, serving, token_of
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server with a log of its own."""
+    policy = publish(tmp_path)
+    token_of(policy)
+    certificate = Certificate.make(tmp_path)
+    options = ("--log", str(tmp_path / "requests.log"))
+    with serving(policy, folder=tmp_path, certificate=certificate, options=options) as running:
+        yield running
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_server_without_its_ledger_is_alive_and_not_ready(server: Server, tmp_path: Path) -> None:
+    """A balancer learns that nothing can be answered, and no more."""
+    with server.http() as client:
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()) == (200, {"ready": True})
+        for file in tmp_path.glob("*.ledger*"):
+            file.unlink()
+        _until(lambda: client.get("/readyz").status_code == 503)
+        assert client.get("/readyz").json() == {"ready": False}
+        assert client.get("/healthz").status_code == 200
+
+
+def test_sighup_goes_on_in_a_new_log(server: Server, tmp_path: Path) -> None:
+    """What a rotation renamed is written to no more."""
+    log, old = tmp_path / "requests.log", tmp_path / "requests.log.1"
+    with server.http(Authorization="Bearer nobody") as client:
+        client.get("/v1/people")
+        log.rename(old)
+        server.process.send_signal(signal.SIGHUP)
+        _until(lambda: client.get("/v1/people").status_code == 401 and log.exists())
+        _until(lambda: client.get("/v1/people").status_code == 401 and "request" in log.read_text())
+    assert os.stat(log).st_mode & 0o777 == 0o600
+    assert "started" in old.read_text()
+
+
+def test_a_token_in_the_path_is_in_no_log(server: Server, tmp_path: Path) -> None:
+    """Whoever typed a token where a dataset's name belongs did not publish it to the log's readers."""
+    with server.http() as client:
+        for path in ("/v1/pinq_SECRET/budget", "/v1/pinq_SECRET", "/pinq_SECRET", "/v1/people?token=pinq_SECRET"):
+            client.get(path)
+    assert "401" in (tmp_path / "requests.log").read_text()
+    assert "SECRET" not in (tmp_path / "requests.log").read_text() + server.log.read_text()
+
+
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(server: Server) -> None:
+    """What one proxy takes for a body is never a second request here."""
+    assert server.certificate is not None
+    context = ssl.create_default_context(cafile=str(server.certificate.authority))
+    host, port = server.root.removeprefix("https://").split(":")
+    second = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    lengths = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % (5 + len(second))
+    with (
+        socket.create_connection((host, int(port)), 30) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secure,
+    ):
+        secure.sendall(b"POST /v1/people/query HTTP/1.1\r\nHost: x\r\n" + lengths + second)
+        answer = b""
+        while piece := secure.recv(65536):
+            answer += piece
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+def test_a_redirect_follows_no_host_that_the_request_names(server: Server) -> None:
+    """It names a path alone."""
+    with server.http(Host="evil.example") as client:
+        assert client.get("/provider").headers.get("location", "/") in ("/", "/provider/")
+        assert client.get("/healthz/").status_code == 404
