@@ -14,16 +14,14 @@ Privacy:
     and not from where in an array the row stands (privacy.md 8). Held by:
     tests/privacy/test_derivative_sums.py, exhaustively on small schemas.
 
-To add a loss: its class here, the vectors of a row, and its entry of ``AnyDerivatives``.
+To add a loss: its class here, its vectors (``vectors.py``), and its entry of ``AnyDerivatives``.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from abc import abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -33,41 +31,13 @@ from pinq.public.expressions import Expression
 from pinq.public.points import POINTS, Points, RowScores
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Values, bind
+from pinq.public.vectors import UNIT, LogisticVectors, ResidualVectors, RowVectors, SoftmaxVectors
 
-__all__ = ["AnyDerivatives", "Derivatives", "Logistic", "Residuals", "RowVectors", "Softmax"]
+__all__ = ["AnyDerivatives", "Derivatives", "Logistic", "Residuals", "Softmax"]
 
-UNIT = 2**16  # of derivatives of a probability
-STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
 LARGEST_BOUND = 2**24
 MAX_WIDTH = 128
-ODDS_BITS = 30
-AT_ONCE = 2**18  # numbers that are computed together: they fit into a core's cache
 KEPT = 8  # losses whose vectors a schema remembers
-
-
-class RowVectors(ABC):
-    """The vectors of derivatives under a schema: a function of a row's parts along some axes.
-
-    Attributes:
-        inputs: The axes.
-        width: Entries of a vector.
-        bound: No vector has a larger L1 norm, in whole units.
-        gradient_bound: The same of its gradient alone, in the units of ``Derivatives.gradients``.
-    """
-
-    inputs: tuple[Axis, ...]
-    width: int
-    bound: int
-    gradient_bound: int
-
-    @abstractmethod
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """The vectors of rows, int64, shape (width, rows).
-
-        Args:
-            places: Each row's place along each of ``inputs``, ``axis.size`` for none, shape (rows,)
-                each.
-        """
 
 
 class Derivatives(Expression):
@@ -90,7 +60,7 @@ class Derivatives(Expression):
         """Binds the loss to a schema. ``QueryError`` where it means nothing there."""
 
     def vectors(self, schema: Schema) -> RowVectors:
-        """The vectors under a schema, kept for the few losses that were asked for last; else as ``bind``."""
+        """Binds as ``bind``, or recalls: a schema keeps the vectors of its last few losses."""
         kept: dict[Hashable, RowVectors] = schema.kept().setdefault("vectors", {})
         vectors = kept.get(self.identity)
         if vectors is None:
@@ -167,7 +137,7 @@ class Logistic(Derivatives):
             allowed = f"some values of `{self.target}`, and not all of them"
             raise QueryError(f"is {self.positive!r}", parameter="positive", allowed=allowed)
         scores = RowScores.bind([self.points], schema)
-        return _LogisticVectors(scores, bind(Values(self.target), schema).axes[0], positive, int(self.limit * UNIT))
+        return LogisticVectors(scores, bind(Values(self.target), schema).axes[0], positive, int(self.limit * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
         """The first entry."""
@@ -176,34 +146,6 @@ class Logistic(Derivatives):
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:
         """The second entry."""
         return sums[..., 1:]
-
-
-class _LogisticVectors(RowVectors):
-    """Looks the vectors up in a table of shape (2, classes, scores)."""
-
-    width = 2
-
-    def __init__(self, scores: RowScores, target: Axis, positive: np.ndarray, limit: int) -> None:
-        self.inputs, self._scores, self._positive = (*scores.axes, target), scores, positive
-        self._table = _logistic_table(limit)
-        sizes = np.abs(self._table)
-        self.bound, self.gradient_bound = int(sizes.sum(axis=0).max()), int(sizes[0].max())
-
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """The vectors of rows."""
-        *inner, target = places
-        score = np.clip(self._scores.of(inner, len(target))[0], -STEEPEST, STEEPEST)
-        return self._table[:, self._positive[target], score + STEEPEST]
-
-
-@lru_cache(maxsize=8)
-def _logistic_table(limit: int) -> np.ndarray:
-    """Tabulates ``Logistic``: (gradient, hessian) by class and score, shape (2, 2, scores)."""
-    p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
-    vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
-    table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit).reshape(vectors.shape)
-    table.flags.writeable = False
-    return table
 
 
 @dataclass(frozen=True)
@@ -260,7 +202,7 @@ class Softmax(Derivatives):
             )
         scores = RowScores.bind(self.points, schema)
         target = bind(Values(self.target), schema).axes[0]
-        return _SoftmaxVectors(scores, target, self.hessian, int(self.limit * UNIT))
+        return SoftmaxVectors(scores, target, self.hessian, int(self.limit * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
         """The first entry of each class."""
@@ -269,48 +211,6 @@ class Softmax(Derivatives):
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:
         """The second entry of each class."""
         return sums[..., len(self.points) :] if self.hessian else None
-
-
-class _SoftmaxVectors(RowVectors):
-    """Computes the vectors in whole numbers, from a table of odds, and clips them."""
-
-    def __init__(self, scores: RowScores, target: Axis, hessian: bool, limit: int) -> None:
-        self.inputs, self._scores, self._hessian = (*scores.axes, target), scores, hessian
-        self.width = len(scores.base) * (1 + hessian)
-        self.bound = self.gradient_bound = limit
-
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """The vectors of rows, some at a time."""
-        rows, step = len(places[-1]), AT_ONCE // self.width
-        vectors = np.empty((self.width, rows), dtype=np.int64)
-        for start in range(0, rows, step):
-            some = slice(start, start + step)
-            vectors[:, some] = self._of_few([place[some] for place in places])
-        return vectors
-
-    def _of_few(self, places: list[np.ndarray]) -> np.ndarray:
-        *inner, target = places
-        score = self._scores.of(inner, len(target))
-        table = _odds_table()
-        odds = table.take(np.minimum(score.max(axis=0) - score, len(table) - 1))
-        total = odds.sum(axis=0)
-        # Scores 0 and -178 are odds of 2^30 and 2^29: shares of 43,691 and 21,845 of 2^16.
-        share = (2 * UNIT * odds + total) // (2 * total)
-        gradient = -share
-        gradient[target, np.arange(len(target))] += UNIT
-        vectors = gradient
-        if self._hessian:
-            vectors = np.concatenate([gradient, (share * (UNIT - share) + UNIT // 2) // UNIT])
-        return clipped(vectors, self.bound)
-
-
-@lru_cache(maxsize=1)
-def _odds_table() -> np.ndarray:
-    """exp(-gap / 256) in units of 2^-30, for each gap to the largest score; 0 from the last on."""
-    gaps = np.arange(math.ceil((ODDS_BITS + 1) * math.log(2) * POINTS) + 1)
-    table = np.rint(2**ODDS_BITS * np.exp(-gaps / POINTS)).astype(np.int64)
-    table.flags.writeable = False
-    return table
 
 
 @dataclass(frozen=True)
@@ -359,7 +259,7 @@ class Residuals(Derivatives):
         column = schema.numeric(self.target)
         # A fine grid has too many cells to be split by each; here they are only read.
         target = Axis(self.target, column.codes, ())
-        return _ResidualVectors(
+        return ResidualVectors(
             RowScores.bind([self.points], schema), target, column.cells, int(self.limit * POINTS), self.rows
         )
 
@@ -372,48 +272,8 @@ class Residuals(Derivatives):
         return (sums[..., :1] + sums[..., 1:]) / self.limit if self.rows else None
 
 
-class _ResidualVectors(RowVectors):
-    """Clamps and bins in integers.
-
-    A residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512.
-    """
-
-    def __init__(self, scores: RowScores, target: Axis, cells: int, limit: int, rows: bool) -> None:
-        self.inputs, self._scores, self._cells, self._rows = (*scores.axes, target), scores, cells, rows
-        self.width, self._limit = 1 + rows, limit
-        self.bound = self.gradient_bound = 2 * limit
-
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """The vectors of rows."""
-        *inner, target = places
-        residual = target.astype(np.int64) * POINTS - self._scores.of(inner, len(target))[0]
-        residual = np.clip(residual, -self._limit, self._limit)
-        entries = [self._limit + residual, self._limit - residual] if self._rows else [2 * residual]
-        return np.stack(entries) * (target < self._cells)
-
-
 AnyDerivatives = Logistic | Softmax | Residuals
 """Whatever ``noisy_sum`` can add up beside a column."""
-
-
-def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
-    """Shortens vectors whose L1 norm passes a limit, in proportion; in whole numbers.
-
-    Example:
-        With limit 10, (9, -6) of norm 15 becomes (9 * 10 // 15, -(6 * 10 // 15)) = (6, -4).
-
-    Args:
-        vectors: int64, shape (width, vectors); entries below 2^31 in size.
-        limit: At most 2^31.
-
-    Returns:
-        Vectors of norm at most ``limit``: each entry is rounded towards 0, so they add up to no
-        more than limit * norm / norm.
-    """
-    sizes = np.abs(vectors)
-    norms = sizes.sum(axis=0)
-    shorter = np.sign(vectors) * (sizes * limit // np.maximum(norms, 1))
-    return np.where(norms > limit, shorter, vectors)
 
 
 def _limit(limit: float, most: float) -> float:

@@ -10,9 +10,10 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
-from pinq.public.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
+from pinq.public.derivatives import Derivatives, Logistic, Residuals, Softmax
 from pinq.public.schema import Schema
 from pinq.public.score import Score
+from pinq.public.vectors import RowVectors
 
 __all__ = ["Gradient"]
 

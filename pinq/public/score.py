@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pinq.public.derivatives import RowVectors
 from pinq.public.expressions import Expression
 from pinq.public.partitions import Axis
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
+from pinq.public.vectors import RowVectors
 
 __all__ = ["Score"]
 

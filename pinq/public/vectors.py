@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vectors of derivatives, row by row: functions of a row's places that give whole numbers.
+
+``derivatives.py`` says what is declared; here is what it means for a row. All is integer arithmetic
+on public tables, of which alone floating point is part, so a vector follows from its row and not
+from where in an array the row stands. No vector is longer than ``bound``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from pinq.public.points import POINTS, RowScores
+from pinq.public.specs import Axis
+
+__all__ = ["UNIT", "LogisticVectors", "ResidualVectors", "RowVectors", "SoftmaxVectors", "clipped"]
+
+UNIT = 2**16  # of derivatives of a probability
+STEEPEST = 8 * POINTS  # beyond 8 logits a probability is below 0.0004: scores stop there
+ODDS_BITS = 30
+AT_ONCE = 2**18  # numbers that are computed together: they fit into a core's cache
+
+
+class RowVectors(ABC):
+    """The vectors of derivatives under a schema: a function of a row's parts along some axes.
+
+    Attributes:
+        inputs: The axes.
+        width: Entries of a vector.
+        bound: No vector has a larger L1 norm, in whole units.
+        gradient_bound: The same of its gradient alone, in the units of ``Derivatives.gradients``.
+    """
+
+    inputs: tuple[Axis, ...]
+    width: int
+    bound: int
+    gradient_bound: int
+
+    @abstractmethod
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows, int64, shape (width, rows).
+
+        Args:
+            places: Each row's place along each of ``inputs``, ``axis.size`` for none, shape (rows,)
+                each.
+        """
+
+
+class LogisticVectors(RowVectors):
+    """Looks the vectors up in a table of shape (2, classes, scores)."""
+
+    width = 2
+
+    def __init__(self, scores: RowScores, target: Axis, positive: np.ndarray, limit: int) -> None:
+        self.inputs, self._scores, self._positive = (*scores.axes, target), scores, positive
+        self._table = _logistic_table(limit)
+        sizes = np.abs(self._table)
+        self.bound, self.gradient_bound = int(sizes.sum(axis=0).max()), int(sizes[0].max())
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows."""
+        *inner, target = places
+        score = np.clip(self._scores.of(inner, len(target))[0], -STEEPEST, STEEPEST)
+        return self._table[:, self._positive[target], score + STEEPEST]
+
+
+@lru_cache(maxsize=8)
+def _logistic_table(limit: int) -> np.ndarray:
+    """Tabulates ``Logistic``: (gradient, hessian) by class and score, shape (2, 2, scores)."""
+    p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
+    vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
+    table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit).reshape(vectors.shape)
+    table.flags.writeable = False
+    return table
+
+
+class SoftmaxVectors(RowVectors):
+    """Computes the vectors in whole numbers, from a table of odds, and clips them."""
+
+    def __init__(self, scores: RowScores, target: Axis, hessian: bool, limit: int) -> None:
+        self.inputs, self._scores, self._hessian = (*scores.axes, target), scores, hessian
+        self.width = len(scores.base) * (1 + hessian)
+        self.bound = self.gradient_bound = limit
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows, some at a time."""
+        rows, step = len(places[-1]), AT_ONCE // self.width
+        vectors = np.empty((self.width, rows), dtype=np.int64)
+        for start in range(0, rows, step):
+            block = slice(start, start + step)
+            vectors[:, block] = self._of_few([axis_places[block] for axis_places in places])
+        return vectors
+
+    def _of_few(self, places: list[np.ndarray]) -> np.ndarray:
+        *inner, target = places
+        score = self._scores.of(inner, len(target))
+        table = _odds_table()
+        odds = table.take(np.minimum(score.max(axis=0) - score, len(table) - 1))
+        total = odds.sum(axis=0)
+        # Scores 0 and -256 are odds of 2^30 and 2^30 / e: shares of 47,911 and 17,625 of 2^16.
+        share = (2 * UNIT * odds + total) // (2 * total)
+        gradient = -share
+        gradient[target, np.arange(len(target))] += UNIT
+        vectors = gradient
+        if self._hessian:
+            vectors = np.concatenate([gradient, (share * (UNIT - share) + UNIT // 2) // UNIT])
+        return clipped(vectors, self.bound)
+
+
+@lru_cache(maxsize=1)
+def _odds_table() -> np.ndarray:
+    """exp(-gap / 256) in units of 2^-30, for each gap to the largest score; 0 from the last on."""
+    gaps = np.arange(math.ceil((ODDS_BITS + 1) * math.log(2) * POINTS) + 1)
+    table = np.rint(2**ODDS_BITS * np.exp(-gaps / POINTS)).astype(np.int64)
+    table.flags.writeable = False
+    return table
+
+
+class ResidualVectors(RowVectors):
+    """Clamps and bins in integers.
+
+    A residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512.
+    """
+
+    def __init__(self, scores: RowScores, target: Axis, cells: int, limit: int, rows: bool) -> None:
+        self.inputs, self._scores, self._cells, self._rows = (*scores.axes, target), scores, cells, rows
+        self.width, self._limit = 1 + rows, limit
+        self.bound = self.gradient_bound = 2 * limit
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of rows."""
+        *inner, target = places
+        residual = target.astype(np.int64) * POINTS - self._scores.of(inner, len(target))[0]
+        residual = np.clip(residual, -self._limit, self._limit)
+        entries = [self._limit + residual, self._limit - residual] if self._rows else [2 * residual]
+        return np.stack(entries) * (target < self._cells)
+
+
+def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
+    """Shortens vectors whose L1 norm passes a limit, in proportion; in whole numbers.
+
+    Example:
+        With limit 10, (9, -6) of norm 15 becomes (9 * 10 // 15, -(6 * 10 // 15)) = (6, -4).
+
+    Args:
+        vectors: int64, shape (width, vectors); entries below 2^31 in size.
+        limit: At most 2^31.
+
+    Returns:
+        Vectors of norm at most ``limit``: each entry is rounded towards 0, so they add up to no
+        more than limit * norm / norm.
+    """
+    sizes = np.abs(vectors)
+    norms = sizes.sum(axis=0)
+    shorter = np.sign(vectors) * (sizes * limit // np.maximum(norms, 1))
+    return np.where(norms > limit, shorter, vectors)
