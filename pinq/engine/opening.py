@@ -43,7 +43,7 @@ def open_engine(
 
     Raises:
         PolicyError: The source cannot be read, lacks a declared column, or has more unreadable
-            lines than the policy allows; with ``report`` these are counted only.
+            lines than the policy allows; or no room is left for its codes. With ``report`` these are counted only.
     """
     if (frame := spark_frame(policy, data)) is not None:
         return open_spark(policy, frame, salt=salt, report=report)
@@ -59,6 +59,9 @@ def open_engine(
         # What DuckDB says may quote a value, so only the provider's own check repeats it.
         why = f": {str(error).splitlines()[0]}" if report else "; `pinq check` says why."
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read{why}") from None
+    except OSError as error:  # a full disk; what was written so far is gone
+        why = error.strerror or "the disk failed"
+        raise PolicyError(f"The source of {policy.dataset!r} cannot be read, or its codes not kept: {why}.") from None
     losses, lines = encoding.losses, source.lines
     return ArrayEngine(codes, policy.schema_, salt), None if losses is None else losses.report(codes.rows, lines)
 

@@ -17,6 +17,7 @@ import pytest
 from pinq.engine import open_engine, store
 from pinq.engine.codes import Block
 from pinq.engine.opening import Encoder
+from pinq.errors import PolicyError
 from pinq.public.parts import Block as PartBlock
 from pinq.public.parts import Part, PartSet
 from pinq.public.policy import Policy
@@ -129,13 +130,13 @@ def _no_home() -> Path:
 def test_a_file_that_could_not_be_finished_is_taken_away(
     large: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk leaves neither codes nor half of them."""
+    """A full disk is one clear error at open, and leaves neither codes nor half of them."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(PolicyError, match="its codes not kept: No space left"):
         rows(large)
     assert kept(tmp_path) == []
 
