@@ -55,7 +55,10 @@ class Ledger:
     ) -> None:
         self._store = Store(url, create=create, read_only=read_only)
         self._log = Log(self._store)
-        self._log.replay()  # outside the writers' lock: whoever opens a long log keeps nobody waiting
+        if read_only:
+            self._log.look()
+        else:
+            self._log.replay()  # outside the writers' lock: whoever opens a long log keeps nobody waiting
         self._log.check_head()  # before the first write, which would name another head
         self._store.settle()
         self._begin(dataset, read_only)

@@ -14,13 +14,15 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
+from pinq.ledger.checkpoint import read as read_checkpoint
+from pinq.ledger.checkpoint import write as write_checkpoint
 from pinq.ledger.events import Event, Record, UnknownEvent, read
 from pinq.ledger.head import Head
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion
@@ -34,6 +36,8 @@ __all__ = ["Earlier", "GivenAnswer", "Log", "Writing", "digest_of"]
 
 
 HELD_SECONDS = 60.0
+CHECKPOINT_EVENTS = 1000
+CHECKPOINT_SHARE = 32
 
 
 class Earlier(NamedTuple):
@@ -70,7 +74,7 @@ class Log:
         self._lock = threading.RLock()
         self._queue = threading.Lock()
         self._jobs: list[Job[Any]] = []
-        self._led = False
+        self._led, self._kept = False, 0
         self._heads = [] if store.head is None else [store.head]
         self._reset()
 
@@ -144,6 +148,7 @@ class Log:
                 raise
             if writing.appended:
                 self._write_heads()
+                self.keep_checkpoint()
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -168,6 +173,26 @@ class Log:
             event = self._verified(row, number, chain)
             chain = event.hash
             yield event
+
+    def look(self) -> None:
+        """Reads the log from its last checkpoint on: for who only looks."""
+        kept = self.store.checkpoint()
+        state = None if kept is None else read_checkpoint(kept)
+        if kept is not None and state is not None:
+            self.seq, self._hash, self.state = kept.seq, kept.hash, state
+        with self.transaction(write=False):
+            pass
+
+    def keep_checkpoint(self) -> None:
+        """Writes the fold down where many events came since the last one; a failure is of no concern."""
+        if self.seq - self._kept < max(CHECKPOINT_EVENTS, self.seq // CHECKPOINT_SHARE):
+            return
+        with self._held(), suppress(LedgerError):
+            self._kept = self._kept or self.store.checkpointed()  # perhaps by another process
+            if self.seq - self._kept < CHECKPOINT_EVENTS:
+                return
+            self._kept = self.seq
+            self.store.keep(write_checkpoint(self.state, self.seq, self._hash))
 
     def replay(self) -> None:
         """Forgets what is known and reads the whole log again."""

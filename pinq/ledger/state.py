@@ -181,6 +181,7 @@ class LedgerState:
         policy: The policy as last declared.
         together: What all analysts spent, and the cap over them.
         accounts: By analyst, everybody whom the log names.
+        questions: Under which id an analyst was charged for a question, the last time.
     """
 
     def __init__(self) -> None:
@@ -188,7 +189,7 @@ class LedgerState:
         self.policy: Declared | None = None
         self.together = Together()
         self.accounts: dict[str, Account] = {}
-        self._questions: dict[tuple[str, str], str] = {}
+        self.questions: dict[tuple[str, str], str] = {}
 
     @property
     def grants(self) -> dict[str, Grant]:
@@ -202,7 +203,7 @@ class LedgerState:
 
     def asked(self, analyst: str, question: str) -> str | None:
         """The id under which an analyst was charged for this very question, the last time."""
-        return self._questions.get((analyst, question))
+        return self.questions.get((analyst, question))
 
     def price(self, grant: Grant, demand: Demand, epsilon: Epsilon) -> tuple[Epsilon, Epsilon]:
         """What a request would cost its analyst, and what it would leave.
@@ -274,7 +275,7 @@ class LedgerState:
             case Charged():
                 self.together.charge(record.demand, record.epsilon, grown)
                 if record.question.question:
-                    self._questions[event.analyst, record.question.question] = event.request
+                    self.questions[event.analyst, record.question.question] = event.request
 
     def account(self, analyst: str) -> Account:
         """The analyst's account, an empty one for who is new."""

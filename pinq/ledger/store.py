@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from pinq.errors import LedgerError
 from pinq.ledger import postgresql
+from pinq.ledger.checkpoint import Checkpoint
 from pinq.ledger.head import Head
 from pinq.ledger.postgresql import watched
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
@@ -56,6 +57,15 @@ _answers = sa.Table(
     sa.Column("payload", sa.Text, nullable=False),
 )
 # Which file this is. A copy has the number of the file that it was made of.
+_checkpoints = sa.Table(
+    "checkpoints",
+    _metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("form", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+)
 _place = sa.Table("place", _metadata, sa.Column("inode", sa.BigInteger, nullable=False))
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _SINCE = f"SELECT {', '.join(column.name for column in _events.c)} FROM events WHERE seq >="
@@ -186,12 +196,31 @@ class Store:
     def take_over(self, other: Store) -> None:
         """Puts another store's events and answers in the place of its own, in one transaction."""
         with other.transaction(write=False) as reading, self.transaction() as writing:
-            for table in (_answers, _events):
+            for table in (_answers, _events, _checkpoints):
                 writing.execute(table.delete())
             for table in (_events, _answers):
                 rows = reading.execute(sa.select(table).execution_options(yield_per=ROWS_AT_A_TIME))
                 for block in rows.mappings().partitions():
                     writing.execute(table.insert(), [dict(row) for row in block])
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The last fold that was written down, if there is one."""
+        with self.transaction(write=False) as connection:
+            if not sa.inspect(connection).has_table("checkpoints"):
+                return None  # of an earlier release
+            row = connection.execute(sa.select(_checkpoints).order_by(_checkpoints.c.seq.desc()).limit(1)).first()
+        return None if row is None else Checkpoint._make(row)
+
+    def checkpointed(self) -> int:
+        """Up to which event the fold was written down; 0 for none."""
+        with self.transaction(write=False) as connection:
+            return connection.execute(sa.select(sa.func.max(_checkpoints.c.seq))).scalar() or 0
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Puts a fold in the place of the one before it."""
+        with self.transaction() as connection:
+            connection.execute(_checkpoints.delete())
+            connection.execute(_checkpoints.insert(), checkpoint._asdict())
 
     def is_copy(self) -> bool:
         """Whether the file was copied from another one, and not opened for writing since."""
