@@ -61,7 +61,7 @@ def by_kernel(engine: Engine, policy: Policy, split: tuple[str, ...]) -> list[np
 
 def by_hand(codes: Any, policy: Policy, split: tuple[str, ...]) -> list[Any]:
     rest = [name for name in policy.columns if name not in (*split, "y")]
-    node = " + ".join(f"{VALUES**place} * {name}" for place, name in enumerate(split))
+    node = " + ".join(f"{VALUES**digit} * {name}" for digit, name in enumerate(split))
     sets = ", ".join(f"(node, y, {name})" for name in rest)
     query = f"SELECT node, y, {', '.join(rest)}, count(*) FROM (SELECT *, {node} AS node FROM codes)"
     return codes.sparkSession.sql(f"{query} GROUP BY GROUPING SETS ({sets})").collect()

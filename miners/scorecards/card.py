@@ -79,7 +79,10 @@ class Term:
         return Term(spec, self.points[cells], self.deviations[cells], weights)
 
     def joined(self, other: Term, schema: Schema) -> Term:
-        """Adds points of the same attribute, on the cells of both: cuts at 30 and at 20, 40 are cuts at 20, 30, 40."""
+        """Adds points of the same attribute, on the cells of both.
+
+        Cuts at 30, and cuts at 20 and 40, become cuts at 20, 30 and 40.
+        """
         if not (isinstance(self.spec, Cuts) and isinstance(other.spec, Cuts)) or self.spec == other.spec:
             return self.plus(other)
         column = schema.numeric(self.spec.column)

@@ -90,7 +90,7 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
     above, below = points[:cells] + known, points[:cells] - known
     ax.stairs(above, edges, baseline=below, fill=True, color=BLUE, alpha=0.25)
     ax.set(xlim=(0, cells), ylim=(low, high))
-    shown = _some(len(spec.points), TICKS)
+    shown = _spread(len(spec.points), TICKS)
     ax.set_xticks(shown + 1, [_cut(spec.points[number]) for number in shown])
     if len(points) > cells:
         _beside(ax, f"missing: {points[-1]:+.3g} ± {margins[-1]:.2g}", INK)
@@ -108,7 +108,7 @@ def _room(points: np.ndarray) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _some(count: int, most: int) -> np.ndarray:
+def _spread(count: int, most: int) -> np.ndarray:
     """Returns at most so many of the numbers below a count, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
@@ -143,13 +143,13 @@ def _map(ax: Axes, card: Card, term: Term) -> None:
     largest = max(float(np.abs(points).max()), 1e-9)
     ax.imshow(np.where(told, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
     labels = cell_labels(card, term)
-    shown = _some(len(labels), TICKS)
+    shown = _spread(len(labels), TICKS)
     ax.set_xticks(shown, [_short(labels[cell], 12) for cell in shown])
     if max(map(len, labels)) > 4:
         for label in ax.get_xticklabels():
             label.set(rotation=30, ha="right")
     names = card.headings
-    kept = _some(len(names), CLASSES)
+    kept = _spread(len(names), CLASSES)
     ax.set_yticks(kept, [_short(names[number], LABEL) for number in kept])
     _beside(ax, f"up to ±{largest:.0f}", PALE)
 

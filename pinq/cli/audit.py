@@ -87,7 +87,7 @@ def restore(
         bool, typer.Option("--forget", help="Do it though what was spent since then no longer counts.")
     ] = False,
 ) -> None:
-    """Put a backup in the ledger's place; says which budget would come back, and refuses unless told."""
+    """Put a backup in the ledger's place; refuses, unless told, where budget would come back."""
     from pinq.provider.backup import restore as restore_ledger
 
     typer.echo(printable(f"Restored; the last event is {restore_ledger(policy, file, forget=forget)}."))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -82,9 +83,7 @@ def serve(
     hashed = None if provider_page is None else read_password_file(provider_page)
     require_secure(host, tls_cert, tls_key, insecure_http)  # before minutes are spent on encoding
     datasets = Datasets.open(policies)
-    for draft in datasets.drafts:
-        waiting = f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits."
-        typer.echo(printable(waiting), err=True)
+    _name_drafts(datasets.drafts)
 
     def listening(port: int) -> None:
         root = f"{'http' if insecure_http else 'https'}://{host}:{port}"
@@ -104,6 +103,13 @@ def serve(
     serve_app(
         app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http, listening=listening
     )
+
+
+def _name_drafts(drafts: Sequence[Path]) -> None:
+    """Names the policies that nobody reviewed yet."""
+    for draft in drafts:
+        waiting = f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits."
+        typer.echo(printable(waiting), err=True)
 
 
 @commands.command(rich_help_panel="Serve")

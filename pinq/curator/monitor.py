@@ -118,13 +118,13 @@ class Curator:
 
         None where there is none.
         """
-        charge, payload = self.ledger.answer_of(analyst, request.id)
-        if charge is None or payload is None or charge.question.question != request.identity(schema):
+        earlier, payload = self.ledger.answer_of(analyst, request.id)
+        if earlier is None or payload is None or earlier.question.question != request.identity(schema):
             return None
         return Answer.from_json(payload)
 
     def meter(self, analyst: str, units: int) -> None:
-        """Counts work of an analyst's. Errors are as in ``WorkMeter.take``; without a grant none."""
+        """Counts an analyst's work; errors as in ``WorkMeter.take``, and none without a grant."""
         grant = self.ledger.grants().get(analyst)
         self._meter.take(analyst, units, None if grant is None else grant.terms.work_per_minute)
 
@@ -134,13 +134,13 @@ class Curator:
         try:
             yield
         except Refusal as error:
-            charge, _ = self.ledger.answer_of(analyst, request)
-            error.charged = Fraction(0) if charge is None else None
+            earlier, _ = self.ledger.answer_of(analyst, request)
+            error.charged = Fraction(0) if earlier is None else None
             raise
 
     def _once(self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, turn: Turn) -> Answer:
         """Charges and answers, or finds the answer that was given."""
-        charge, given = self.ledger.charge(
+        earlier, given = self.ledger.charge(
             analyst,
             request.id,
             work.query.demand,
@@ -150,11 +150,11 @@ class Curator:
             reuse=bool(request.reuse),
             answer_bytes=work.query.answer_bytes,
         )
-        if charge is not None and charge.question.question != question.question:
+        if earlier is not None and earlier.question.question != question.question:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
         if given is None:
-            if charge is not None:  # paid for, perhaps under an earlier id, and never answered
-                request = request.model_copy(update={"id": charge.request})
+            if earlier is not None:  # paid for, perhaps under an earlier id, and never answered
+                request = request.model_copy(update={"id": earlier.request})
             answer = self._answer(request, work, turn)
             payload = answer.to_json()
             given = self.ledger.answer(analyst, request.id, payload)

@@ -162,7 +162,7 @@ class Partial:
 
     @classmethod
     def read(cls, rows: Iterable[tuple[str, int, int, int, bytes]]) -> Partial | None:
-        """Adds up what several senders gave, from rows of ``TALLIES`` in any order; None for none."""
+        """Adds up what senders gave, from rows of ``TALLIES`` in any order; None for none."""
         senders: dict[str, list[tuple[int, int, int, bytes]]] = {}
         for sender, *piece in rows:
             senders.setdefault(sender, []).append(tuple(piece))  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ class Tally(Protocol):
         """Takes in what another tally of the same tables counted of other rows."""
 
     def condense(self) -> None:
-        """Adds up the rows of each occupied cell: what is kept then follows the cells, not the rows."""
+        """Adds up each occupied cell's rows: what is kept then follows the cells, not the rows."""
 
     def tables(self) -> list[Any]:
         """The table of each request that it is for."""

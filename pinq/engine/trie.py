@@ -157,7 +157,7 @@ def ways_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.nda
 
 
 class _Node:
-    """A part on the way, with those below it by their index; or one that is asked for, by number."""
+    """A part above others, with those below it by index; or one that is asked for, by number."""
 
     __slots__ = ("answer", "children", "depth", "partition")
 

@@ -26,7 +26,7 @@ class Head:
         self._open: int | None = None
 
     def write(self, seq: int, chained: str) -> None:
-        """Names the last event. It is written after the commit, so it may lag but never run ahead."""
+        """Names the last event, after its commit: the head may lag, but never runs ahead."""
         if self._open is None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self._open = os.open(self.file, os.O_CREAT | os.O_WRONLY, 0o600)

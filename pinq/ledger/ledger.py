@@ -23,7 +23,7 @@ from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Ref
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import Account, LedgerState
 from pinq.ledger.store import Store
-from pinq.ledger.terms import EVENT_BYTES, FREE, Grant, Terms, no_grant
+from pinq.ledger.terms import FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["Ledger"]
@@ -268,7 +268,7 @@ class Ledger:
         reuse: bool = False,
         answer_bytes: int = 0,
     ) -> tuple[Earlier | None, str | None]:
-        """Charges a request, in one transaction, before anything is read.
+        """Charges a request, or logs its refusal, in one transaction, before anything is read.
 
         Args:
             analyst: Who asks.
@@ -285,30 +285,21 @@ class Ledger:
             charged before, that charge and its answer (None if it was never given).
 
         Raises:
-            NotAuthorised: No valid grant.
-            NotAllowed, TooManyRequests: The grant's terms forbid it.
-            BudgetExceeded: More than the grant or the cap leaves. Each refusal is logged and spends
-                nothing.
+            NotAuthorised, NotAllowed, TooManyRequests: No valid grant, or its terms forbid it.
+            BudgetExceeded: More than the grant or the cap leaves.
         """
 
         def work(writing: Writing) -> tuple[Earlier | None, str | None] | PinqError:
             try:
                 grant = _valid(writing.state, analyst)
                 before = writing.state.asked(analyst, question.question) if reuse else None
-                charge, payload = self._log.charge_of(writing, analyst, before or request)
-                if charge is not None:
-                    return charge, payload
-                writing.state.require(grant, question.verb, columns, demand, epsilon)
-                charged = Charged(epsilon, demand, question)
-                if grant.terms.stored_bytes is not None:
-                    charged = charged.reserving(answer_bytes + 2 * EVENT_BYTES)
-                    grant.require_room(charged.question.stored)
-                writing.append(charged, analyst, request)
-                return None, None
+                earlier, payload = self._log.charge_of(writing, analyst, before or request)
+                if earlier is None:
+                    writing.state.require(grant, question.verb, columns, demand, epsilon)
+                    writing.charge(grant, Charged(epsilon, demand, question), analyst, request, answer_bytes)
+                return earlier, payload
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
-                limited = writing.state.grant_of(analyst)
-                if limited is None or limited.has_room(EVENT_BYTES):
-                    writing.append(Refused.of(error, question), analyst, request)
+                writing.refuse(error, analyst, request, question)
                 return error
 
         done = self._log.run(work, write=True)

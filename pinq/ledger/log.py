@@ -79,7 +79,7 @@ class Log:
         self._reset()
 
     def run(self, work: Callable[[Writing], T], *, write: bool = False) -> T:
-        """Does some work in a transaction that it may share: what waits together is committed together.
+        """Does work in a transaction that it may share: what waits together, commits together.
 
         Whoever comes first does the work of all who wait by then, in the order in which they came,
         readers first, and commits once; the others find theirs done. So many charges cost one
@@ -184,7 +184,7 @@ class Log:
             pass
 
     def keep_checkpoint(self) -> None:
-        """Writes the fold down where many events came since the last one; a failure is of no concern."""
+        """Writes the fold down where many events came since the last one; it may fail silently."""
         if self.seq - self._kept < max(CHECKPOINT_EVENTS, self.seq // CHECKPOINT_SHARE):
             return
         with self._held(), suppress(LedgerError):
@@ -221,7 +221,7 @@ class Log:
             raise LedgerError(f"{self._cut(named[0])} {or_else}")
 
     def keep_head(self, folder: Path) -> None:
-        """Keeps another head of this log in a folder, whatever becomes of the log and what is beside it."""
+        """Keeps another head of this log, in a folder that outlives what is beside the log."""
         self._heads.append(self._head_in(folder))
         self.check_head()
         self._write_heads()
@@ -298,7 +298,7 @@ class Log:
         return self._verified(row, seq, before.hash).record
 
     def _intact(self, seq: int, logged: str, payload: str | None) -> str:
-        """Returns the text of an answer; ``LedgerError`` where it is not the one that was logged."""
+        """Returns the text of an answer; ``LedgerError`` where another one was logged."""
         if payload is None or digest_of(str(payload)) != logged:  # a damaged file can make bytes of it
             what = f"the answer of event {seq} is not the one that was logged"
             raise LedgerError(f"The ledger {self.store} is damaged: {what}.")

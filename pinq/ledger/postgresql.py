@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL as the ledger uses it: durable at every commit, and never waited for without an end."""
+"""PostgreSQL as the ledger uses it: durable at every commit, and waited for only so long."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Connection(Protocol):
 
 
 def options(lock_seconds: float, *, read_only: bool) -> dict[str, object]:
-    """What a connection is made with. Its server waits for no lock, statement or client for ever."""
+    """What a connection is made with: its server ends each wait for a lock or a client."""
     settings = {
         "lock_timeout": f"{1000 * lock_seconds:.0f}ms",
         "statement_timeout": f"{STATEMENT_SECONDS}s",
@@ -79,9 +79,9 @@ def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None
 
 @contextmanager
 def watched(connection: sa.Connection, seconds: float) -> Iterator[None]:
-    """Ends what is inside after so long: a server that hangs answers nothing, whatever its timeouts say.
+    """Ends what is inside after so long, for a server that hangs keeps to no timeout of its own.
 
-    Its socket is shut, and the driver then fails.
+    The socket is shut, and the driver then fails.
     """
     driver = connection.connection.dbapi_connection
     if not isinstance(driver, _Connection):  # another driver than psycopg

@@ -56,7 +56,6 @@ _answers = sa.Table(
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("payload", sa.Text, nullable=False),
 )
-# Which file this is. A copy has the number of the file that it was made of.
 _checkpoints = sa.Table(
     "checkpoints",
     _metadata,
@@ -66,7 +65,8 @@ _checkpoints = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
 )
-_place = sa.Table("place", _metadata, sa.Column("inode", sa.BigInteger, nullable=False))
+# Which file this is. A copy has the number of the file that it was made of.
+_origin = sa.Table("place", _metadata, sa.Column("inode", sa.BigInteger, nullable=False))
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _SINCE = f"SELECT {', '.join(column.name for column in _events.c)} FROM events WHERE seq >="
 _pair = sa.select(_events).where(_events.c.seq.in_([sa.bindparam("before"), sa.bindparam("seq")]))
@@ -91,7 +91,7 @@ class EventRow(NamedTuple):
 
 
 class StoredAnswer(NamedTuple):
-    """A stored answer: its event's number, when it was given, the event's body, the answer's text."""
+    """A stored answer: its event's number, time and body, and the answer's text."""
 
     seq: int
     at: str
@@ -181,17 +181,17 @@ class Store:
         joined = sa.select(*columns).join(_answers, _answers.c.seq == _events.c.seq).order_by(_events.c.seq)
         wanted = sorted(numbers)
         for first in range(0, len(wanted), IDS_AT_A_TIME):
-            some = _events.c.seq.in_(wanted[first : first + IDS_AT_A_TIME])
-            yield from map(StoredAnswer._make, connection.execute(joined.where(some)))
+            numbered = _events.c.seq.in_(wanted[first : first + IDS_AT_A_TIME])
+            yield from map(StoredAnswer._make, connection.execute(joined.where(numbered)))
 
     def check(self) -> None:
         """``LedgerError`` where SQLite finds its file or an index damaged."""
         if self._file is None:
             return
         with self.transaction(write=False) as connection:
-            found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-        if found != "ok":
-            raise self._damaged(str(found).strip().splitlines()[-1])
+            verdict = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if verdict != "ok":
+            raise self._damaged(str(verdict).strip().splitlines()[-1])
 
     def take_over(self, other: Store) -> None:
         """Puts another store's events and answers in the place of its own, in one transaction."""
@@ -229,15 +229,15 @@ class Store:
         with self.transaction(write=False) as connection:
             if not sa.inspect(connection).has_table("place"):
                 return False  # of an earlier release
-            return connection.execute(sa.select(_place.c.inode)).scalar() != self._inode
+            return connection.execute(sa.select(_origin.c.inode)).scalar() != self._inode
 
     def settle(self) -> None:
-        """The log was read: a file that is a copy becomes the ledger itself, if it may be written."""
+        """Makes a copy the ledger itself once its log was read, if it may be written."""
         self._patience = BUSY_SECONDS + 10
         if not self._read_only and self.is_copy():
             with self.transaction() as connection:
-                connection.execute(_place.delete())
-                connection.execute(_place.insert(), {"inode": self._inode})
+                connection.execute(_origin.delete())
+                connection.execute(_origin.insert(), {"inode": self._inode})
 
     # Transactions
 

@@ -11,8 +11,10 @@ import sqlalchemy as sa
 
 from pinq.errors import PinqError
 from pinq.ledger.events import Record
+from pinq.ledger.requests import Charged, LoggedQuestion, Refused
 from pinq.ledger.signature import Signature
 from pinq.ledger.store import EventRow
+from pinq.ledger.terms import EVENT_BYTES, Grant
 
 if TYPE_CHECKING:
     from pinq.ledger.log import Log
@@ -45,12 +47,25 @@ class Writing:
         by: Signature | None = None,
         answer: str | None = None,
     ) -> None:
-        """Adds an event, and the text of the answer that it logs; nobody sees it before the commit."""
+        """Adds an event and the text of its answer; nobody sees them before the commit."""
         row = self._log.append(record, analyst, request, by)
         self._events.append(row)
         if answer is not None:
             self._answers[row.seq] = answer
         self.appended += 1
+
+    def charge(self, grant: Grant, charged: Charged, analyst: str, request: str, answer_bytes: int) -> None:
+        """Adds a charge; ``NotAllowed`` where the grant has no room for it and its answer."""
+        if grant.terms.stored_bytes is not None:
+            charged = charged.reserving(answer_bytes + 2 * EVENT_BYTES)
+            grant.require_room(charged.question.stored)
+        self.append(charged, analyst, request)
+
+    def refuse(self, error: PinqError, analyst: str, request: str, question: LoggedQuestion) -> None:
+        """Adds a refusal, unless the analyst's grant has no room for it."""
+        grant = self.state.grant_of(analyst)
+        if grant is None or grant.has_room(EVENT_BYTES):
+            self.append(Refused.of(error, question), analyst, request)
 
     def flush(self) -> None:
         """Hands over to the database what was appended so far."""

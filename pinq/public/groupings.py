@@ -61,7 +61,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
 
 
 def _numbers(octets: np.ndarray) -> np.ndarray:
-    """A number for each row of octets, the same for the same; up to eight of them are one at once."""
+    """Returns a value for each row of octets, equal where rows are; up to eight make an integer."""
     count, length = octets.shape
     if length > 8:
         return octets.view(f"V{length}").ravel()

@@ -36,7 +36,7 @@ class DatabaseTable(Declared):
 
 
 class SparkTable(Declared):
-    """A table that a session of Spark knows, such as ``health.visits`` or ``parquet.`/lake/visits```."""
+    """A table that a Spark session knows: ``health.visits``, or ``parquet.`/lake/visits```."""
 
     spark: str
 

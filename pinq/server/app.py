@@ -74,6 +74,19 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
+    _answer_probes(app, readiness)
+    _answer_errors(app)
+    if provider_password is not None:
+        login = Login(provider_password)
+        page = create_page(datasets, login, gate.log, private_certificate=private_certificate, public_url=public_url)
+        app.add_route(PATH, _to_page, include_in_schema=False)
+        app.mount(PATH, page)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    return app
+
+
+def _answer_probes(app: FastAPI, readiness: Readiness) -> None:
+    """Adds what a load balancer asks: does the server live, can it answer?"""
 
     @app.get("/healthz", response_model=Health, tags=["server"])
     async def healthz() -> Health:
@@ -85,15 +98,6 @@ def create_app(
         """Says whether questions can be answered now: 200, or 503."""
         ready = await readiness.is_ready()
         return JSONResponse({"ready": ready}, 200 if ready else 503)
-
-    _answer_errors(app)
-    if provider_password is not None:
-        login = Login(provider_password)
-        page = create_page(datasets, login, gate.log, private_certificate=private_certificate, public_url=public_url)
-        app.add_route(PATH, _to_page, include_in_schema=False)
-        app.mount(PATH, page)
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
-    return app
 
 
 async def _to_page(_: Request) -> Response:

@@ -66,7 +66,7 @@ class Readiness:
 
 
 def _has_room(url: str) -> bool:
-    """Whether a ledger's file is there, on a disk that is not full; other ledgers say themselves."""
+    """Whether a ledger's file is there, on a disk with room; true of ledgers that are no files."""
     file = Path(url.removeprefix(SQLITE))
     if not url.startswith(SQLITE) or str(file) == ":memory:":
         return True

@@ -40,7 +40,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
 
     @property
     def work(self) -> int:
-        """Its bipartitions: each is drawn, is scored over the column's values, and may be chosen."""
+        """Its bipartitions: each is drawn, scored over the column's values, and may be chosen."""
         values = self._column.codes
         return SCORING + self.widest * (DRAW + values * DRAWN_VALUE + (values // 16 + 2) * CELL * self.frame.width)
 
