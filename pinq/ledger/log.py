@@ -211,7 +211,7 @@ class Log:
                 row = next(self.store.since(reading.connection, named[0]), None)
             if row is not None and (row.seq, row.hash) == named:
                 continue
-            if head is self.store.head and named[0] > self.seq and self.store.is_copy():
+            if head is self.store.head and 0 < self.seq < named[0] and self.store.is_copy():
                 raise LedgerError(
                     f"The ledger {self.store} is an incomplete copy: it ends at event {self.seq}, and its head names "
                     f"event {named[0]}. The newest events of a ledger in use are in the file beside it that ends in "
