@@ -28,7 +28,7 @@ from miners.federated.turns import InTurns
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, families, levels_carried
 from miners.growth.criteria import require_criterion
-from miners.growth.leaf_estimates import estimated_nodes
+from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Candidate, Problem, many
 from miners.trees.tree_miner import MAX_DEPTH, require_word

@@ -20,7 +20,7 @@ from miners.budget.noise import count_scale
 from miners.budget.plan import PlanLine
 from miners.scorecards.card import Card
 from miners.scorecards.objectives import Objective
-from miners.scorecards.rules import Shares, Step
+from miners.scorecards.shares import Shares, Step
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.scores import Gradient
@@ -29,13 +29,13 @@ from pinq.public.specs import Cuts, Values, bind
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts, PrivateQueryable
 
-__all__ = ["Course"]
+__all__ = ["CardFit"]
 
 THRESHOLD = 0.5  # noise scales of a cell's gradient that a choice does not count
 
 
 @dataclass(frozen=True)
-class Course:
+class CardFit:
     """All that is decided before anything is asked.
 
     Attributes:

@@ -18,7 +18,7 @@ from miners.budget.noise import count_scale
 from miners.scorecards.card import Card
 from miners.scorecards.cells import Grid, public_cuts
 from miners.scorecards.posterior import Estimate, log_shares, newton
-from miners.scorecards.rules import rows_epsilon, steps_for_classes, steps_for_means, tables_pay
+from miners.scorecards.shares import rows_epsilon, steps_for_classes, steps_for_means, tables_pay
 from pinq.public.accuracy import standard_deviation
 from pinq.public.derivatives import AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.epsilon import Epsilon

@@ -16,9 +16,9 @@ from miners.estimator import Bill, Classifier, Fitted, Regressor, public_schema,
 from miners.growth.candidates import attribute_names
 from miners.scorecards.card import Card
 from miners.scorecards.cells import attribute_cells
-from miners.scorecards.fitting import Course
+from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import objective_of
-from miners.scorecards.rules import MAX_STEPS, Shares
+from miners.scorecards.shares import MAX_STEPS, Shares
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Numeric, Schema
@@ -58,12 +58,12 @@ class ScorecardMiner(Fitted):
             BudgetExceeded: Less than ``epsilon`` remains.
         """
         with unspent():
-            course = self._course(public_schema(handle), target)
-            total = course.shares.total
+            card_fit = self._card_fit(public_schema(handle), target)
+            total = card_fit.shares.total
             require_budget(handle, total, miner=self)
-            warn_before_fit(self, handle, total, self._warnings(course, None))
+            warn_before_fit(self, handle, total, self._warnings(card_fit, None))
         with Bill(handle) as bill:
-            card = course.fit(handle)
+            card = card_fit.fit(handle)
         remember_fit(self, handle)
         return self._fitted(card, bill.total)
 
@@ -76,15 +76,15 @@ class ScorecardMiner(Fitted):
             rows: How many rows the table has, if that is known; by default the schema's
                 ``max_rows``. For the warning only.
         """
-        course = self._course(schema, target)
-        attributes, steps = len(course.specs), len(course.shares.steps)
+        card_fit = self._card_fit(schema, target)
+        attributes, steps = len(card_fit.specs), len(card_fit.shares.steps)
         counted = f"{many(steps, 'step')} over {many(attributes, 'attribute')}"
         return Plan(
             f"{type(self).__name__} for `{target}`: {counted}",
-            tuple(course.lines()),
-            course.shares.total.exact,
-            self._notes(course),
-            self._warnings(course, rows),
+            tuple(card_fit.lines()),
+            card_fit.shares.total.exact,
+            self._notes(card_fit),
+            self._warnings(card_fit, rows),
         )
 
     @property
@@ -148,7 +148,7 @@ class ScorecardMiner(Fitted):
     def _checked_target(self, schema: Schema, target: str) -> None:
         """Raises ``QueryError`` where the target is of the wrong kind."""
 
-    def _course(self, schema: Schema, target: str) -> Course:
+    def _card_fit(self, schema: Schema, target: str) -> CardFit:
         """Returns all that is decided before anything is asked, every parameter checked."""
         epsilon = Epsilon.of(self.epsilon)
         column = schema.column(target)
@@ -165,28 +165,28 @@ class ScorecardMiner(Fitted):
         elif len(specs) == 1:
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
         tables = len(specs) if objective.asks_tables(epsilon) else 0
-        return Course(objective, specs, coarse, Shares.of(epsilon, tables=tables, steps=steps, chooses=len(specs) > 1))
+        return CardFit(objective, specs, coarse, Shares.of(epsilon, tables=tables, steps=steps, chooses=len(specs) > 1))
 
-    def _notes(self, course: Course) -> tuple[str, ...]:
+    def _notes(self, card_fit: CardFit) -> tuple[str, ...]:
         notes = ["all questions are asked of the same rows, so their losses add up."]
         if self.steps is None:
             notes.append(
-                f"steps is not given; {len(course.shares.steps)} is what epsilon, max_rows and the target's "
+                f"steps is not given; {len(card_fit.shares.steps)} is what epsilon, max_rows and the target's "
                 "classes let expect to be of use."
             )
         return tuple(notes)
 
-    def _warnings(self, course: Course, rows: int | None) -> tuple[str, ...]:
+    def _warnings(self, card_fit: CardFit, rows: int | None) -> tuple[str, ...]:
         """Whether anything can be learned, and whether cells stand out of the noise."""
-        schema, objective = course.objective.schema, course.objective
-        epsilon, shares = course.shares.total, course.shares
+        schema, objective = card_fit.objective.schema, card_fit.objective
+        epsilon, shares = card_fit.shares.total, card_fit.shares
         expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         if not shares.steps and not shares.tables:
             return (
                 f"at epsilon {epsilon} and at most {schema.max_rows:,} rows no points can be told from noise, so every "
                 f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
             )
-        noise = max((course.cell_noise(each) for each in course.cell_shares), default=0.0)
+        noise = max((card_fit.cell_noise(each) for each in card_fit.cell_shares), default=0.0)
         if expected >= noise:
             return ()
         bound = "at most" if rows is None else "about"
@@ -231,7 +231,7 @@ class Scorecard(Classifier, ScorecardMiner):
         are whole nano-epsilons that add up to it. Gradient and curvature of a row together cost
         one count (two classes), or are clipped to that (many classes); privacy.md 8. Points are
         computed from answers alone.
-        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_rules.py,
+        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_shares.py,
         tests/contract/test_every_miner.py.
 
     Notes:
@@ -283,7 +283,7 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
         Why: as for ``Scorecard``. A residual is clamped to a bound that follows from an earlier
         answer; it and the row's count are summed as two bins that cost that bound together
         (privacy.md 8.5).
-        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_rules.py,
+        Exact: nano-epsilons. Held by: tests/unit/scorecards/test_shares.py,
         tests/contract/test_every_miner.py.
 
     Examples:

@@ -14,8 +14,8 @@ from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, whol
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import default_levels, families, levels_carried
 from miners.growth.criteria import REGRESSION_CRITERIA, require_criterion
+from miners.growth.fitted_nodes import released_nodes
 from miners.growth.frontier import Level
-from miners.growth.leaf_estimates import released_nodes
 from miners.growth.open_node import OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
 from miners.trees.strategy import Candidate, Problem, many

@@ -22,8 +22,8 @@ from miners.budget.recipe import Question, Recipe, Step, StepName
 from miners.fitted.node import Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.describe import ask_classes, ask_ends
+from miners.growth.fitted_nodes import estimated_nodes
 from miners.growth.frontier import Level
-from miners.growth.leaf_estimates import estimated_nodes
 from miners.growth.open_node import OpenNode
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import Epsilon

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miners.scorecards.cells import Grid, attribute_cells, public_cuts
-from miners.scorecards.rules import MAX_STEPS, Shares, steps_for_classes, steps_for_means, tables_pay
+from miners.scorecards.shares import MAX_STEPS, Shares, steps_for_classes, steps_for_means, tables_pay
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema

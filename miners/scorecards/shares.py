@@ -7,7 +7,7 @@ attribute, then steps: one choice and the sums of what was chosen.
 Privacy:
     Claim: all questions together cost the total exactly. Why: all are asked of the same rows, so
     losses add up (sequential composition), and shares are whole nano-epsilons. Held by:
-    tests/unit/scorecards/test_rules.py.
+    tests/unit/scorecards/test_shares.py.
 """
 
 from __future__ import annotations
