@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners that predict share: checks, and everything that follows ``fit``."""
+"""What all miners share before and after ``fit``: checks, the bill, predictions, stored text."""
 
 from __future__ import annotations
 

@@ -17,6 +17,10 @@
     ├── EngineError        the data could not be read; the charge stands, the text never varies
     └── InternalError      cannot happen; please report
 
+A ``Refusal`` is not the same as a refusal in the ledger (its record is ``Refused``). The ledger logs
+whatever ``charge`` refuses: BudgetExceeded, NotAllowed, TooManyRequests, and NotAuthorised. A
+QueryError is found before and is not logged.
+
 Type, text and attributes of an error depend on the policy, the request and the ledger, never on
 rows. Each class has a stable ``code`` that programs may compare.
 

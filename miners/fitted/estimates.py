@@ -110,11 +110,11 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
 
     - The counts of a node of N rows with shares q are y = N q + noise, one noise of deviation s for
       each of the k classes.
-    - Before y is seen any number N is as likely as any other, and q departs from p in no direction
-      of the plane of shares more than in another: q = p + d with d normal and E|d|^2 = u^2 (1 -
-      |p|^2). Here u = 0 is a node like its parent; u = 1 is as far off as nodes of one class each,
-      in the parent's proportions, for their mean squared distance from p is the parent's Gini
-      impurity 1 - |p|^2. Any u between is as likely as any other.
+    - Before y is seen any number N is as likely as any other. So is any u from 0 to 1 in q = p + d,
+      with d normal, the same in all directions of the plane of shares, and E|d|^2 = u^2 (1 -
+      |p|^2). With u = 0 a node is like its parent. With u = 1 it is as far from it as pure nodes
+      are: split the parent into nodes of one class each, and their mean squared distance from p is
+      its Gini impurity, 1 - |p|^2.
     - In the direction of (1, ..., 1) the counts then tell how many rows there are, with variance k
       s^2. In the k - 1 directions across, y' has mean N p' and variance v = N^2 t + s^2, where t =
       u^2 (1 - |p|^2) / (k - 1); and E[q | y, N, u] = p + (N t / v) (y' - N p').

@@ -2,7 +2,7 @@
 """How a scorecard is fitted: where scores start, tables for many classes, then steps.
 
 Privacy:
-    Adjacency: the policy's. Claim: ``fit_card`` costs what its ``Shares`` add up to.
+    Adjacency: the policy's. Claim: ``CardFit.fit`` costs what its ``Shares`` add up to.
     Why: every question is asked of all rows (or of those that have a class, one part of a
     partition); losses add up. What a step asks follows from answers alone, so it may be chosen as
     one goes (sequential composition of adaptively chosen questions, privacy.md 1.2). Points are

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's face: five verbs on one part (``PrivateQueryable``) or many (``Parts``).
 
-It holds no data and no secrets.
-
-The verbs themselves are in ``verbs.py``.
+It holds no data and no secrets. The verbs themselves are in ``verbs.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact tables and nothing else: rows are encoded to small integers at open and counted on request.
 
-It knows no epsilon, no analyst and no noise; it is the only room with SQL, which encodes, and the
-only one that imports duckdb. Plain arrays count. Read ``tables.py`` first, then ``opening.py`` for
+It knows no epsilon, no analyst and no noise. It is the only room that imports duckdb, which reads,
+profiles, encodes and draws shards; plain arrays count. Read ``tables.py`` first, then ``opening.py`` for
 the way in and ``kernel.py`` for the way to tables; ``spark.py`` does both on other machines.
 """
 

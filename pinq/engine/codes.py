@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table as small unsigned integers: what encoding makes, and all that counting reads.
 
-It comes in blocks of rows. A block keeps each column's codes side by side, in the smallest type that holds them. Blocks are
-independent of each other: a request is counted block by block, by any thread or process, and the
-tables add up.
+It comes in blocks of rows. A block keeps each column's codes side by side, in the smallest type
+that holds them. Blocks are independent of each other: any thread or process may locate and count
+the rows of one.
 """
 
 from __future__ import annotations

@@ -89,7 +89,9 @@ class Answered:
 
 @dataclass(frozen=True)
 class Refused:
-    """A request was refused.
+    """A request was refused: for want of a grant or of budget, or by the grant's terms.
+
+    Errors that are found earlier (``QueryError``) are not logged.
 
     Attributes:
         reason: The error's code.

@@ -15,8 +15,7 @@ Privacy:
     bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
 
 A new score is a class here, or in a file beside it, and an entry of ``AnyScore``; ``pinq/__init__``
-exports it. Its
-sensitivity passes ``pinq.provider.testing.search_sensitivity`` first.
+exports it. Its sensitivity passes ``pinq.provider.testing.search_sensitivity`` first.
 """
 
 from __future__ import annotations
