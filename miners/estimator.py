@@ -19,7 +19,7 @@ from miners.fitted.forest import Forest
 from miners.fitted.json_form import read_json
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
-from pinq.errors import BudgetExceeded, PinqError, QueryError, Refusal
+from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, Value
 
@@ -308,7 +308,10 @@ def require_remaining(handle: Priced, needed: Epsilon, *, name: str) -> None:
     # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
     # them costs, so the fit is affordable where that one count is.
     asked = needed.exact
-    remaining = handle.preview("noisy_count", epsilon=needed).remaining + asked
+    try:
+        remaining = handle.preview("noisy_count", epsilon=needed).remaining + asked
+    except NotAllowed:  # the terms bind each question of the fit, not the count that stands for them
+        remaining = handle.budget.remaining
     if asked > remaining:
         raise BudgetExceeded(
             f"{name} needs an epsilon of {needed}; {loss_text(remaining)} remains. Ask for less.",

@@ -18,7 +18,7 @@ from html import escape
 from typing import Protocol
 
 from pinq.public.epsilon import NANO, Epsilon, Loss
-from pinq.public.queries import Preview
+from pinq.public.queries import Budget, Preview
 
 __all__ = [
     "FitWarning",
@@ -41,6 +41,10 @@ HEADINGS = ("level", "asked", "of at most", "epsilon", "noise")
 
 class Priced(Protocol):
     """A handle, or a party of a secure computation, that knows beforehand what a question costs."""
+
+    @property
+    def budget(self) -> Budget:
+        """What was granted, spent, and remains."""
 
     def preview(self, verb: str, *, epsilon: Loss) -> Preview:
         """Returns what a question would cost, and what would remain. Free."""

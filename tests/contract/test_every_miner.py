@@ -23,9 +23,12 @@ from sklearn.exceptions import NotFittedError
 
 from miners import FitWarning
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
+from pinq.ledger.terms import Terms
 from pinq.provider.simulation import made_up, simulate
+from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.catalogue import FORMS, MINERS, Form
+from tests.handles import ledger_of
 from tests.people import SCHEMA
 
 TARGETS = {"classes": "income", "means": "wage", "distances": "job"}
@@ -180,6 +183,23 @@ def test_too_little_budget_is_said_before_anything_is_asked(form: Form, untouche
     assert form.name in str(refused.value)
     assert untouched.budget.spent == 0
     assert not untouched.history().size
+
+
+@every_miner
+def test_a_grant_that_allows_every_question_allows_the_fit(form: Form) -> None:
+    """Terms bind each question by its verb and its epsilon, and nothing that stands for all of them."""
+    target = TARGETS[form.learns]
+    with handle() as h:
+        miner = form.built(epsilon="0.6")
+        lines = miner.plan(h.schema, target).lines
+        # A leaf that is reached early may be asked at all that its path has left: less than the whole.
+        largest = max(Epsilon.of("0.599"), *(Epsilon.of(line.epsilon) for line in lines))
+        ledger_of(h).set_terms("simulated", Terms(largest, verbs=tuple({line.verb for line in lines})))
+        assert miner.fit(h, target).cost_ <= Fraction("0.6")
+        asked = len(h.history())
+        with pytest.raises(BudgetExceeded, match=r"needs an epsilon of 0\.6"):
+            form.built(epsilon="0.6").fit(h, target)
+        assert len(h.history()) == asked
 
 
 # What it refuses

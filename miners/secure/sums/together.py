@@ -93,8 +93,9 @@ class _PartyBudget:
         remaining = self._limit - self._odometer.spent - price
         return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
 
+    @property
     def budget(self) -> Budget:
-        """Returns the budget of each party."""
+        """The budget of each party."""
         spent = self._odometer.spent
         return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
@@ -309,11 +310,11 @@ class SecureFederation:
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns what the questions so far cost each party."""
-        return {ALL: self._budget.budget().spent}
+        return {ALL: self._budget.budget.spent}
 
     def budgets(self) -> dict[str, Budget | None]:
         """Returns the budget of each party."""
-        return {ALL: self._budget.budget()}
+        return {ALL: self._budget.budget}
 
     def each(self, act: Callable[[Priced], T]) -> dict[str, T]:
         """Acts on the budget of each party, which is the same for all."""
@@ -331,7 +332,7 @@ class SecureFederation:
     def __repr__(self) -> str:
         return (
             f"SecureFederation of {self._parties} parties, {self.rounds} rounds so far\n"
-            f"  {ALL}: {self._budget.budget()!r}, {self.requests[ALL]} requests"
+            f"  {ALL}: {self._budget.budget!r}, {self.requests[ALL]} requests"
         )
 
 
