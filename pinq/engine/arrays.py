@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ import numpy as np
 from pinq.engine.codes import BLOCK_ROWS, Block, Codes
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows
-from pinq.engine.shards import Coins
+from pinq.engine.shards import ShardColumns, ShardSource
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest
 from pinq.errors import InternalError
 from pinq.public.parts import Block as PartBlock
@@ -29,9 +29,7 @@ __all__ = ["ArrayEngine"]
 # Exact tables of the whole table that are kept in memory, and the bytes of one listing.
 KEPT_CELLS = 2**21
 KEPT_BYTES = 2**26
-# Frontiers that are kept, and columns of shards.
 KEPT_FRONTIERS = 4
-KEPT_SHARDS = 8
 MAX_THREADS = 8
 
 T = TypeVar("T")
@@ -78,8 +76,8 @@ class ArrayEngine:
         self.schema = schema
         self._codes: Codes | None = codes
         self._blocks: Sequence[Block] = codes.blocks
-        self._coins, self._shards = Coins(codes, salt), dict[Hashable, np.ndarray]()
-        self._lock, self._sharding = threading.Lock(), threading.Lock()
+        self._shards = ShardColumns(codes, salt)
+        self._lock = threading.Lock()
         self._tables: dict[Any, np.ndarray] = {}
         self._listed: tuple[Any, Listed] | None = None
         self._frontiers: list[_Frontier] = []
@@ -131,7 +129,7 @@ class ArrayEngine:
     def close(self) -> None:
         """Frees the memory."""
         self._codes, self._blocks = None, ()
-        self._coins = Coins(Codes(()), b"")
+        self._shards = ShardColumns(Codes(()), b"")
         self._tables, self._listed, self._frontiers = {}, None, []
 
     def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:
@@ -186,7 +184,7 @@ class ArrayEngine:
     ) -> list[Any]:
         """The tables, from the frontier that is nearest to the parts."""
         request, begin = self._begin(parts, tables, moments)
-        blocks = self._with_shards({source for source in request.sources() if isinstance(source, tuple)})
+        blocks = self._with_shards({source for source in request.sources() if isinstance(source, tuple)}, check)
 
         def locate(number: int) -> Rows:
             if check is not None:
@@ -239,17 +237,11 @@ class ArrayEngine:
                 kept = kept[1:]
             self._frontiers = kept
 
-    def _with_shards(self, wanted: set[Any]) -> Sequence[Block]:
-        """Returns the blocks with the columns of these shards; a few others are kept."""
+    def _with_shards(self, wanted: set[ShardSource], check: Callable[[], None] | None) -> Sequence[Block]:
+        """Returns the blocks with the columns of these shards."""
         if not wanted:
             return self._blocks
-        with self._sharding:
-            for source in wanted - self._shards.keys():
-                _, key, count = source
-                self._shards[source] = self._coins.shards(key, count)
-            shards = {source: self._shards[source] for source in wanted}
-            while len(self._shards) > KEPT_SHARDS:
-                del self._shards[next(iter(self._shards))]
+        shards = self._shards.columns(wanted, check)
         blocks, end = [], 0
         for block in self._blocks:
             rows = slice(end, end + block.rows)

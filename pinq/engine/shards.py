@@ -13,18 +13,27 @@ the same everywhere: a hash that a library calls its own need not.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pinq.engine.codes import Codes, smallest
+from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
 
-__all__ = ["Coins", "coins_of", "shards_of"]
+__all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
+
+KEPT_SHARDS = 8
+ShardSource = tuple[str, int, int]
+"""What ``Axis.source`` is for shards: the word, the key and the number of shards."""
 
 
-class Coins:
-    """The coins of an encoded table, made when the first of them is asked for.
+class ShardColumns:
+    """Which shards an encoded table's rows are in, by key and count; columns made last are kept.
+
+    Coins are made when the first shards are asked for. Who asks for one key waits for nobody who
+    makes another's.
 
     Args:
         codes: The table.
@@ -33,15 +42,54 @@ class Coins:
 
     def __init__(self, codes: Codes, salt: bytes) -> None:
         self._codes, self._salt = codes, salt
-        self._lock = threading.Lock()
+        self._guard, self._tossing = threading.Lock(), threading.Lock()
         self._coins: np.ndarray | None = None
+        self._kept: dict[ShardSource, _Column] = {}
 
-    def shards(self, key: int, count: int) -> np.ndarray:
-        """Which of ``count`` shards each row is in, shape (rows,)."""
-        with self._lock:
+    def columns(
+        self, sources: Iterable[ShardSource], check: Callable[[], None] | None = None
+    ) -> dict[ShardSource, np.ndarray]:
+        """Returns each row's shard for each of these keys and counts, shape (rows,).
+
+        Args:
+            sources: As ``Axis.source`` names them.
+            check: Called before each block of rows of each key; what it raises ends the work.
+        """
+        return {source: self._column(source, check) for source in sources}
+
+    def _column(self, source: ShardSource, check: Callable[[], None] | None) -> np.ndarray:
+        with self._guard:
+            column = self._kept.pop(source, None) or _Column()
+            self._kept[source] = column
+            while len(self._kept) > KEPT_SHARDS:
+                del self._kept[next(iter(self._kept))]
+        with column.lock:
+            if column.shards is None:
+                column.shards = self._made(source, check)
+            return column.shards
+
+    def _made(self, source: ShardSource, check: Callable[[], None] | None) -> np.ndarray:
+        """Makes a column, block by block."""
+        with self._tossing:
             if self._coins is None:
                 self._coins = coins_of(self._codes, self._salt)
-        return shards_of(self._coins, key, count)
+            coins = self._coins
+        _, key, count = source
+        shards = np.empty(len(coins), dtype=smallest(count))
+        for start in range(0, len(coins), BLOCK_ROWS):
+            if check is not None:
+                check()
+            rows = slice(start, start + BLOCK_ROWS)
+            shards[rows] = shards_of(coins[rows], key, count)
+        return shards
+
+
+@dataclass(eq=False)
+class _Column:
+    """A column of shards, made by whoever asks for it first while others who ask wait."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    shards: np.ndarray | None = None
 
 
 def coins_of(codes: Codes, salt: bytes) -> np.ndarray:

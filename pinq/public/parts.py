@@ -133,6 +133,11 @@ class PartSet:
             ancestors |= {part.key: part for part in reversed(path)}
         return ancestors
 
+    def partitions(self) -> set[Partition]:
+        """Lists the partitions on the ways down to the parts, those at their ends too."""
+        splits = {part.partition for part in self.ancestors().values()} | {block.partition for block in self.blocks}
+        return {partition for partition in splits if partition is not None}
+
     def take(self, chosen: np.ndarray) -> PartSet:
         """Picks parts by flat positions; a block that is taken whole and in order stays whole."""
         chosen = np.asarray(chosen, dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pinq.engine import TableRequest, arrays, open_engine
+from pinq.engine import TableRequest, arrays, open_engine, shards
 from pinq.engine.kernel import CountRequest
 from pinq.engine.trie import Level
 from pinq.errors import PolicyError
@@ -258,8 +259,8 @@ def test_a_level_goes_on_from_the_one_above(
         engine.tabulate(parts.take(np.array([number])))
         assert len(steps) == 1, number
     for key in range(6):
-        shards = WHOLE.split(bind(Shards(2, key), schema))
-        engine.tabulate(PartSet([Block(part) for part in shards]))
+        level = WHOLE.split(bind(Shards(2, key), schema))
+        engine.tabulate(PartSet([Block(part) for part in level]))
     assert len(engine._frontiers) <= arrays.KEPT_FRONTIERS
     engine.close()
 
@@ -271,6 +272,63 @@ def test_work_can_be_ended_between_blocks(tiny_policy: Policy, frame: pd.DataFra
     with pytest.raises(TimeoutError):
         engine.tabulate(parts, check=_end)
     assert engine.tabulate(parts, check=list)[0].sum() > 0
+    engine.close()
+
+
+def test_work_can_be_ended_between_keys_of_shards(
+    tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for twenty keys is looked at before each; what was not made then is made by the next."""
+    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    made: list[int] = []
+    right = shards.shards_of
+    monkeypatch.setattr(shards, "shards_of", lambda *asked: (made.append(asked[1]), right(*asked))[1])
+    tables = [TableRequest(bind(Shards(2, key), tiny_policy.schema_).axes) for key in range(20)]
+
+    def end_after_three() -> None:
+        if len(made) == 3:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        engine.tabulate(WHOLE, tables, check=end_after_three)
+    assert len(made) == 3
+    assert all(counts.sum() == 40 for counts in engine.tabulate(WHOLE, tables))
+    assert len(made) - 3 >= 17
+    assert len(engine._shards._kept) <= shards.KEPT_SHARDS
+    engine.close()
+
+
+def test_shards_of_one_key_keep_nobody_from_others(
+    tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one analyst's key is hashed, another's is answered; who wants the same one waits and hashes nothing."""
+    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    made: list[int] = []
+    begun, go_on, right = threading.Event(), threading.Event(), shards.shards_of
+
+    def slow(coins: np.ndarray, key: int, count: int) -> np.ndarray:
+        made.append(key)
+        if key == 1:
+            begun.set()
+            assert go_on.wait(20)
+        return right(coins, key, count)
+
+    monkeypatch.setattr(shards, "shards_of", slow)
+
+    def count(key: int) -> int:
+        return int(engine.tabulate(WHOLE.split(bind(Shards(2, key), tiny_policy.schema_)))[0].sum())
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(count, 1)
+        assert begun.wait(20)
+        same, other = pool.submit(count, 1), pool.submit(count, 2)
+        try:
+            assert other.result(20) == 40
+            assert not first.done()
+        finally:
+            go_on.set()
+        assert first.result(20) == same.result(20) == 40
+    assert sorted(made) == [1, 2]
     engine.close()
 
 

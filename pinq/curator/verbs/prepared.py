@@ -7,23 +7,26 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
 from pinq.curator.turn import Turn
-from pinq.curator.work import CELL, PART, ROW, units
+from pinq.curator.work import CELL, PART, ROW, SHARD, units
+from pinq.engine.shards import KEPT_SHARDS
 from pinq.engine.tables import Engine, ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.ledger.composition import Demand
 from pinq.public.parts import PartSet
 from pinq.public.schema import Numeric
-from pinq.public.specs import Spec
+from pinq.public.specs import Axis, Spec
 
 __all__ = ["NUMBER_BYTES", "Noise", "PreparedQuery", "Released", "about", "grid_error"]
 
 MAX_TABLE_CELLS = 2**26  # of one part: these are in memory together
 NUMBER_BYTES = 26  # of a number as text, with a comma
 MAX_REQUEST_CELLS = 2**32  # of all parts: these are counted one slice after the other
+MAX_SHARDINGS = 64  # each is a column of hashes of all rows
 
 
 class Released(NamedTuple):
@@ -99,6 +102,11 @@ class PreparedQuery:
                 f"the request needs tables of {len(self.parts) * most:,} cells; at most {MAX_REQUEST_CELLS:,} are "
                 "possible. Ask fewer parts or coarser ones."
             )
+        if self._shardings > MAX_SHARDINGS:
+            raise QueryError(
+                f"the request needs shards of {self._shardings:,} keys and counts; at most {MAX_SHARDINGS} are "
+                "possible. Ask fewer."
+            )
 
     @property
     def _table_cells(self) -> int:
@@ -124,6 +132,18 @@ class PreparedQuery:
         return self.moments.width * (len(self.tables) + len(self.moments.inputs)) + 1
 
     @property
+    def _inputs(self) -> tuple[Axis, ...]:
+        """What a function of rows reads."""
+        return () if self.moments is None or isinstance(self.moments, Moments) else self.moments.inputs
+
+    @cached_property
+    def _shardings(self) -> int:
+        """Counts the different keys and counts of shards that are read, wherever they are named."""
+        split = [axis for partition in self.parts.partitions() for axis in partition.axes]
+        crossed = [axis for table in self.tables for axis in table.axes]
+        return len({axis.source for axis in (*split, *crossed, *self._inputs) if axis.shard_key is not None})
+
+    @property
     def _step(self) -> int:
         """How many parts are counted together."""
         return parts_at_once(max(self._table_cells, self.scratch))
@@ -132,7 +152,10 @@ class PreparedQuery:
         """Returns the units of work that counting and releasing take, of so many declared rows."""
         passes = -(-len(self.parts) // self._step)
         steps = max(block.part.depth for block in self.parts.blocks) + self._steps_for_a_row
-        return units(ROW * passes * rows * steps + (CELL * self._table_cells + PART) * len(self.parts) + self.choosing)
+        # What the engine cannot keep from one slice to the next is hashed again.
+        hashed = self._shardings * (1 if self._shardings <= KEPT_SHARDS else passes)
+        looked_up = (ROW * passes * steps + SHARD * hashed) * rows
+        return units(looked_up + (CELL * self._table_cells + PART) * len(self.parts) + self.choosing)
 
     def count(self, engine: Engine, turn: Turn) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over."""

@@ -10,17 +10,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pinq import AnyCross, AnyCut, AnyGrouping, Cuts, InfoGain, Points, QueryError, Softmax, Values
+from pinq import AnyCross, AnyCut, AnyGrouping, Cuts, InfoGain, Points, QueryError, Shards, Softmax, Values
 from pinq.curator.monitor import Curator
 from pinq.curator.turn import Turn
+from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
+from pinq.curator.work import SHARD, UNIT
 from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
 from pinq.public.groupings import sides_of
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import Candidate, Request, WireParts
-from pinq.public.specs import Spec
+from pinq.public.specs import Spec, bind
 
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},
@@ -112,6 +115,46 @@ def test_sums_of_derivatives_cost_what_they_look_up_and_add() -> None:
     dear = Request(id="d", verb="noisy_sum", epsilon="1", column=loss, by=(Values("sex"),) * 4000)
     with pytest.raises(QueryError, match="units of work"):
         curator.ask("ana", dear)
+
+
+def _reading_shards(way: str, specs: list[Shards], curator: Curator) -> PreparedQuery:
+    """What a request prepares that names shards in one of the ways there are."""
+    points = Points(tuple(specs), ((1, 1),) * len(specs)) if way == "points" else Points()
+    request = Request(
+        id="s",
+        verb="noisy_sum",
+        epsilon="1",
+        column=Softmax("sex", (points,) * 2),
+        by=tuple(specs) if way == "by" else None,
+    )
+    if way == "parts":
+        letters = PartSet([Block(Part())]).split(bind(Values("letter"), curator.schema))
+        parts = PartSet([Block(letters.at(place), bind(spec, curator.schema)) for place, spec in enumerate(specs)])
+        request = Request(id="s", verb="noisy_count", epsilon="1", parts=WireParts.of(parts))
+    return curator._validate(_choice(*specs) if way == "candidates" else request, Turn()).query
+
+
+@pytest.mark.parametrize("way", ["parts", "candidates", "by", "points"])
+def test_each_key_of_shards_costs_a_hash_of_each_row(way: str) -> None:
+    """Keys and counts are priced by declared rows wherever they are named, and the same one once."""
+    curator, rows = _curator(_frame(10), 10**9), 10**6
+
+    def price(*keys: int) -> int:
+        return _reading_shards(way, [Shards(2, key) for key in keys], curator).work(rows)
+
+    hashed = SHARD * rows // UNIT
+    assert price(*range(5)) - price(*[0] * 5) >= 4 * hashed
+    assert hashed <= price(0) < 2 * hashed
+
+
+@pytest.mark.parametrize("way", ["candidates", "by", "points"])
+def test_a_request_reads_so_many_keys_of_shards_at_most(way: str) -> None:
+    """One more is refused before anything is hashed or charged."""
+    curator = _curator(_frame(10), 10**9)
+    specs = [Shards(2, key) for key in range(MAX_SHARDINGS)]
+    _reading_shards(way, specs, curator)
+    with pytest.raises(QueryError, match="shards of 65 keys and counts; at most 64"):
+        _reading_shards(way, [*specs, Shards(2, MAX_SHARDINGS)], curator)
 
 
 def test_a_forged_shape_has_a_price_like_any_other() -> None:
