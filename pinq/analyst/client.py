@@ -19,7 +19,6 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.tokens import find_token
@@ -259,12 +258,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 @unspent()
 def _text(request: Request) -> str:
     """A request as it is sent. ``QueryError`` where it names something that no schema can hold."""
-    try:
-        return request.to_json()
-    except PydanticSerializationError:
-        raise QueryError(
-            "the request holds text with half a character (a lone surrogate), which cannot be sent."
-        ) from None
+    return request.to_json()
 
 
 def _split(

@@ -13,7 +13,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK
 from pinq.engine import Engine, open_engine
-from pinq.errors import InternalError, QueryError
+from pinq.errors import InternalError, QueryError, unspent
 from pinq.ledger.composition import Together
 from pinq.ledger.events import Event
 from pinq.ledger.ledger import Ledger
@@ -27,6 +27,7 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
+from pinq.public.schema import Schema
 
 __all__ = ["LocalSession", "budget", "curator_of", "declare", "history", "open", "open_ledger", "read_ledger"]
 
@@ -34,19 +35,26 @@ ANSWERS_AT_A_TIME = 500
 
 
 class LocalSession:
-    """A curator in this process, for one analyst."""
+    """A curator in this process, for one analyst.
+
+    Schema and requests cross the line as text, as they do between processes: the curator computes
+    from its own plain values alone, whatever objects a request was built of.
+    """
 
     def __init__(self, name: str, analyst: str, curator: Curator) -> None:
-        self.name, self.schema = name, curator.schema
+        self.name, self.schema = name, Schema.model_validate_json(curator.schema.model_dump_json(by_alias=True))
         self._analyst, self._curator = analyst, curator
 
     def ask(self, request: Request) -> Answer:
         """The answer of the curator."""
-        return self._curator.ask(self._analyst, request)
+        with self._curator.refusing(self._analyst, str(request.id)):
+            received = Request.received(request.to_json())
+        return self._curator.ask(self._analyst, received)
 
+    @unspent()
     def preview(self, request: Request) -> Preview:
         """What it would cost."""
-        return self._curator.preview(self._analyst, request)
+        return self._curator.preview(self._analyst, Request.received(request.to_json()))
 
     def budget(self) -> Budget:
         """The analyst's budget as the ledger has it now."""

@@ -26,6 +26,7 @@ __all__ = ["POINTS", "Points", "RowScores"]
 
 POINTS = 256  # to one logit, or to one grid cell of a numeric target
 MAX_POINTS = 2**40
+MAX_SCORE = 2**60  # 64 bits hold the difference of two scores
 MAX_TABLES = 4096
 MAX_NUMBERS = 2**21
 
@@ -56,6 +57,11 @@ class Points(Expression):
             raise QueryError("`specs` of Points takes Values, Cuts, Groups, Shards and Cross.")
         if len(self.specs) != len(self.tables):
             raise QueryError(f"Points has {len(self.specs)} specs and {len(self.tables)} tables; each needs the other.")
+
+    @property
+    def largest(self) -> int:
+        """No row has a score of a larger size."""
+        return abs(self.base) + sum(max(max(table), -min(table)) for table in self.tables if table)
 
     def columns(self) -> set[str]:
         """The columns that its specs name."""
@@ -120,6 +126,8 @@ class RowScores:
         """Binds scores to a schema. ``QueryError`` where one does not fit, or they are too many."""
         if sum(len(points.specs) for points in scores) > MAX_TABLES:
             raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
+        if any(points.largest >= MAX_SCORE for points in scores):
+            raise QueryError("the points add up to scores of 2^60 or more.")
         bound = [list(points.bind(schema)) for points in scores]
         partitions = {partition.key: partition for partition, _ in itertools.chain.from_iterable(bound)}
         numbers = len(scores) * sum(partition.size + 1 for partition in partitions.values())
@@ -156,11 +164,16 @@ class RowScores:
 
 
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Numbers as plain integers. ``QueryError`` where one is not whole, or too large."""
+    """Numbers as plain integers. ``QueryError`` where one is not whole, or too large.
+
+    What is checked is what is kept: an iterable may give other numbers when it is read again, and
+    a number of another class may compare as it likes.
+    """
+    listed = tuple(numbers)
     try:
-        whole = tuple(operator.index(number) for number in numbers)
+        whole = tuple(int(operator.index(number)) for number in listed)
     except TypeError:
         raise QueryError("points must be whole numbers; 256 are one logit, or one grid cell of the target.") from None
-    if any(isinstance(number, bool) or abs(number) > MAX_POINTS for number in numbers):
-        raise QueryError(f"points must be whole numbers from -2^40 to 2^40, not {list(numbers)[:8]!r}.")
+    if any(isinstance(number, bool) for number in listed) or any(abs(number) > MAX_POINTS for number in whole):
+        raise QueryError(f"points must be whole numbers from -2^40 to 2^40, not {list(whole[:8])!r}.")
     return whole

@@ -17,11 +17,11 @@ from html import escape
 from typing import Annotated, Literal, cast, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pinq.errors import QueryError
 from pinq.public.derivatives import AnyDerivatives
-from pinq.public.epsilon import NANO, show, to_nano
+from pinq.public.epsilon import MAX_EPSILON, NANO, show, to_nano
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.questions import MAX_BY, UNSAID, Question, question_of
 from pinq.public.schema import Schema
@@ -177,8 +177,24 @@ class Request(_Frozen):
         return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:
-        """Canonical text."""
-        return _request.dump_json(self, exclude_none=True).decode()
+        """Canonical text. ``QueryError`` where it names something that no schema can hold."""
+        try:
+            return _request.dump_json(self, exclude_none=True, warnings="none").decode()
+        except ValueError:
+            raise QueryError(
+                "the request holds what cannot be sent: no plain value, or text with half a character (a lone surrogate)."
+            ) from None
+
+    @classmethod
+    def received(cls, text: str | bytes) -> Request:
+        """Reads what somebody sent: every value in it is of a plain class, and a checked one.
+
+        ``QueryError`` where it is no request.
+        """
+        try:
+            return cls.from_json(text)
+        except ValidationError as error:
+            raise _malformed(error) from None
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Request:
@@ -346,6 +362,23 @@ def _require_single_keys(pairs: list[tuple[str, object]]) -> None:
         if key in seen:
             raise QueryError(f"the request says {key[:40]!r} twice.")
         seen.add(key)
+
+
+def _malformed(error: ValidationError) -> QueryError:
+    """Says what is wrong with a request, at the first fields. It quotes the request alone."""
+    problems = error.errors(include_url=False, include_input=False)
+    if problems[0]["loc"] == ("epsilon",):
+        text = f'must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.'
+        return QueryError(text, parameter="epsilon")
+    for problem in problems:
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
+            return cause
+    listed = "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in problems[:3]
+    )
+    return QueryError(f"the request is malformed: {listed[:500]}.")
 
 
 _request = TypeAdapter(Request)

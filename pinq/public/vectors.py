@@ -100,7 +100,7 @@ class SoftmaxVectors(RowVectors):
         *inner, target = places
         score = self._scores.of(inner, len(target))
         table = _odds_table()
-        odds = table.take(np.minimum(score.max(axis=0) - score, len(table) - 1))
+        odds = table.take(np.clip(score.max(axis=0) - score, 0, len(table) - 1))
         total = odds.sum(axis=0)
         # Scores 0 and -256 are odds of 2^30 and 2^30 / e: shares of 47,911 and 17,625 of 2^16.
         share = (2 * UNIT * odds + total) // (2 * total)

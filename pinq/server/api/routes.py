@@ -13,14 +13,12 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import ValidationError
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
 from pinq.curator.work import units
 from pinq.errors import QueryError, unspent
 from pinq.provider.local import budget, history
-from pinq.public.epsilon import MAX_EPSILON
 from pinq.public.queries import Answer, Asked, Request
 from pinq.public.wire import SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
 from pinq.server.api.gate import Gate
@@ -167,10 +165,7 @@ def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
 
 
 def _request(visit: Visit, body: bytes) -> Request:
-    try:
-        request = Request.from_json(body)
-    except ValidationError as error:
-        raise _malformed(error) from None
+    request = Request.received(body)
     visit.request = request.id
     return request
 
@@ -198,20 +193,3 @@ def _changed(visit: Visit, schema: str | None) -> bool:
 def _require_schema(visit: Visit, schema: str | None) -> None:
     if _changed(visit, schema):
         raise QueryError("the data provider changed the policy since this handle was opened; connect again.")
-
-
-def _malformed(error: ValidationError) -> QueryError:
-    """Says what is wrong with a request, at the first fields. It quotes the request alone."""
-    problems = error.errors(include_url=False, include_input=False)
-    if problems[0]["loc"] == ("epsilon",):
-        text = f'must be decimal text such as "0.1", greater than 0 and at most {MAX_EPSILON}.'
-        return QueryError(text, parameter="epsilon")
-    for problem in problems:
-        cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
-            return cause
-    listed = "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in problems[:3]
-    )
-    return QueryError(f"the request is malformed: {listed[:500]}.")
