@@ -93,7 +93,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: each node of d levels is asked one choice at epsilon / 2d, each leaf one histogram at
-        epsilon / 2 (a leaf that is reached early, at all that its way has left); nodes of a level
+        epsilon / 2 (a leaf that is reached early, at all that its path has left); nodes of a level
         are disjoint, and so are the trees of shards, while trees on the same rows share epsilon.
         Exact: nano-epsilons.
         Held by: tests/unit/trees/test_forests.py.

@@ -130,7 +130,7 @@ class DiffPC45(GreedyTree):
         Why: "best" asks each node of d levels one question at 5 epsilon / 6d and each leaf one at
         epsilon / 6; "paper", with n numeric attributes and e = epsilon/((2+n)d+2), asks a node that
         splits for its size, one cut for each of them and one choice, at e each, and a leaf for size
-        and classes at e each. Nodes of a level are disjoint, so each way from the root down costs
+        and classes at e each. Nodes of a level are disjoint, so each path from the root down costs
         at most epsilon. The choice over all cuts of a column weighs them by a public measure, the
         grid (privacy.md 2.7). Pruning looks at answers alone.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,

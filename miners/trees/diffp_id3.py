@@ -52,7 +52,7 @@ class DiffPID3(GreedyTree):
     """A decision tree with multiway splits, grown level by level on a private handle.
 
     A node is asked how many rows it has; if they are enough, for one split, chosen among all
-    attributes that its way has not used; else for its class histogram. All nodes of a level are
+    attributes that its path has not used; else for its class histogram. All nodes of a level are
     asked together, as one request and one charge.
 
     Categorical attributes are split into their values. Numeric ones are split at the points given
@@ -63,7 +63,7 @@ class DiffPID3(GreedyTree):
         epsilon: What ``fit`` costs in all.
         max_depth: Levels of splits, 0 to 60. None for as many as public facts (epsilon,
             ``max_rows``, the attributes) let expect to be of use; for ``variant="paper"`` 5. More
-            than there are attributes is never used, since each splits once on a way.
+            than there are attributes is never used, since each splits once on a path.
         criterion: ``"max"`` (rows that a vote gets right), ``"gini"`` or ``"info_gain"``. Noise
             weighs least on "max"; "gini" sees splits that no single vote shows.
         variant: ``"best"``, or ``"paper"`` for the published budget split and mechanism.
@@ -82,7 +82,7 @@ class DiffPID3(GreedyTree):
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: with d levels of splits, a node that splits is asked two questions at e =
         epsilon/(2(d+1)) each, a leaf below the last split is asked at 2e. Nodes of a level are
-        disjoint, so each way from the root down costs at most epsilon, and the handle charges and
+        disjoint, so each path from the root down costs at most epsilon, and the handle charges and
         enforces exactly that. Which questions follow, and where to stop, depends on noisy answers
         alone.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
@@ -92,12 +92,12 @@ class DiffPID3(GreedyTree):
         What "best" does otherwise than the paper at equal epsilon (privacy.md 6): the layer selects
         by permute-and-flip without the factor 2; a node is asked for its class histogram where the
         paper asks for its size, at the same cost; a leaf gets one histogram at 2e, and if it is
-        reached early one at all that its way has left; counts of all nodes are made consistent by
+        reached early one at all that its path has left; counts of all nodes are made consistent by
         least squares, so that what inner nodes answered counts too. These are never worse, but for
         the histogram, whose sum is a noisier size for more than two classes. A trade-off that
         measured better: a node is split from half the noise of the paper's rule on. "paper" selects
         by the textbook exponential mechanism with its factor 2, asks leaves for size and classes at
-        e each, and a leaf that is reached early leaves the rest of its way unspent.
+        e each, and a leaf that is reached early leaves the rest of its path unspent.
         A target that is missing is no class: such rows count in the sizes that "paper" asks for,
         else nowhere.
 

@@ -289,8 +289,8 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
         Why: in a tree of d levels each node is asked at rho epsilon / d: one choice, or half of
         that for K medians together (each at rho epsilon / 2dK) and half for the choice among them;
         each leaf is asked for its classes at (1 - rho) epsilon, and one that is reached early at
-        all that its way has left. ``stopping`` is one more question of each whole tree, at its
-        share of the leaves' epsilon (privacy.md 3.4). Nodes of a level are disjoint, so each way
+        all that its path has left. ``stopping`` is one more question of each whole tree, at its
+        share of the leaves' epsilon (privacy.md 3.4). Nodes of a level are disjoint, so each path
         from the root down costs epsilon. Shards are disjoint, by a keyed coin for each row that no
         other row moves, so all trees cost what one costs; trees on the same rows have epsilon / T
         each. Which attributes a node looks at is drawn without a look at rows; so is the depth.

@@ -27,7 +27,7 @@ from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import TreeMiner, require_word
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.scores import WAY
+from pinq.public.scores import PATH_LOSS
 
 __all__ = ["MAX_TREES", "ForestMiner", "ForestStrategy", "Rows", "share"]
 
@@ -85,7 +85,7 @@ class ForestStrategy(TreeStrategy):
         return recipe.worded(StepName.STOP, f"which splits have rows enough, about {rows:,} and more")
 
     def _stop_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        return math.sqrt(2) * WAY * count_scale(self.schema, epsilon), "rows"
+        return math.sqrt(2) * PATH_LOSS * count_scale(self.schema, epsilon), "rows"
 
     def max_parts(self, node: OpenNode) -> int:
         """Returns the most parts that a split in two makes."""
@@ -157,7 +157,7 @@ class ForestMiner(TreeMiner[ForestStrategy]):
                 "a line stands for all of them.",
             )
         return (
-            "the nodes of a level are disjoint, so a level costs what one node costs; each way from the root to a "
+            "the nodes of a level are disjoint, so a level costs what one node costs; each path from the root to a "
             "leaf costs the total.",
         )
 

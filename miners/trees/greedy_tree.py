@@ -50,7 +50,7 @@ class GreedyStrategy(TreeStrategy):
     certainty: float | None = None
 
     noise_factor: ClassVar[float] = 0.0
-    disjoint_note: ClassVar[str] = "each way from the root to a leaf costs the total."
+    disjoint_note: ClassVar[str] = "each path from the root to a leaf costs the total."
 
     @property
     def typical_parts(self) -> float:
@@ -224,7 +224,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
             return (note, f"max_depth is not given; {depth} {follows}")
         if depth < self.max_depth:
             attributes, levels = many(depth, "attribute"), many(depth, "level")
-            return (note, f"a way can use up {attributes}, so no more than {levels} of splits are planned.")
+            return (note, f"a path can use up {attributes}, so no more than {levels} of splits are planned.")
         return (note,)
 
     def _warnings(self, strategies: Sequence[GreedyStrategy], rows: int | None) -> tuple[str, ...]:

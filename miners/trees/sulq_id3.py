@@ -155,10 +155,10 @@ class SuLQID3(GreedyTree):
     Privacy:
         Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
         Why: all answers are noisy counts. With d levels of splits and e = epsilon/(2(d+1)), "paper"
-        asks a node that splits for its size at e and, of each of the a attributes that its way has
+        asks a node that splits for its size at e and, of each of the a attributes that its path has
         not used, for the rows of each value and of each value and class at e/(2a) each: 2e in all.
         "best" asks for the latter alone, at 2e/a. A leaf costs 2e. Nodes of a level are disjoint;
-        so a way costs at most epsilon.
+        so a path costs at most epsilon.
         Exact: nano-epsilons. Held by: tests/unit/trees/test_trees.py,
         tests/unit/budget/test_recipe.py.
 

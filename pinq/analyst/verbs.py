@@ -228,7 +228,7 @@ class Verbs(Generic[Count, Number]):
             flat order; None for a part that its own splits leave nothing to choose from. With
             ``each`` a list of choices where there would be one: in the order of the candidates, and
             as long as the longest list of candidates. With ``EnoughRows`` the parts are leaves of
-            trees, and the answer is how many splits of its way are left above each. Errors as in
+            trees, and the answer is how many splits of its path are left above each. Errors as in
             ``noisy_count``.
         """
         request = self._request(

@@ -74,7 +74,7 @@ def counted_in_slices(
     engine: Engine,
     parts: PartSet,
     tables: Sequence[TableRequest | ListRequest],
-    moments: Measure | None,
+    measure: Measure | None,
     step: int,
     turn: Turn,
 ) -> Iterator[Counted]:
@@ -84,11 +84,11 @@ def counted_in_slices(
         engine: Counts.
         parts: Whose tables are needed.
         tables: Which tables each part needs.
-        moments: What to sum up in them.
+        measure: What to sum up in them.
         step: The most parts at a time; see ``parts_at_once``.
         turn: When it ends, counting ends.
     """
     for start in range(0, len(parts), step):
         whole = len(parts) <= step
         piece = parts if whole else parts.take(np.arange(start, min(start + step, len(parts))))
-        yield Counted(piece, engine.tabulate(piece, tables, moments, turn.check), start, turn)
+        yield Counted(piece, engine.tabulate(piece, tables, measure, turn.check), start, turn)

@@ -87,7 +87,7 @@ class ArrayEngine:
         self,
         parts: PartSet,
         tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
-        moments: Measure | None = None,
+        measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
         """Counts rows, exactly, for each part and each cell of each table, in one pass.
@@ -95,7 +95,7 @@ class ArrayEngine:
         Args:
             parts: Disjoint parts.
             tables: What to cross them with.
-            moments: What to sum up.
+            measure: What to sum up.
             check: Called before each block of rows; what it raises ends the work.
 
         Returns:
@@ -110,13 +110,13 @@ class ArrayEngine:
             )
         if self._codes is None:
             raise InternalError("The engine is closed.")
-        if len(parts.blocks) != 1 or parts.blocks[0].part.depth or moments is not None:
-            return self._count(parts, tables, moments, check)
+        if len(parts.blocks) != 1 or parts.blocks[0].part.depth or measure is not None:
+            return self._count(parts, tables, measure, check)
         split = parts.blocks[0].partition
         if split is None and len(tables) == 1 and isinstance(tables[0], ListRequest):
             return [self._list(tables[0], check)]
         if any(isinstance(table, ListRequest) or table.sparse or (split and table.axes) for table in tables):
-            return self._count(parts, tables, moments, check)
+            return self._count(parts, tables, measure, check)
         # All parts of a split of the whole table are a table over its axes.
         wanted = [table.axes if split is None else split.axes for table in tables]
         recalled = self._recall(wanted, check)
@@ -179,11 +179,11 @@ class ArrayEngine:
         self,
         parts: PartSet,
         tables: Sequence[TableRequest | ListRequest],
-        moments: Measure | None,
+        measure: Measure | None,
         check: Callable[[], None] | None,
     ) -> list[Any]:
         """The tables, from the frontier that is nearest to the parts."""
-        request, begin = self._begin(parts, tables, moments)
+        request, begin = self._begin(parts, tables, measure)
         blocks = self._with_shards({source for source in request.sources() if isinstance(source, tuple)}, check)
 
         def locate(number: int) -> Rows:
@@ -211,7 +211,7 @@ class ArrayEngine:
         return counts.tables()
 
     def _begin(
-        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], moments: Measure | None
+        self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], measure: Measure | None
     ) -> tuple[CountRequest, _Frontier | None]:
         """Compiles a request from the nearest frontier above all parts; None is the whole table."""
         first = parts.blocks[0].part
@@ -221,12 +221,12 @@ class ArrayEngine:
         for frontier in sorted(frontiers, key=lambda frontier: splits[frontier]):
             if splits[frontier] < first.depth:
                 try:
-                    request = count_request(parts, tables, moments, schema=self.schema, known=frontier.known)
+                    request = count_request(parts, tables, measure, schema=self.schema, known=frontier.known)
                 except KeyError:
                     continue
                 self._keep_frontier(frontier)
                 return request, frontier
-        return count_request(parts, tables, moments, schema=self.schema, known=WHOLE), None
+        return count_request(parts, tables, measure, schema=self.schema, known=WHOLE), None
 
     def _keep_frontier(self, frontier: _Frontier) -> None:
         """Keeps a frontier; those not gone on from for longest make room."""

@@ -25,7 +25,7 @@ from pinq.engine.measures import RowMeasure, measure_of
 from pinq.engine.rows import Rows
 from pinq.engine.tables import ListRequest, Measure, Sparse, TableRequest
 from pinq.engine.tallies import DenseTally, ListTally, SparseTally, Tally
-from pinq.engine.trie import Level, split_level, ways_down
+from pinq.engine.trie import Level, paths_down, split_level
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition
@@ -40,10 +40,10 @@ WHOLE: Mapping[bytes, int] = {b"": 0}
 
 @dataclass(frozen=True, eq=False)
 class CountRequest:
-    """What is counted: ways down to parts, tables, a measure. Public facts that can be pickled.
+    """What is counted: paths down to parts, tables, a measure. Public facts that can be pickled.
 
     Attributes:
-        begin: The known parts that the ways begin with, by number.
+        begin: The known parts that the paths begin with, by number.
         levels: The steps down from there.
         answer: For each node of the last level the number of its part.
         split: One more step, where parts are all parts of a partition.
@@ -101,7 +101,7 @@ class CountRequest:
 def count_request(
     parts: PartSet,
     tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
-    moments: Measure | None = None,
+    measure: Measure | None = None,
     *,
     schema: Schema,
     known: Mapping[bytes, int] = WHOLE,
@@ -111,20 +111,20 @@ def count_request(
     Args:
         parts: Disjoint parts.
         tables: What to cross them with.
-        moments: What to add up.
+        measure: What to add up.
         schema: Whose columns they are of.
         known: The parts that rows will be at before, by key and number.
 
     Raises:
-        KeyError: None of the known parts is on the way to one of ``parts``.
+        KeyError: None of the known parts is on the path to one of ``parts``.
     """
-    begin, levels, answer = ways_down([block.part for block in parts.blocks], known)
+    begin, levels, answer = paths_down([block.part for block in parts.blocks], known)
     partitions = [block.partition for block in parts.blocks]
     common = _common(partitions, tables)
     split = None if common is not None or not any(partitions) else split_level(partitions)
     axes = () if common is None else common.axes
     room = min(PACKED_CELLS, schema.max_rows // 8)
-    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), measure_of(moments, schema), room)
+    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), measure_of(measure, schema), room)
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:

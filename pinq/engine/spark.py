@@ -141,7 +141,7 @@ class SparkEngine:
         self,
         parts: PartSet,
         tables: Sequence[TableRequest | ListRequest] = (TableRequest(),),
-        moments: Measure | None = None,
+        measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Table]:
         """Counts rows, exactly, in one pass of Spark over the codes; see ``Engine.tabulate``.
@@ -149,7 +149,7 @@ class SparkEngine:
         Args:
             parts: Disjoint parts.
             tables: What to cross them with.
-            moments: What to sum up.
+            measure: What to sum up.
             check: Called ten times a second; what it raises cancels the work in Spark.
 
         Raises:
@@ -160,7 +160,7 @@ class SparkEngine:
         if self._encoded is None:
             raise InternalError("The engine is closed.")
         encoded = self._encoded
-        request = count_request(parts, tables, moments, schema=encoded.policy.schema_)
+        request = count_request(parts, tables, measure, schema=encoded.policy.schema_)
         if any(isinstance(source, tuple) for source in request.sources()):
             encoded = self._with_coins(encoded, check)
         partial = _cancellable(encoded.session, lambda: encoded.counted(pickle.dumps(request)), check)

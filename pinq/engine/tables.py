@@ -133,7 +133,7 @@ class Engine(Protocol):
         self,
         parts: PartSet,
         tables: Sequence[TableRequest | ListRequest],
-        moments: Measure | None,
+        measure: Measure | None,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Table]:
         """Counts rows, exactly, for each part and each cell of each table, or sums a measure.
@@ -141,7 +141,7 @@ class Engine(Protocol):
         Args:
             parts: Disjoint parts.
             tables: What to cross them with.
-            moments: What to sum up.
+            measure: What to sum up.
             check: Called now and then; what it raises ends the work.
 
         Returns:

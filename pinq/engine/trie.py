@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways down to a request's parts, as plain arrays: what a row is looked up in, level by level.
+"""The paths down to a request's parts, as plain arrays: what a row is looked up in, level by level.
 
 A collection of parts is a tree of partitions. Its nodes are numbered level by level, and a level is
 a few arrays that take a row from its node to that node's child::
@@ -28,7 +28,7 @@ from pinq.engine.rows import Rows
 from pinq.public.parts import Part
 from pinq.public.specs import Axis, Partition
 
-__all__ = ["Level", "split_level", "ways_down"]
+__all__ = ["Level", "paths_down", "split_level"]
 
 # What a part is in the arrays where a row is in none: sums with it stay below 0.
 NONE = np.iinfo(np.int32).min
@@ -135,20 +135,20 @@ def split_level(partitions: Sequence[Partition | None]) -> Level:
     return Level(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *steps, None, None)
 
 
-def ways_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Level], np.ndarray]:
-    """The ways from known parts down to others.
+def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Level], np.ndarray]:
+    """Makes the paths from known parts down to others.
 
     Args:
         parts: Where to; disjoint.
         known: The number of each part where rows already are, by its key. The whole table, or any
-            collection that has a part on the way to each of ``parts``.
+            collection that has a part on the path to each of ``parts``.
 
     Returns:
         The known parts that are begun with, by number; the levels from there on; and for each node
         of the last one (or of the beginning, where there is no level) the position in ``parts``.
 
     Raises:
-        KeyError: None of the known parts is on the way to one.
+        KeyError: None of the known parts is on the path to one.
     """
     trie = _Trie(known)
     for number, part in enumerate(parts):
@@ -178,7 +178,7 @@ class _Node:
 
 
 class _Trie:
-    """The nodes of the ways down to a request's parts."""
+    """The nodes of the paths down to a request's parts."""
 
     def __init__(self, known: Mapping[bytes, int]) -> None:
         self._known, self._depth = known, 0
@@ -210,7 +210,7 @@ class _Trie:
         return parent.enter(part.partition, part.index, _Node(parent.depth + 1))
 
     def levels(self) -> tuple[np.ndarray, list[Level], np.ndarray]:
-        """The arrays of ``ways_down``."""
+        """The arrays of ``paths_down``."""
         begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))
         nodes, levels = list(self._begin.values()), []
         for _ in range(self._depth):

@@ -10,8 +10,8 @@ Privacy:
     Adjacency: add or remove one row. Claim: the transcript of all answered queries is cost(whole
     table)-DP, for any adaptive analyst and any order of requests.
     Why: a row lies in at most one part of each partition, so it meets only the queries on its own
-    ways down; an answer at a part without the row has the same law on both tables. By induction
-    from the leaves those queries cost at most cost(part) at each part of the way. "Asked of all
+    paths down; an answer at a part without the row has the same law on both tables. By induction
+    from the leaves those queries cost at most cost(part) at each part of the path. "Asked of all
     parts alike" adds the same to each of them, hence to their maximum. Only the set of answered
     queries matters, so interleaving does not (privacy.md 1.3).
     All analysts together: their joint transcript is cost-DP for the cost of the union of their

@@ -41,7 +41,7 @@ class Part:
             self.depth = parent.depth + 1
 
     def steps(self) -> list[tuple[Partition, int]]:
-        """The way down from the whole table."""
+        """The path down from the whole table."""
         steps, part = [], self
         while part.parent is not None and part.partition is not None:
             steps.append((part.partition, part.index))
@@ -184,10 +184,10 @@ class PartSet:
 
         They are where every two are different parts of one partition, somewhere above them.
 
-        On the ways down to what is asked, a part is used in one of three manners: it is asked
+        On the paths down to what is asked, a part is used in one of three manners: it is asked
         whole; it is split, and all parts of the split are asked at once; or it is split and
         entered, by one or several parts of the split. The parts asked are disjoint exactly where no
-        part is used in two manners, split by two partitions, or asked twice: then two ways that go
+        part is used in two manners, split by two partitions, or asked twice: then two paths that go
         apart do so in one split. Women, and nurses, are not: the whole table would be split by two
         partitions. Women, and young women, are not: women would be asked whole and split.
         """
@@ -200,7 +200,7 @@ class PartSet:
             if split.setdefault(part.key, partition.key) != partition.key:
                 _overlap(part)
 
-        walked: set[bytes] = set()  # a key stands for a whole way down, which need not be walked again
+        walked: set[bytes] = set()  # a key stands for a whole path down, which need not be walked again
         for block in self.blocks:
             part, asked = block.part, whole if block.partition is None else at_once
             if part.key in asked:

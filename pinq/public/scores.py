@@ -37,7 +37,7 @@ from pinq.public.score import Score
 from pinq.public.specs import Cuts, Values
 
 __all__ = [
-    "WAY",
+    "PATH_LOSS",
     "AbsoluteError",
     "AnyScore",
     "Balance",
@@ -57,9 +57,9 @@ __all__ = [
 GINI_UNIT = 2**10
 SQUARED_ERROR_LEVELS = 2**10
 ABSOLUTE_ERROR_LEVELS = 2**8
-# What the tests on a way down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1
+# What the tests on a path down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1
 # of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
-WAY = Fraction(2607, 1000)
+PATH_LOSS = Fraction(2607, 1000)
 MOST_ROWS = 2**40
 MAX_DEPTH = 64
 
@@ -296,7 +296,7 @@ class EnoughRows(Expression):
     Attributes:
         least: Rows from which a tree's first part is more likely to stay split than not; further
             down a public penalty for each split above is added.
-        above: How many splits of each way lie above its tree: the trees' first parts have ``depth``
+        above: How many splits of each path lie above its tree: the trees' first parts have ``depth``
             ``above``.
     """
 

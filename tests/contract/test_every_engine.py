@@ -274,7 +274,7 @@ def _plain(table: Any) -> Any:
 
 @given(st.data())
 @settings(max_examples=60)
-def test_ways_down_in_many_small_steps(data: st.DataObject) -> None:
+def test_paths_down_in_many_small_steps(data: st.DataObject) -> None:
     """Where tables of parts are too large to be made at once they are made in steps, and places are searched: the same parts."""
     schema = Policy(
         dataset="s",

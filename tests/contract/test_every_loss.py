@@ -78,7 +78,7 @@ def test_answers_are_the_sums_but_for_noise(loss: Any, handle: Any) -> None:
     for total in (parts.sum(axis=0), cells[:3].sum(axis=0), cells[3:].sum(axis=0), both.sum(axis=0)[:3].sum(axis=0)):
         assert np.abs(total - whole).max() < slack
     assert np.abs(parts - cells[:3]).max() < slack
-    exact = engine_of(handle).tabulate(handle._parts, moments=vectors)[0][0] / loss.unit
+    exact = engine_of(handle).tabulate(handle._parts, measure=vectors)[0][0] / loss.unit
     assert np.abs(whole - exact).max() < slack
     assert loss.gradients(both).shape[:-1] == (2, 6)
     hessians = loss.hessians(both)

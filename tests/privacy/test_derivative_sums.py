@@ -72,7 +72,7 @@ def contributions(handle: Any, loss: Any, by: Any) -> np.ndarray:
     """What each row adds to the sums of the whole table, L1, in whole units: each part of ``EVERYTHING`` holds one row."""
     parts = PartSet([Block(Part(), bind(EVERYTHING, SCHEMA))])
     query = prepare(SumDerivatives(loss, by), parts, SCHEMA)
-    tables = engine_of(handle).tabulate(parts, query.tables, query.moments)
+    tables = engine_of(handle).tabulate(parts, query.tables, query.measure)
     return sum(np.abs(table).reshape(len(parts), -1).sum(axis=1) for table in tables)
 
 

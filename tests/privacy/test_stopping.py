@@ -12,7 +12,7 @@ import pytest
 from pinq.curator.verbs.stop import penalty, splits_kept
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Categorical, Numeric, Schema
-from pinq.public.scores import WAY, EnoughRows
+from pinq.public.scores import PATH_LOSS, EnoughRows
 from pinq.public.specs import Cuts, Values, bind
 
 COPIES, DEPTH = 2000, 4
@@ -50,7 +50,7 @@ def dearest(depth: int, least: int, step: int) -> list[int]:
 @pytest.mark.parametrize("epsilon", [Fraction(1, 20), Fraction(1, 2), Fraction(3)], ids=str)
 def test_a_way_of_any_length_loses_at_most_epsilon(epsilon: Fraction, depth: int) -> None:
     """The proof's worst way, and a thousand others; not much below either, so noise 30 % smaller would lose more."""
-    step, eta = penalty(epsilon), float(epsilon / WAY)
+    step, eta = penalty(epsilon), float(epsilon / PATH_LOSS)
     least = depth * step
     worst = loss(dearest(depth, least, step), least, step, eta)
     assert worst <= float(epsilon) * (1 + 1e-12)
@@ -65,7 +65,7 @@ def test_a_way_of_any_length_loses_at_most_epsilon(epsilon: Fraction, depth: int
 
 def test_without_a_penalty_a_long_way_loses_more() -> None:
     """What keeps the charge the same at any depth: without it the same noise is worn down by test after test."""
-    assert loss([10] * 20, 10, 0, float(Fraction(1) / WAY)) > 3
+    assert loss([10] * 20, 10, 0, float(Fraction(1) / PATH_LOSS)) > 3
 
 
 def ways(copies: int = COPIES) -> PartSet:
@@ -84,7 +84,7 @@ def ways(copies: int = COPIES) -> PartSet:
 def test_draws_follow_the_law() -> None:
     """Chi-square against the exact law, one tree in each copy; false alarm 1e-7, and noise 30 % too small is found out."""
     epsilon, least = Fraction(1, 2), 8
-    step, eta = penalty(epsilon), float(epsilon / WAY)
+    step, eta = penalty(epsilon), float(epsilon / PATH_LOSS)
     rows = [16, 10, 9, 5, 14]  # at the leaves, from the top; so the split parts have 54, 38, 28, 19
     kept = splits_kept(ways(), rows * COPIES, EnoughRows(least, above=1), epsilon)
     lengths = np.array(kept).reshape(COPIES, DEPTH + 1)

@@ -98,7 +98,7 @@ class Frame:
         return math.prod(axis.size for axis in self.classes)
 
     @cached_property
-    def moments(self) -> Measure | None:
+    def measure(self) -> Measure | None:
         """What to sum up, for a score of moments or vectors."""
         if self.score.measure != "moments":
             return self.score.vectors(self.schema)
@@ -221,7 +221,7 @@ def occupied(
     for row in rows:
         mine = slice(starts[row], starts[row + 1])
         present, inverse = np.unique(code[mine], return_inverse=True)
-        if frame.moments is not None:
+        if frame.measure is not None:
             counts = table.values[mine]
         else:
             counts = np.zeros((len(present), classes), dtype=np.int64)

@@ -55,7 +55,7 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
     what = about(f"noisy_avg of {question.column}", parts)
-    return PreparedQuery(parts, what, noise, release, moments=Moments(question.column))
+    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column))
 
 
 def _average_error(spread: float, max_rows: int) -> str:

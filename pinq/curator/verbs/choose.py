@@ -49,7 +49,7 @@ def prepare(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         noise,
         release,
         tuple(frame.tables),
-        frame.moments,
+        frame.measure,
         scratch=selection.scratch_cells,
         choosing=selection.work,
         number_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),

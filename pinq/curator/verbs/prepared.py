@@ -72,7 +72,7 @@ class PreparedQuery:
         release: The answer, from the exact tables of slice after slice of the parts and the loss for
             one row. Only here do they meet noise.
         tables: What the engine is to count.
-        moments: What the engine is to sum up.
+        measure: What the engine is to sum up.
         charged: Where the loss falls, unless it is on the parts themselves.
         scratch: Cells of the largest array that the release makes beside the tables, for each part.
         choosing: Nanoseconds, about, that the release takes beside its pass over the tables.
@@ -84,7 +84,7 @@ class PreparedQuery:
     noise: Callable[[Fraction], Noise]
     release: Callable[[Iterable[Counted], Fraction], Released]
     tables: tuple[TableRequest | ListRequest, ...] = (TableRequest(),)
-    moments: Measure | None = None
+    measure: Measure | None = None
     charged: PartSet | None = None
     scratch: int = 0
     choosing: int = 0
@@ -121,20 +121,20 @@ class PreparedQuery:
     @property
     def _width(self) -> int:
         """How many numbers a function of rows adds to a cell."""
-        return 1 if self.moments is None or isinstance(self.moments, Moments) else self.moments.width
+        return 1 if self.measure is None or isinstance(self.measure, Moments) else self.measure.width
 
     @property
     def _steps_for_a_row(self) -> int:
         """How often a row is looked at on its way into the tables, in parts of the whole table."""
-        if self.moments is None or isinstance(self.moments, Moments):
+        if self.measure is None or isinstance(self.measure, Moments):
             return len(self.tables) + 1
         # Each number of each row is looked up along the function's inputs, and added to each table.
-        return self.moments.width * (len(self.tables) + len(self.moments.inputs)) + 1
+        return self.measure.width * (len(self.tables) + len(self.measure.inputs)) + 1
 
     @property
     def _inputs(self) -> tuple[Axis, ...]:
         """What a function of rows reads."""
-        return () if self.moments is None or isinstance(self.moments, Moments) else self.moments.inputs
+        return () if self.measure is None or isinstance(self.measure, Moments) else self.measure.inputs
 
     @cached_property
     def _shardings(self) -> int:
@@ -159,7 +159,7 @@ class PreparedQuery:
 
     def count(self, engine: Engine, turn: Turn) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over."""
-        return counted_in_slices(engine, self.parts, self.tables, self.moments, self._step, turn)
+        return counted_in_slices(engine, self.parts, self.tables, self.measure, self._step, turn)
 
     @property
     def answer_bytes(self) -> int:

@@ -21,7 +21,7 @@ from pinq.errors import QueryError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.questions import Stop
 from pinq.public.schema import Schema
-from pinq.public.scores import WAY, EnoughRows
+from pinq.public.scores import PATH_LOSS, EnoughRows
 
 __all__ = ["beginnings", "penalty", "prepare", "splits_kept"]
 
@@ -45,7 +45,7 @@ def prepare(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
         )
 
     def noise(epsilon: Fraction) -> Noise:
-        within = math.ceil(WAY / epsilon * Fraction(math.log(20)))
+        within = math.ceil(PATH_LOSS / epsilon * Fraction(math.log(20)))
         return Noise(
             f"a part stays split from about {score.least:,} rows on, ±{within:,} in 95 % of cases, "
             f"and {penalty(epsilon):,} more for each split of its tree above it"
@@ -64,7 +64,7 @@ def penalty(epsilon: Fraction) -> int:
 
     The least at which what a test can lose halves from one to the next.
     """
-    return -int(-HALVES * WAY / epsilon // 1)
+    return -int(-HALVES * PATH_LOSS / epsilon // 1)
 
 
 def beginnings(parts: PartSet, above: int) -> PartSet:
@@ -80,7 +80,7 @@ def beginnings(parts: PartSet, above: int) -> PartSet:
 
 
 def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilon: Fraction) -> list[int]:
-    """How many splits of its way, counted from where the tree begins, are left above each part.
+    """How many splits of its path, counted from where the tree begins, are left above each part.
 
     Args:
         parts: The leaves of trees, disjoint: so every part above them is split by one partition
@@ -96,16 +96,16 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
         1. Permute-and-flip between "split", worth s, and "stop", worth 0, splits with probability
            F(s), that of s + Laplace(1 / eta) > 0: F(s) = 1 - exp(-eta s) / 2, and exp(eta s) / 2
            below 0.
-        2. Only the tests down to the first "stop" of a way are made. A row is in one leaf at most,
-           so it moves the tests of one way only, each s upwards by 1 or not at all.
+        2. Only the tests down to the first "stop" of a path are made. A row is in one leaf at most,
+           so it moves the tests of one path only, each s upwards by 1 or not at all.
         3. A "stop" becomes less likely by a factor of at most exp(eta), and it is the last test of
-           its way.
+           its path.
         4. A "split" becomes more likely by exp(g(s)), g(s) = ln F(s + 1) - ln F(s): at most eta,
            and falling in s.
-        5. Rows never grow along a way and the penalty d does. So of the tests that the row can move
+        5. Rows never grow along a path and the penalty d does. So of the tests that the row can move
            (s >= -d, the floor) the last has s >= -d, the one before it s >= 0, then s >= d, 2d, ...
         6. For s >= 0, g(s) <= eta q / (2 - q) with q = exp(-eta s), and q <= 2^-k at s = k d.
-        7. Together a way loses at most eta (1 + 1 + 1/3 + 1/7 + ...) < WAY eta = epsilon.
+        7. Together a path loses at most eta (1 + 1 + 1/3 + 1/7 + ...) < PATH_LOSS eta = epsilon.
 
         Exact: integers, fractions, OpenDP's sampler; its scale is rounded up. Held by:
         tests/privacy/test_stopping.py.
@@ -113,7 +113,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
     References:
         Zhang, Xiao & Xie 2016, "PrivTree", sec. 3.
     """
-    eta, step = epsilon / WAY, penalty(epsilon)
+    eta, step = epsilon / PATH_LOSS, penalty(epsilon)
     paths = [_split_above(part, score.above) for part in parts]
     rows = _rows_above(paths, counts)
     splits: dict[bytes, bool] = {}

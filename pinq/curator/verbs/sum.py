@@ -83,4 +83,4 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Released(sums)
 
     what = about(f"noisy_sum of {question.column}", parts)
-    return PreparedQuery(parts, what, noise, release, moments=Moments(question.column))
+    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column))

@@ -387,8 +387,8 @@ def test_sums_of_the_engine_stop_where_64_bits_end(tiny_policy: Policy) -> None:
         tiny_policy.model_copy(update={"columns": columns}), data=pd.DataFrame({"x": np.full(rows, top)}), salt=b""
     )
     whole = PartSet([Block(Part())])
-    assert engine.tabulate(whole, moments=Moments("x", squares=True))[0].tolist() == [[rows, rows * top, 2**62]]
-    assert engine.tabulate(whole, moments=Moments("x", 14, squares=True))[0].tolist() == [
+    assert engine.tabulate(whole, measure=Moments("x", squares=True))[0].tolist() == [[rows, rows * top, 2**62]]
+    assert engine.tabulate(whole, measure=Moments("x", 14, squares=True))[0].tolist() == [
         [rows, rows * (top >> 14), rows * (top >> 14) ** 2]
     ]
     engine.close()

@@ -66,8 +66,8 @@ class Watched:
     def __init__(self, engine: Any) -> None:
         self.engine, self.parts, self.largest = engine, list[int](), 0
 
-    def tabulate(self, parts: Any, tables: Any, moments: Any, check: Any) -> Any:
-        counted = self.engine.tabulate(parts, tables, moments, check)
+    def tabulate(self, parts: Any, tables: Any, measure: Any, check: Any) -> Any:
+        counted = self.engine.tabulate(parts, tables, measure, check)
         self.parts.append(len(parts))
         self.largest = max(self.largest, *(table.size for table in counted if isinstance(table, np.ndarray)), 0)
         return counted
