@@ -33,7 +33,7 @@ def require_name(analyst: object) -> None:
         )
 
 
-def parse_expiry(expires: str | date | None, parameter: str = "expires") -> datetime | None:
+def parse_expiry(expires: str | date | None, *, parameter: str = "expires") -> datetime | None:
     """Reads the moment from which a grant no longer counts.
 
     Args:
@@ -107,9 +107,11 @@ def make_terms(
         None if most is None else Epsilon.exactly(most, name="max_epsilon_per_query"),
         None if columns is None else tuple(dict.fromkeys(columns)),
         None if verbs is None else tuple(dict.fromkeys(_verbs(verbs))),
-        None if queries_per_minute is None else _whole("queries_per_minute", queries_per_minute, MAX_PER_MINUTE),
-        None if work_per_minute is None else _whole("work_per_minute", work_per_minute, MAX_QUOTA),
-        None if stored_bytes is None else _whole("stored_bytes", stored_bytes, MAX_QUOTA),
+        None
+        if queries_per_minute is None
+        else _whole(queries_per_minute, MAX_PER_MINUTE, parameter="queries_per_minute"),
+        None if work_per_minute is None else _whole(work_per_minute, MAX_QUOTA, parameter="work_per_minute"),
+        None if stored_bytes is None else _whole(stored_bytes, MAX_QUOTA, parameter="stored_bytes"),
     )
 
 
@@ -127,10 +129,10 @@ def _verbs(names: Iterable[str]) -> list[str]:
     return verbs
 
 
-def _whole(name: str, given: int | str, most: int) -> int:
+def _whole(given: int | str, most: int, *, parameter: str) -> int:
     """Reads a whole number from 1 to ``most``."""
     text = str(given)
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else 0
     if not 1 <= number <= most:
-        raise QueryError(f"is {repr(given)[:42]}", parameter=name, allowed=f"a whole number from 1 to {most:,}")
+        raise QueryError(f"is {repr(given)[:42]}", parameter=parameter, allowed=f"a whole number from 1 to {most:,}")
     return number

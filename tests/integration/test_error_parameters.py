@@ -38,7 +38,7 @@ def _constants(call: ast.Call, file: Path) -> Iterator[str]:
         if keyword.arg in ("parameter", "remedy") or (keyword.arg == "name" and reader in READERS):
             if isinstance(keyword.value, ast.Constant):
                 yield keyword.value.value
-            else:
+            elif ast.unparse(keyword) != "parameter=parameter":  # handed on: its caller names it
                 assert file.name in ("epsilon.py", "wire.py"), f"{file}: a parameter must be named by a constant"
 
 

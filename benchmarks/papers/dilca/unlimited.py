@@ -11,6 +11,7 @@ import pandas as pd
 import pinq
 import pinq.curator.candidates.any_cross
 from pinq.curator.monitor import Curator
+from pinq.curator.turn import Turn
 from pinq.ledger.composition import Costs, Demand, Together
 from pinq.ledger.requests import LoggedQuestion
 from pinq.ledger.state import Account
@@ -37,12 +38,13 @@ def remembered(member_scores: MemberScores) -> MemberScores:
         size: int,
         score: object,
         schema: pinq.Schema,
+        turn: Turn | None = None,
     ) -> np.ndarray:
         # The first rows tell tables apart: there are few, and to hash whole ones takes the time it saves.
         table = (codes[:, :64].tobytes(), codes.shape, target[:64].tobytes(), counts.tobytes())
         key = (*table, tuple(sizes), size, repr(score), schema.digest)
         if key not in known_scores:
-            known_scores[key] = member_scores(codes, target, counts, sizes, classes, size, score, schema)
+            known_scores[key] = member_scores(codes, target, counts, sizes, classes, size, score, schema, turn)
         return known_scores[key]
 
     return scores
@@ -72,9 +74,11 @@ class PassingLedger:
     def price(self, analyst: str, demand: Demand, epsilon: Epsilon, **terms: object) -> tuple[Epsilon, Epsilon]:
         return self.costs.price(demand, epsilon), ENDLESS
 
+    def grants(self) -> dict[str, Grant]:
+        return {"simulated": Grant("simulated", ENDLESS, costs=self.costs)}
+
     def accounts(self) -> dict[str, Account]:
-        grant = Grant("simulated", ENDLESS, costs=self.costs)
-        return {"simulated": Account("simulated", Together(ENDLESS), grant, self.costs)}
+        return {name: Account(name, Together(ENDLESS), grant, self.costs) for name, grant in self.grants().items()}
 
 
 def unlimited_handle(schema: pinq.Schema, rows: pd.DataFrame) -> pinq.PrivateQueryable:

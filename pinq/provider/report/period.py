@@ -25,7 +25,7 @@ class Period:
 
         ``QueryError`` for what is no date.
         """
-        return cls(_begin(since), parse_expiry(until, "until"))
+        return cls(_begin(since), parse_expiry(until, parameter="until"))
 
     def holds(self, at: str) -> bool:
         """Whether a moment, as the log writes it, lies within."""
@@ -40,7 +40,7 @@ class Period:
 
 def _begin(day: str | date | None) -> datetime | None:
     """Reads where a period begins: a day's first moment, not its last."""
-    moment = parse_expiry(day, "since")
+    moment = parse_expiry(day, parameter="since")
     if moment is not None and len(str(day).strip()) == len("2030-01-31"):
         return datetime.combine(moment.date(), time(), UTC)
     return moment
