@@ -299,7 +299,7 @@ class Bill:
 
 def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
     """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
-    require_remaining(handle, needed, name=f"{type(miner).__name__}(epsilon={needed}).fit")
+    require_remaining(handle, needed, name=f"{type(miner).__name__}.fit")
 
 
 def require_remaining(handle: Priced, needed: Epsilon, *, name: str) -> None:
