@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -49,12 +47,14 @@ def open_engine(
         return open_spark(policy, frame, salt=salt, report=report)
     large = data is None and is_large(policy)
     kept = _kept(policy, salt, large) if data is None and not report else None
-    if kept is not None and (codes := kept.reopened()) is not None:
+    # Taken before the source is looked at: who changes it from here on changes the fingerprint.
+    fingerprint = "" if kept is None else kept.fingerprint
+    if kept is not None and (codes := kept.reopened(fingerprint)) is not None:
         return ArrayEngine(codes, policy.schema_, salt), None
     try:
         with opened(policy, data) as source:
             encoding = _Encoding(policy, source, salt, Losses(policy) if report else None)
-            codes = _stored(encoding, policy, kept, large)
+            codes = _stored(encoding, policy, kept, fingerprint) if large else Codes(encoding.blocks())
     except duckdb.Error as error:
         # What DuckDB says may quote a value, so only the provider's own check repeats it.
         why = f": {str(error).splitlines()[0]}" if report else "; `pinq check` says why."
@@ -78,23 +78,18 @@ def _kept(policy: Policy, salt: bytes, large: bool) -> CodesFile | None:
         if not large:
             kept.forget()
             return None
-        kept.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return kept if kept.make_folder() else None
     except (OSError, RuntimeError):  # a read-only folder, or a user without a home
         return None
-    return kept if os.access(kept.path.parent, os.W_OK) else None
 
 
-def _stored(encoding: _Encoding, policy: Policy, kept: CodesFile | None, large: bool) -> Codes:
-    """Stores codes in memory, in the file that is kept, or in one without a name."""
-    if not large:
-        return Codes(encoding.blocks())
+def _stored(encoding: _Encoding, policy: Policy, kept: CodesFile | None, fingerprint: str) -> Codes:
+    """Stores codes in the file that is kept, or in one without a name."""
     if kept is not None:
-        # Taken before the rows are read: who changes the source meanwhile changes the fingerprint.
-        return kept.written(encoding.blocks(), kept.fingerprint)
-    with tempfile.TemporaryDirectory(prefix="pinq-") as scratch:
-        file = Path(scratch) / "codes"
-        write_codes(file, encoding.blocks(), "")
-        return map_codes(file, policy, "")
+        return kept.written(encoding.blocks(), fingerprint)
+    with tempfile.TemporaryFile(prefix="pinq-") as file:
+        write_codes(file, encoding.blocks(), fingerprint)
+        return map_codes(file, policy, fingerprint)
 
 
 class _Encoding:

@@ -6,9 +6,10 @@
     codes of column 0 of the first 2^18 rows | of column 1 | ... | of the next 2^18 rows | ...
     | footer: JSON | its length, 8 bytes | "pinq-codes"
 
-The file holds codes and nothing raw. It is written under another name and renamed when it is whole,
-readable by its owner alone. A fingerprint of source, policy and salt says whether it still is what
-encoding would make.
+The file holds codes and nothing raw. It is written under a name that nobody else has, readable by
+its owner alone, and renamed when it is whole. What was written is what is opened, whoever else
+writes one meanwhile. A fingerprint of source, policy, salt and encoder says whether it still is
+what encoding would make.
 """
 
 from __future__ import annotations
@@ -17,25 +18,40 @@ import hashlib
 import json
 import mmap
 import os
+import tempfile
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import duckdb
 import numpy as np
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from pinq.engine.codes import BLOCK_ROWS, Block, Codes, kinds_of
 from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.public.policy import Policy
 
-__all__ = ["CodesFile", "blocks_of", "map_codes", "write_codes"]
+__all__ = ["CodesFile", "blocks_of", "digest_of", "map_codes", "write_codes"]
 
-FORMAT = 1
 _END = b"pinq-codes"
 _ALIGNED = 64
 # No writer pauses for so long.
 ABANDONED_SECONDS = 86_400
+
+
+def digest_of(*folders: Path) -> str:
+    """Returns a digest of the modules in some folders: their source, or what was compiled of it."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(file for folder in folders for file in folder.glob("*.py*")):
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+# What decides a row's codes, the engine and what both sides know, as it is when it is loaded.
+ENCODER = digest_of(Path(__file__).parent, Path(__file__).parents[1] / "public")
 
 
 class CodesFile:
@@ -54,43 +70,66 @@ class CodesFile:
     @property
     def fingerprint(self) -> str:
         """Identifies what encoding reads: the source's files as they are, policy, salt, encoder."""
-        files = []
-        for file in source_files(self._policy):
-            for part in (file, file.with_name(file.name + ".wal")):  # a database's latest rows are beside it
-                if part.exists():
-                    stat = part.stat()
-                    files.append([str(part), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino])
+        files = source_files(self._policy)
+        beside = [file.with_name(file.name + ".wal") for file in files]  # a database's latest rows
         declared = self._policy.model_dump_json(include={"columns", "privacy_unit", "source", "csv"})
-        text = json.dumps([FORMAT, duckdb.__version__, declared, files])
+        text = json.dumps([ENCODER, duckdb.__version__, declared, [*map(_as_it_is, (*files, *beside))]])
         return hashlib.blake2b(text.encode(), key=hashlib.blake2b(self._salt).digest()).hexdigest()
 
-    def reopened(self) -> Codes | None:
+    def make_folder(self) -> bool:
+        """Makes the folder where there is none; says whether others cannot write there."""
+        folder = self.path.parent
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        facts = folder.stat()
+        return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022 and os.access(folder, os.W_OK)
+
+    def reopened(self, fingerprint: str) -> Codes | None:
         """Opens the codes that were written; None where there are none, or other ones."""
         try:
-            return map_codes(self.path, self._policy, self.fingerprint)
-        except (FileNotFoundError, PermissionError, ValueError):
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                return map_codes(file, self._policy, fingerprint)
+        except (OSError, ValueError):
             return None
 
     def written(self, blocks: Iterable[Block], fingerprint: str) -> Codes:
-        """Writes codes, in place of those that were there, and opens them."""
+        """Writes codes, in place of those that were there, and opens them.
+
+        Args:
+            blocks: The codes.
+            fingerprint: Taken before the source was opened. Where it is another one by the time
+                that all is written, the file is not kept.
+        """
         self._sweep()
-        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        try:
-            write_codes(fresh, blocks, fingerprint)
-            os.replace(fresh, self.path)
-        finally:
-            fresh.unlink(missing_ok=True)
-        return map_codes(self.path, self._policy, fingerprint)
+        descriptor, name = tempfile.mkstemp(prefix=f"{self.path.name}.", dir=self.path.parent)
+        with os.fdopen(descriptor, "w+b") as file:
+            try:
+                write_codes(file, blocks, fingerprint)
+                codes = map_codes(file, self._policy, fingerprint)
+                if self.fingerprint == fingerprint:
+                    os.replace(name, self.path)
+            finally:
+                Path(name).unlink(missing_ok=True)
+        return codes
 
     def _sweep(self) -> None:
         """Deletes what processes that were killed while they wrote have left behind."""
         for file in self.path.parent.glob(f"{self.path.name}.*"):
-            if file.stat().st_mtime < time.time() - ABANDONED_SECONDS:
-                file.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another writer sweeps too
+                if file.lstat().st_mtime < time.time() - ABANDONED_SECONDS:
+                    file.unlink()
 
     def forget(self) -> None:
         """Deletes codes that are of no use any more."""
         self.path.unlink(missing_ok=True)
+
+
+def _as_it_is(file: Path) -> tuple[str | int, ...]:
+    """Returns what changes with a file's content; its path alone where none can be looked at."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return (str(file),)
+    return (str(file), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
 
 
 def blocks_of(columns: Iterable[Mapping[Any, np.ndarray]]) -> Iterator[Block]:
@@ -116,42 +155,49 @@ def _joined(batches: list[Mapping[Any, np.ndarray]]) -> Mapping[Any, np.ndarray]
     return {name: np.concatenate([columns[name] for columns in batches]) for name in batches[0]}
 
 
-def write_codes(path: Path, blocks: Iterable[Block], fingerprint: str) -> None:
-    """Writes codes to a new file that only its owner can read."""
+def write_codes(file: IO[bytes], blocks: Iterable[Block], fingerprint: str) -> None:
+    """Writes codes to an empty file."""
     rows = 0
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-        for block in blocks:
-            for codes in block.columns.values():
-                file.write(codes.tobytes())
-                file.write(bytes(-codes.nbytes % _ALIGNED))
-            rows += block.rows
-        footer = json.dumps({"rows": rows, "fingerprint": fingerprint}).encode()
-        file.write(footer + len(footer).to_bytes(8, "little") + _END)
-        file.flush()
-        os.fsync(file.fileno())
+    for block in blocks:
+        for codes in block.columns.values():
+            file.write(codes.tobytes())
+            file.write(bytes(-codes.nbytes % _ALIGNED))
+        rows += block.rows
+    footer = _Footer(rows=rows, fingerprint=fingerprint).model_dump_json().encode()
+    file.write(footer + len(footer).to_bytes(8, "little") + _END)
+    file.flush()
+    os.fsync(file.fileno())
 
 
-def map_codes(path: Path, policy: Policy, fingerprint: str) -> Codes:
+class _Footer(BaseModel):
+    """What stands at a file's end."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    rows: NonNegativeInt
+    fingerprint: str
+
+
+def map_codes(file: IO[bytes], policy: Policy, fingerprint: str) -> Codes:
     """Maps a file of codes into memory.
 
     Raises:
-        ValueError: It is no such file, or has another fingerprint.
-        FileNotFoundError: There is none.
+        ValueError: It is no such file, is damaged, or has another fingerprint.
     """
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     tail = len(mapped) - len(_END) - 8
     if tail < 0 or mapped[tail + 8 :] != _END:
         raise ValueError("no codes")
-    length = int.from_bytes(mapped[tail : tail + 8], "little")
-    footer = json.loads(mapped[tail - length : tail])
-    if footer["fingerprint"] != fingerprint:
+    end = tail - int.from_bytes(mapped[tail : tail + 8], "little")
+    if end < 0:
+        raise ValueError("no footer")
+    footer = _Footer.model_validate_json(mapped[end:tail])
+    if footer.fingerprint != fingerprint:
         raise ValueError("other codes")
-    return Codes(_mapped_blocks(mapped, policy, footer["rows"]), mapped)
+    return Codes(_mapped_blocks(mapped, policy, footer.rows, end), mapped)
 
 
-def _mapped_blocks(mapped: mmap.mmap, policy: Policy, rows: int) -> Iterator[Block]:
-    """The blocks of a mapped file."""
+def _mapped_blocks(mapped: mmap.mmap, policy: Policy, rows: int, end: int) -> Iterator[Block]:
+    """The blocks of a mapped file; ``ValueError`` where so many rows do not reach to the end."""
     offset = 0
     for start in range(0, rows, BLOCK_ROWS):
         count = min(BLOCK_ROWS, rows - start)
@@ -160,3 +206,5 @@ def _mapped_blocks(mapped: mmap.mmap, policy: Policy, rows: int) -> Iterator[Blo
             columns[name] = np.frombuffer(mapped, kind, count, offset)
             offset += columns[name].nbytes + -columns[name].nbytes % _ALIGNED
         yield Block(columns, count)
+    if offset != end:
+        raise ValueError("other rows")

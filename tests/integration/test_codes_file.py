@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +22,7 @@ import pytest
 from pinq.engine import open_engine, store
 from pinq.engine.codes import Block
 from pinq.engine.opening import Encoder
+from pinq.engine.raw import OpenSource
 from pinq.errors import PolicyError
 from pinq.public.parts import Block as PartBlock
 from pinq.public.parts import Part, PartSet
@@ -24,6 +30,7 @@ from pinq.public.policy import Policy
 from pinq.public.specs import Cross, Shards, Values, bind
 from tests.handles import encoded_rows
 
+ROOT = Path(__file__).parents[2]
 WHOLE = PartSet([PartBlock(Part())])
 
 
@@ -72,11 +79,16 @@ def test_codes_are_written_once(large: Policy, frame: pd.DataFrame, encodings: l
     assert b"nurse" not in file.read_bytes()
 
 
-@pytest.mark.parametrize("change", ["source", "policy", "salt", "cut", "not codes"])
+@pytest.mark.parametrize("change", ["source", "policy", "salt", "encoder", "cut", "not codes"])
 def test_what_changed_is_encoded_again(
-    change: str, large: Policy, frame: pd.DataFrame, encodings: list[str], tmp_path: Path
+    change: str,
+    large: Policy,
+    frame: pd.DataFrame,
+    encodings: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another source, policy or salt, or a file that is not whole, is never used; the one file is replaced."""
+    """Another source, policy, salt or line of the encoder, or a file that is not whole, is never used; the one file is replaced."""
     before = rows(large)
     (file,) = kept(tmp_path)
     policy, salt = large, b"salt"
@@ -86,6 +98,12 @@ def test_what_changed_is_encoded_again(
         policy = large.model_copy(update={"columns": {"sex": large.columns["sex"]}})
     elif change == "salt":
         salt = b"other"
+    elif change == "encoder":
+        rooms = [Path(shutil.copytree(ROOT / "pinq" / room, tmp_path / room)) for room in ("engine", "public")]
+        assert store.digest_of(*rooms) == store.ENCODER
+        with (rooms[0] / "encoding.py").open("a") as source:
+            source.write("# a line more")
+        monkeypatch.setattr(store, "ENCODER", store.digest_of(*rooms))
     else:
         file.write_bytes(file.read_bytes()[:-1] if change == "cut" else b"")
     after = rows(policy, salt)
@@ -93,6 +111,91 @@ def test_what_changed_is_encoded_again(
     assert kept(tmp_path) == [file]
     assert len(after) == (7 if change == "source" else 40)
     assert change in ("source", "policy") or after == before
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        "[]",
+        "{}",
+        "1",
+        "nothing",
+        '{"rows": "40", "fingerprint": "%s"}',
+        '{"rows": -1, "fingerprint": "%s"}',
+        '{"rows": 0, "fingerprint": "%s"}',
+        '{"rows": 1000000000000000000, "fingerprint": "%s"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_damaged_footer_is_no_codes(footer: str, large: Policy, encodings: list[str], tmp_path: Path) -> None:
+    """Whatever stands at the end of a file, the dataset opens: its source is encoded again."""
+    before = rows(large)
+    (file,) = kept(tmp_path)
+    content = file.read_bytes()
+    length = int.from_bytes(content[-18:-10], "little")
+    fingerprint = json.loads(content[-18 - length : -18])["fingerprint"]
+    damaged = footer.replace("%s", fingerprint).encode()
+    file.write_bytes(content[: -18 - length] + damaged + len(damaged).to_bytes(8, "little") + content[-10:])
+    assert rows(large) == before
+    assert len(encodings) == 2
+    file.write_bytes(content[:-18] + (2**63).to_bytes(8, "little") + content[-10:])
+    assert rows(large) == before
+
+
+def test_writers_of_one_file_open_what_each_wrote(large: Policy, tmp_path: Path) -> None:
+    """Two writers of one process number, a thread each or a container each, cannot write into each other's file."""
+    file, both = store.CodesFile(large, b"salt"), threading.Barrier(2, timeout=20)
+    assert file.make_folder()
+
+    def write(code: int) -> list[int]:
+        blocks = iter([Block({name: np.full(5, code, np.uint8) for name in large.schema_.columns}, 5)] * 3)
+        waited = (block for block in blocks if both.wait() >= 0)
+        codes = file.written(store.blocks_of(block.columns for block in waited), file.fingerprint)
+        return sorted({int(code) for block in codes.blocks for column in block.columns.values() for code in column})
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, (0, 1))) == [[0], [1]]
+    assert kept(tmp_path) == [file.path]
+
+
+def test_codes_of_a_source_that_changes_meanwhile_are_not_kept(
+    large: Policy, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that comes between the listing of a pattern and the reading is not missing from then on."""
+    pattern = large.model_copy(update={"source": "*.parquet"})
+    right = OpenSource.pieces
+
+    def pieces(source: OpenSource) -> Iterator[str]:
+        yield from right(source)
+        if not (tmp_path / "u.parquet").exists():
+            frame.to_parquet(tmp_path / "u.parquet")
+
+    monkeypatch.setattr(OpenSource, "pieces", pieces)
+    assert len(rows(pattern)) == 40
+    assert kept(tmp_path) == []
+    assert len(rows(pattern)) == 80
+    assert len(kept(tmp_path)) == 1
+
+
+def test_a_folder_that_others_may_write_keeps_nothing(large: Policy, encodings: list[str], tmp_path: Path) -> None:
+    """Nor is what lies there opened: whoever else may write there could have put it there."""
+    rows(large)
+    (tmp_path / "state" / "pinq").chmod(0o770)
+    assert len(rows(large)) == 40
+    assert len(encodings) == 2
+
+
+def test_a_link_is_neither_read_nor_written_through(large: Policy, encodings: list[str], tmp_path: Path) -> None:
+    """A link in the file's place is replaced; what it points to stays."""
+    rows(large)
+    (file,) = kept(tmp_path)
+    target = file.rename(tmp_path / "elsewhere")
+    before = target.read_bytes()
+    file.symlink_to(target)
+    rows(large)
+    assert len(encodings) == 2
+    assert not file.is_symlink()
+    assert target.read_bytes() == before
 
 
 def test_a_report_and_a_source_in_memory_keep_nothing(
