@@ -44,6 +44,7 @@ class Slow:
     file: str
     inputs: tuple[Axis, ...] = ()
     width = 1
+    steps = 1
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         with suppress(FileExistsError):  # one worker is slow, once

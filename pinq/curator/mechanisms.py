@@ -32,8 +32,12 @@ __all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
 
 enable_features("contrib")
 
+DRAWN_AT_ONCE = 2**14  # about a third of a second
 
-def laplace(exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
+
+def laplace(
+    exact: np.ndarray, sensitivity: int, epsilon: Fraction, check: Callable[[], None] | None = None
+) -> np.ndarray:
     """Adds independent discrete Laplace noise to integers.
 
     Args:
@@ -41,6 +45,7 @@ def laplace(exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarra
         sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can
             change.
         epsilon: Loss of the release for one row. Greater than 0.
+        check: Called now and then; what it raises ends the work.
 
     Returns:
         ``exact + k``, with P[k] = (1 - a) / (1 + a) * a**|k|, a = exp(-epsilon / sensitivity);
@@ -61,8 +66,13 @@ def laplace(exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarra
     values = np.asarray(exact, dtype=np.int64)
     if sensitivity == 0 or values.size == 0:
         return values.copy()
-    noisy = _laplace(scale_of(sensitivity, epsilon))(values.ravel().tolist())
-    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+    noisy, add_noise = values.flatten(), _laplace(scale_of(sensitivity, epsilon))
+    for start in range(0, noisy.size, DRAWN_AT_ONCE):
+        if check is not None:
+            check()
+        drawn = slice(start, start + DRAWN_AT_ONCE)
+        noisy[drawn] = add_noise(noisy[drawn].tolist())
+    return noisy.reshape(values.shape)
 
 
 def choose(scores: np.ndarray, span: int, epsilon: Fraction) -> int:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 
 from pinq.errors import QueryError
+from pinq.public.expressions import Expression
 from pinq.public.queries import Request
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS
 
-__all__ = ["CELL", "MAX_WORK", "PART", "ROW", "SHARD", "checking_work", "require_work", "units"]
+__all__ = ["CELL", "MAX_WORK", "NOISE", "PART", "ROW", "SHARD", "checking_work", "require_work", "units"]
 
 MAX_WORK = 600_000
 """Units that one request may need where the policy names no other limit: ten minutes of a core."""
@@ -31,7 +32,7 @@ MAX_WORK = 600_000
 # Nanoseconds of one core, measured on a table of 30,000 rows and rounded up.
 UNIT = 10**6
 NODE, PART, SPEC, CODE = 30_000, 3_000, 30_000, 300
-ROW, CELL = 8, 30
+ROW, CELL, NOISE = 8, 30, 20_000
 SHARD = 2_000  # to hash one row's coin with one key
 
 MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked at
@@ -49,11 +50,13 @@ def checking_work(request: Request, schema: Schema) -> int:
     """
     parts, candidates = request.parts, [item for listed in request.candidates for item in listed]
     nodes, asked = len(parts.nodes) + len(parts.asked), min(MAX_PARTS, max(0, math.prod(parts.shape)))
-    specs = (*parts.specs, *(request.by or ()), *candidates)
+    inner = [spec for item in (request.column, request.score) if isinstance(item, Expression) for spec in item.inner()]
+    specs = (*parts.specs, *(request.by or ()), *candidates, *inner)
     codes = sum(
         min(MAX_CODES, schema.columns[name].codes) for spec in specs for name in spec.columns() & schema.columns.keys()
     )
-    return units(NODE * nodes + PART * (asked + len(request.which)) + SPEC * len(specs) + CODE * codes)
+    axes = sum(max(1, len(spec.columns())) for spec in specs)
+    return units(NODE * nodes + PART * (asked + len(request.which)) + SPEC * axes + CODE * codes)
 
 
 def require_work(price: int, limit: int) -> None:

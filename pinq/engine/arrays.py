@@ -205,7 +205,7 @@ class ArrayEngine:
             for rows in divided:
                 if check is not None:
                     check()
-                counts.add(rows.over(rows.block), range(worker, len(counts.tallies), workers))
+                counts.add(rows.over(rows.block, check), range(worker, len(counts.tallies), workers))
 
         self._each(tally, range(workers))
         return counts.tables()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,8 +30,8 @@ class RowMeasure(Protocol):
     def inputs(self) -> tuple[Axis, ...]: ...
     @property
     def sums(self) -> int: ...
-    def kept(self, places: Sequence[np.ndarray]) -> np.ndarray | None:
-        """Which rows count at all, shape (rows,); None for all."""
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+        """Which rows count at all, shape (rows,), from their places along an axis; None for all."""
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The numbers of some rows, int64, shape (sums, rows)."""
@@ -61,8 +61,8 @@ class _MomentsOfRows:
     def sums(self) -> int:
         return 4 if self.moments.squares else 2
 
-    def kept(self, places: Sequence[np.ndarray]) -> np.ndarray | None:
-        return None if self.null is None else places[0] != self.null
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+        return None if self.null is None else places(self.column) != self.null
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         value = places[0].astype(np.int64) >> self.moments.shift
@@ -101,7 +101,7 @@ class _SumsOfRows:
     def sums(self) -> int:
         return self.function.width
 
-    def kept(self, places: Sequence[np.ndarray]) -> np.ndarray | None:
+    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         return None
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +15,7 @@ from pinq.public.specs import Axis
 
 __all__ = ["Rows", "joint_cells"]
 
+PLACES_AT_ONCE = 2**22  # of rows along the axes of a measure, however many these are
 # Up to this code a cut's parts are looked up in a table; beyond, they are searched.
 TABLED_CODES = 2**21
 
@@ -28,6 +29,7 @@ class Rows:
         node: The node of each, shape (rows,).
         nodes: How many nodes there are.
         measure: What is added up of them.
+        check: Called now and then while that is computed; what it raises ends the work.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class Rows:
         node: np.ndarray,
         nodes: int,
         measure: RowMeasure | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.block, self.picked, self.node, self.nodes, self.measure = block, picked, node, nodes, measure
+        self._check = check
         self._codes: dict[Hashable, np.ndarray] = {}
         self._joint: dict[tuple[Axis, ...], np.ndarray] = {}
         self._values: np.ndarray | None = None
@@ -48,9 +52,9 @@ class Rows:
         """All rows of a block, at node 0."""
         return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1)
 
-    def over(self, block: Block) -> Rows:
+    def over(self, block: Block, check: Callable[[], None] | None = None) -> Rows:
         """The same rows, nothing looked up yet; ``block`` has at least the columns of their own."""
-        return Rows(block, self.picked, self.node, self.nodes, self.measure)
+        return Rows(block, self.picked, self.node, self.nodes, self.measure, check)
 
     def codes(self, source: Hashable) -> np.ndarray:
         """The codes of a column, shape (rows,)."""
@@ -78,8 +82,19 @@ class Rows:
     def values(self) -> np.ndarray | None:
         """What is added up of each row, shape (sums, rows); None where rows are counted."""
         if self._values is None and self.measure is not None:
-            self._values = self.measure.of([self.places(axis) for axis in self.measure.inputs])
+            self._values = self._values_by(self.measure)
         return self._values
+
+    def _values_by(self, measure: RowMeasure) -> np.ndarray:
+        """Computes them for some rows at a time, so that memory does not grow with the axes."""
+        rows, step = len(self.node), max(1, PLACES_AT_ONCE // max(1, len(measure.inputs)))
+        values = np.empty((measure.sums, rows), dtype=np.int64)
+        for start in range(0, rows, step):
+            if self._check is not None:
+                self._check()
+            piece = self if rows <= step else self.take(np.arange(start, min(start + step, rows)))
+            values[:, start : start + step] = measure.of([piece.places(axis) for axis in measure.inputs])
+        return values
 
     def inside(self, axes: Sequence[Axis]) -> Rows:
         """Those that have a place along each axis."""
@@ -105,7 +120,7 @@ class Rows:
     def measured(self, measure: RowMeasure | None) -> Rows:
         """Those that count for a measure, to be added up by it."""
         rows = Rows(self.block, self.picked, self.node, self.nodes, measure)
-        kept = None if measure is None else measure.kept([rows.places(axis) for axis in measure.inputs])
+        kept = None if measure is None else measure.kept(rows.places)
         return rows if kept is None else rows.take(np.flatnonzero(kept))
 
 

@@ -47,12 +47,15 @@ class RowSums(Protocol):
     Attributes:
         inputs: What the function reads: a row's place along each of these axes.
         width: How many numbers it gives.
+        steps: How many look-ups and additions it takes for a row.
     """
 
     @property
     def inputs(self) -> tuple[Axis, ...]: ...
     @property
     def width(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The numbers of some rows, int64, shape (width, rows), each below 2^24 in size.
 

@@ -18,7 +18,7 @@ from pinq.public.score import Score
 
 __all__ = ["Balance"]
 
-SHARE = re.compile(r"\d{1,20}/\d{1,20}|\d{0,20}\.?\d{0,20}(e-?\d{1,2})?")
+SHARE = re.compile(r"[0-9]{1,20}/[0-9]{1,20}|[0-9]{0,20}\.?[0-9]{0,20}(e-?[0-9]{1,2})?")
 MAX_DENOMINATOR = 10**6  # of a share: its product with any number of rows fits 64 bits
 
 

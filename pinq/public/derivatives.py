@@ -124,6 +124,10 @@ class Logistic(Derivatives):
         """The target, and the columns of the points."""
         return {self.target} | self.points.columns()
 
+    def inner(self) -> tuple[Expression, ...]:
+        """The specs of the points."""
+        return self.points.specs
+
     def width(self, schema: Schema) -> int:
         """Gradient and second derivative."""
         return 2
@@ -183,6 +187,10 @@ class Softmax(Derivatives):
     def columns(self) -> set[str]:
         """The target, and the columns of the points."""
         return {self.target}.union(*(points.columns() for points in self.points))
+
+    def inner(self) -> tuple[Expression, ...]:
+        """The specs of all points."""
+        return tuple(spec for points in self.points for spec in points.specs)
 
     def width(self, schema: Schema) -> int:
         """An entry or two for each class."""
@@ -249,6 +257,10 @@ class Residuals(Derivatives):
     def columns(self) -> set[str]:
         """The target, and the columns of the points."""
         return {self.target} | self.points.columns()
+
+    def inner(self) -> tuple[Expression, ...]:
+        """The specs of the points."""
+        return self.points.specs
 
     def width(self, schema: Schema) -> int:
         """Two bins, or the residual."""

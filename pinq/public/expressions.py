@@ -37,6 +37,10 @@ class Expression(ABC):
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless it means something under this schema."""
 
+    def inner(self) -> tuple[Expression, ...]:
+        """The specs that it looks at rows through, beside those that it is asked with."""
+        return ()
+
     @cached_property
     def identity(self) -> Hashable:
         """The kind and all values with their types.

@@ -11,6 +11,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
 from pinq.public.derivatives import Derivatives, Logistic, Residuals, Softmax
+from pinq.public.expressions import Expression
 from pinq.public.schema import Schema
 from pinq.public.score import Score
 from pinq.public.vectors import RowVectors
@@ -65,6 +66,10 @@ class Gradient(Score):
     def columns(self) -> set[str]:
         """The target, and what the model's points look at."""
         return self.derivatives.columns()
+
+    def inner(self) -> tuple[Expression, ...]:
+        """Those of the model's points."""
+        return self.derivatives.inner()
 
     def targets(self) -> set[str]:
         """The target: a model may look again at what its points know."""

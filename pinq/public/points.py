@@ -28,6 +28,7 @@ POINTS = 256  # to one logit, or to one grid cell of a numeric target
 MAX_POINTS = 2**40
 MAX_SCORE = 2**60  # 64 bits hold the difference of two scores
 MAX_TABLES = 4096
+MAX_AXES_OF_POINTS = 512
 MAX_NUMBERS = 2**21
 
 
@@ -130,6 +131,11 @@ class RowScores:
             raise QueryError("the points add up to scores of 2^60 or more.")
         bound = [list(points.bind(schema)) for points in scores]
         partitions = {partition.key: partition for partition, _ in itertools.chain.from_iterable(bound)}
+        axes = sum(len(partition.axes) for partition in partitions.values())
+        if axes > MAX_AXES_OF_POINTS:
+            raise QueryError(
+                f"the specs of the points look at {axes:,} axes; at most {MAX_AXES_OF_POINTS} are possible."
+            )
         numbers = len(scores) * sum(partition.size + 1 for partition in partitions.values())
         if numbers > MAX_NUMBERS:
             raise QueryError(
@@ -143,6 +149,11 @@ class RowScores:
             for partition, table in tables:
                 terms[partition.key].table[score, :-1] += table
         return cls(tuple(terms.values()), np.array([[points.base] for points in scores], dtype=np.int64))
+
+    @property
+    def steps(self) -> int:
+        """How many look-ups and additions the scores of a row take."""
+        return len(self.axes) + len(self.terms) * len(self.base)
 
     @property
     def axes(self) -> tuple[Axis, ...]:

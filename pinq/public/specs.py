@@ -48,6 +48,7 @@ __all__ = [
     "bind",
 ]
 
+MAX_SEED = 2**64
 MAX_PARTS = 2**20
 MAX_MEMBERS = 100_000
 MAX_CELLS = 2**62
@@ -255,6 +256,12 @@ class AnyGrouping(_OfColumn, Expression):
 
     seed: int = 0
     kind: Literal["any_grouping"] = field(default="any_grouping", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_whole(self.seed, -MAX_SEED, MAX_SEED):
+            raise QueryError("is something else", parameter="seed", allowed="a whole number from -2^64 to 2^64")
+        object.__setattr__(self, "seed", int(self.seed))
 
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless the column is categorical and has two values to tell apart."""

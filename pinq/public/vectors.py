@@ -32,12 +32,14 @@ class RowVectors(ABC):
     Attributes:
         inputs: The axes.
         width: Entries of a vector.
+        steps: How many look-ups and additions it takes for a row.
         bound: No vector has a larger L1 norm, in whole units.
         gradient_bound: The same of its gradient alone, in the units of ``Derivatives.gradients``.
     """
 
     inputs: tuple[Axis, ...]
     width: int
+    steps: int
     bound: int
     gradient_bound: int
 
@@ -58,6 +60,7 @@ class LogisticVectors(RowVectors):
 
     def __init__(self, scores: RowScores, target: Axis, positive: np.ndarray, limit: int) -> None:
         self.inputs, self._scores, self._positive = (*scores.axes, target), scores, positive
+        self.steps = scores.steps + 2 * self.width
         self._table = _logistic_table(limit)
         sizes = np.abs(self._table)
         self.bound, self.gradient_bound = int(sizes.sum(axis=0).max()), int(sizes[0].max())
@@ -85,6 +88,7 @@ class SoftmaxVectors(RowVectors):
     def __init__(self, scores: RowScores, target: Axis, hessian: bool, limit: int) -> None:
         self.inputs, self._scores, self._hessian = (*scores.axes, target), scores, hessian
         self.width = len(scores.base) * (1 + hessian)
+        self.steps = scores.steps + 2 * self.width
         self.bound = self.gradient_bound = limit
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
@@ -130,6 +134,7 @@ class ResidualVectors(RowVectors):
     def __init__(self, scores: RowScores, target: Axis, cells: int, limit: int, rows: bool) -> None:
         self.inputs, self._scores, self._cells, self._rows = (*scores.axes, target), scores, cells, rows
         self.width, self._limit = 1 + rows, limit
+        self.steps = scores.steps + 2 * self.width
         self.bound = self.gradient_bound = 2 * limit
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:

@@ -149,6 +149,7 @@ class Lookups:
     inputs: tuple[Axis, ...]
     tables: tuple[np.ndarray, ...]
     width = 2
+    steps = 2
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         factors = [table[:, place] for table, place in zip(self.tables, places, strict=True)]

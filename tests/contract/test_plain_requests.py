@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from itertools import chain, repeat
@@ -205,6 +206,24 @@ def test_what_reaches_the_curator_is_plain_or_nothing_is_spent(
             plain = PLAIN | {tuple, Request, type(request.parts)}
             assert {type(leaf) for leaf in _leaves(request)} <= plain, (name, value)
             assert Request.from_json(request.to_json()) == request
+
+
+@pytest.mark.parametrize("seed", [2**64 + 1, -(2**64) - 1, True, 1.5, 10**4000])
+def test_a_seed_is_a_whole_number_of_64_bits(seed: Any) -> None:
+    """On the wire too, whose numbers may be of any length."""
+    assert AnyGrouping("c", 2**64).seed == 2**64
+    with pytest.raises(QueryError, match="seed"):
+        AnyGrouping("c", seed)
+    text = _request(AnyGrouping("c", 7)).to_json().replace('"seed":7', f'"seed":{json.dumps(seed)}')
+    with pytest.raises(QueryError):
+        Request.received(text)
+
+
+@pytest.mark.parametrize("share", ["\u0661/\u0664", "0.\u0662", "1/\uff14"])
+def test_a_share_is_written_in_the_digits_that_everybody_reads(share: str) -> None:
+    """Digits of other scripts are refused, as they are in a loss."""
+    with pytest.raises(QueryError, match="share"):
+        pinq.Balance(share)
 
 
 def test_points_keep_what_was_checked() -> None:

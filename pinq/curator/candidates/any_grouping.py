@@ -82,9 +82,9 @@ def side_sums(sides: np.ndarray, table: np.ndarray) -> np.ndarray:
         sides: Which values are on the side, shape (members, values).
         table: What each value has, shape (parts, values, measure).
     """
-    # Doubles are exact below 2^53, and their matrix product is many times as fast as that of
-    # integers.
-    exact = table.dtype == object or int(np.abs(table).sum(dtype=np.float64)) >= 2**53
+    # Doubles are exact up to 2^53, and their matrix product is many times as fast as that of
+    # integers. The sum that is compared is rounded itself, by far less than its half.
+    exact = table.dtype == object or int(np.abs(table).sum(dtype=np.float64)) >= 2**52
     kind = table.dtype if exact else np.dtype(np.float64)
     step = max(1, BLOCK // max(1, sides.shape[1]))  # of many values, so many members at a time
     numbers = table.astype(kind)

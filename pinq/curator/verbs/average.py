@@ -49,13 +49,13 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
         pairs: list[tuple[int, int]] = []
         for counted in slices:
             rows, upper = counted.array()[..., 0], counted.array()[..., 1]
-            bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon).tolist()
-            pairs += zip(*bins, strict=True)
+            bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon, counted.turn.check)
+            pairs += zip(*bins.tolist(), strict=True)
         averages = [column.number(last * _share(up, low)) for up, low in pairs]
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
     what = about(f"noisy_avg of {question.column}", parts)
-    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column))
+    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column), draws=2)
 
 
 def _average_error(spread: float, max_rows: int) -> str:

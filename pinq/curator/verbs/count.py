@@ -31,6 +31,7 @@ def prepare(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
         return Noise(f"each count is within ±{within:,} of the truth in 95 % of cases", scale, 1.0)
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        return Released([count for counted in slices for count in laplace(counted.array(), 1, epsilon).tolist()])
+        noisy = (laplace(counted.array(), 1, epsilon, counted.turn.check) for counted in slices)
+        return Released([count for counts in noisy for count in counts.tolist()])
 
-    return PreparedQuery(parts, about("noisy_count", parts), noise, release)
+    return PreparedQuery(parts, about("noisy_count", parts), noise, release, draws=1)

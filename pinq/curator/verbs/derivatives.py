@@ -11,7 +11,6 @@ import numpy as np
 from pinq.curator.counted import Counted
 from pinq.curator.mechanisms import laplace
 from pinq.curator.verbs.prepared import NUMBER_BYTES, Noise, PreparedQuery, Released, about
-from pinq.curator.work import PART
 from pinq.engine.tables import TableRequest
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
@@ -53,12 +52,11 @@ def prepare(question: SumDerivatives, parts: PartSet, schema: Schema) -> Prepare
         for counted in slices:
             arrays = [counted.array(table) for table in range(len(tables))]
             exact = np.concatenate([array.reshape(len(array), -1, vectors.width) for array in arrays], axis=1)
-            sums += (laplace(exact, sensitivity, epsilon).ravel() / unit).tolist()
+            sums += (laplace(exact, sensitivity, epsilon, counted.turn.check).ravel() / unit).tolist()
         return Released(sums)
 
     tables = tuple(TableRequest(split.axes) for split in splits) or (TableRequest(),)
     by = [axis.column or "shards" for split in splits for axis in split.axes]
     what = f"noisy_sum of {question.column.kind} of {question.column.target}{' by ' if by else ''}{', '.join(by)}"
-    draws = PART * len(parts) * numbers
     size = NUMBER_BYTES * numbers
-    return PreparedQuery(parts, about(what, parts), noise, release, tables, vectors, choosing=draws, number_bytes=size)
+    return PreparedQuery(parts, about(what, parts), noise, release, tables, vectors, draws=numbers, number_bytes=size)

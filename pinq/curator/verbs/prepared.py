@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
 from pinq.curator.turn import Turn
-from pinq.curator.work import CELL, PART, ROW, SHARD, units
+from pinq.curator.work import CELL, NOISE, PART, ROW, SHARD, units
 from pinq.engine.shards import KEPT_SHARDS
 from pinq.engine.tables import Engine, ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
@@ -76,6 +76,7 @@ class PreparedQuery:
         charged: Where the loss falls, unless it is on the parts themselves.
         scratch: Cells of the largest array that the release makes beside the tables, for each part.
         choosing: Nanoseconds, about, that the release takes beside its pass over the tables.
+        draws: Numbers that get noise, of each part.
         number_bytes: How long the text of a part's answer may be.
     """
 
@@ -88,6 +89,7 @@ class PreparedQuery:
     charged: PartSet | None = None
     scratch: int = 0
     choosing: int = 0
+    draws: int = 0
     number_bytes: int = 2 * NUMBER_BYTES
 
     def __post_init__(self) -> None:
@@ -128,8 +130,8 @@ class PreparedQuery:
         """How often a row is looked at on its way into the tables, in parts of the whole table."""
         if self.measure is None or isinstance(self.measure, Moments):
             return len(self.tables) + 1
-        # Each number of each row is looked up along the function's inputs, and added to each table.
-        return self.measure.width * (len(self.tables) + len(self.measure.inputs)) + 1
+        # Each number of each row is added to each table.
+        return self.measure.steps + self.measure.width * len(self.tables) + 1
 
     @property
     def _inputs(self) -> tuple[Axis, ...]:
@@ -155,7 +157,8 @@ class PreparedQuery:
         # What the engine cannot keep from one slice to the next is hashed again.
         hashed = self._shardings * (1 if self._shardings <= KEPT_SHARDS else passes)
         looked_up = (ROW * passes * steps + SHARD * hashed) * rows
-        return units(looked_up + (CELL * self._table_cells + PART) * len(self.parts) + self.choosing)
+        for_a_part = CELL * self._table_cells + PART + NOISE * self.draws
+        return units(looked_up + for_a_part * len(self.parts) + self.choosing)
 
     def count(self, engine: Engine, turn: Turn) -> Iterator[Counted]:
         """Has the parts counted, slice by slice, until the turn is over."""

@@ -79,8 +79,9 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         sums: list[float] = []
         for counted in slices:
             exact = units.total(counted.array()[..., 0], counted.array()[..., 1], schema.max_rows)
-            sums += [float(value * units.unit) for value in laplace(exact, units.largest, epsilon).tolist()]
+            noisy = laplace(exact, units.largest, epsilon, counted.turn.check)
+            sums += [float(value * units.unit) for value in noisy.tolist()]
         return Released(sums)
 
     what = about(f"noisy_sum of {question.column}", parts)
-    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column))
+    return PreparedQuery(parts, what, noise, release, measure=Moments(question.column), draws=1)

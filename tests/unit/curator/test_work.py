@@ -7,15 +7,34 @@ import hashlib
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from pinq import AnyCross, AnyCut, AnyGrouping, Cuts, InfoGain, Points, QueryError, Shards, Softmax, Values
+from pinq import (
+    AnyCross,
+    AnyCut,
+    AnyGrouping,
+    Cross,
+    Cuts,
+    Gradient,
+    Groups,
+    InfoGain,
+    Logistic,
+    Points,
+    QueryError,
+    Shards,
+    Softmax,
+    Values,
+)
+from pinq.curator.mechanisms import DRAWN_AT_ONCE, laplace
 from pinq.curator.monitor import Curator
-from pinq.curator.turn import Turn
+from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
 from pinq.curator.work import SHARD, UNIT
-from pinq.engine import open_engine
+from pinq.engine import codes, open_engine
+from pinq.engine.measures import measure_of
+from pinq.engine.rows import Rows
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import declare
 from pinq.public.epsilon import Epsilon
@@ -23,7 +42,7 @@ from pinq.public.groupings import sides_of
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import Candidate, Request, WireParts
-from pinq.public.specs import Spec, bind
+from pinq.public.specs import Axis, Spec, bind
 
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},
@@ -155,6 +174,93 @@ def test_a_request_reads_so_many_keys_of_shards_at_most(way: str) -> None:
     _reading_shards(way, specs, curator)
     with pytest.raises(QueryError, match="shards of 65 keys and counts; at most 64"):
         _reading_shards(way, [*specs, Shards(2, MAX_SHARDINGS)], curator)
+
+
+def test_what_points_look_at_has_a_price_wherever_they_stand() -> None:
+    """The specs of a loss's points are read when a request is checked, and looked up for every row that is counted."""
+    curator = _curator(_frame(10), 10**6)
+    crosses = tuple(Cross((Cuts("age", (age,)), Values("letter"))) for age in range(1, 99))
+    few, many = Points(crosses[:1], ((0,) * 32,)), Points(crosses, ((0,) * 32,) * len(crosses))
+
+    def prices(points: Points) -> tuple[int, ...]:
+        loss = Logistic("sex", ("Male",), points)
+        candidates = ((Values("letter"),),)
+        asked = Request(id="d", verb="noisy_sum", epsilon="1", column=loss)
+        chosen = Request(id="d", verb="exp_mech", epsilon="1", score=Gradient(loss), candidates=candidates)
+        work = [curator._validate(request, Turn()) for request in (asked, chosen)]
+        rows = 10**6
+        return *(own.checking for own in work), *(own.query.work(rows) - own.query.work(0) for own in work)
+
+    for low, high in zip(prices(few), prices(many), strict=True):
+        assert high > 5 * low
+    assert prices(many)[2] >= 8 * (196 + 98 + 2)  # nanoseconds for a row: axes, terms and entries
+
+
+def test_points_look_at_so_many_axes_and_no_more() -> None:
+    """Distinct ones: each takes time and memory for every row."""
+    schema = _curator(_frame(10), 10**6).schema
+    crosses = [Cross((Cuts("age", (age,)), Groups("letter", ((f"v{i}",),)))) for i in range(3) for age in range(1, 99)]
+    Logistic("sex", ("Male",), Points(tuple(crosses[:256]), ((0, 0),) * 256)).check(schema)
+    with pytest.raises(QueryError, match="look at 514 axes"):
+        Logistic("sex", ("Male",), Points(tuple(crosses[:257]), ((0, 0),) * 257)).check(schema)
+
+
+@pytest.mark.parametrize(
+    ("verb", "column", "numbers"),
+    [
+        ("noisy_count", None, 1),
+        ("noisy_sum", "age", 1),
+        ("noisy_avg", "age", 2),
+        ("noisy_sum", Softmax("letter", (Points(),) * 16), 16),
+    ],
+)
+def test_every_number_that_gets_noise_is_paid_for(verb: Any, column: Any, numbers: int) -> None:
+    """About 20 microseconds each, measured."""
+    curator = _curator(_frame(10), 10**6)
+    parts = WireParts(specs=(Values("age"),), asked=((0, 0),), shape=(100,))
+    request = Request(id="n", verb=verb, epsilon="0.001", column=column, parts=parts)
+    query = curator._validate(request, Turn()).query
+    assert query.work(0) >= 2 * numbers
+
+
+def test_noise_looks_at_the_turn_between_draws() -> None:
+    """So many numbers at a time; each gets noise of its own."""
+    looked: list[int] = []
+    noisy = laplace(np.full((3, DRAWN_AT_ONCE), 10**15), 1, Fraction(1), lambda: looked.append(1))
+    assert noisy.shape == (3, DRAWN_AT_ONCE)
+    assert len(looked) == 3
+    assert np.abs(noisy - 10**15).max() < 100
+    assert len(np.unique(noisy)) > 10
+    turn = Turn()
+    turn.stop()
+    with pytest.raises(Stopped):
+        laplace(np.zeros(3, dtype=np.int64), 1, Fraction(1), turn.check)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 2**22])
+def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are the same, each row is looked up once along each axis, and the turn is looked at in between."""
+    monkeypatch.setattr("pinq.engine.rows.PLACES_AT_ONCE", at_once)
+    schema = _curator(_frame(10), 1).schema
+    points = Points((Values("sex"), Cuts("age", (30,))), ((-100, 50), (7, 90)))
+    measure = measure_of(Logistic("income", (">50K",), points).vectors(schema), schema)
+    assert measure is not None
+    columns = {"sex": [0, 1] * 10, "age": [*range(20, 40)], "income": [1, 0, 0, 1] * 5}
+    block = codes.Block({name: np.array(own, dtype=np.uint8) for name, own in columns.items()}, 20)
+    looked, places = [], Rows.places
+
+    def counted(rows: Rows, axis: Axis) -> np.ndarray:
+        looked.append(len(rows.node))
+        return places(rows, axis)
+
+    monkeypatch.setattr(Rows, "places", counted)
+    measured, checks = Rows.of(block).measured(measure), [0]
+    assert looked == []
+    values = measured.over(block, lambda: checks.append(1)).values()
+    assert values is not None
+    assert sum(looked) == 3 * 20
+    assert len(checks) - 1 == -(-20 // max(1, at_once // 3))
+    assert np.array_equal(values, measure.of([places(measured, axis) for axis in measure.inputs]))
 
 
 def test_a_forged_shape_has_a_price_like_any_other() -> None:
