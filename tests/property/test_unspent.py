@@ -23,7 +23,17 @@ from hypothesis import strategies as st
 import pinq
 from miners import DiffPC45
 from pinq import ClassCount, Gini, Values, errors
-from pinq.errors import UNSPENT, BudgetExceeded, InternalError, PinqError, QueryError, Refusal, TooManyRequests, unspent
+from pinq.errors import (
+    UNSPENT,
+    BudgetExceeded,
+    InternalError,
+    PinqError,
+    QueryError,
+    Refusal,
+    TooManyRequests,
+    Unavailable,
+    unspent,
+)
 from pinq.ledger.terms import Terms
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
@@ -46,7 +56,8 @@ def made(kind: type[PinqError], text: str) -> PinqError:
         return BudgetExceeded(text, asked=Fraction(1), remaining=Fraction(0), scope="cap")
     if kind is TooManyRequests:
         return TooManyRequests(text, 1.0)
-    return kind(text) if kind.__init__ is Exception.__init__ else kind()
+    takes_text = kind.__init__ is Exception.__init__ or kind in (QueryError, Unavailable)
+    return kind(text) if takes_text else kind()
 
 
 @pytest.mark.parametrize("kind", KINDS)
