@@ -352,8 +352,7 @@ class AnyCross(Expression):
 
 
 Spec = Values | Cuts | Groups | Shards | Cross
-Family = AnyCut | AnyGrouping
-"""The families of one column."""
+Family = AnyCut | AnyGrouping  # of one column
 Candidate = Spec | Family | AnyCross
 
 
@@ -361,8 +360,7 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     """Binds a spec to a schema.
 
     Raises:
-        QueryError: An unknown column or value, a cut out of bounds, overlapping groups, too many
-            parts.
+        QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
     cache = schema.kept().setdefault("bind", {})
     if not isinstance(spec, Splitting):
