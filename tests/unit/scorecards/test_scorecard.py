@@ -59,9 +59,9 @@ def handle() -> Any:
 FRESH = table(seed=1).to_pandas()
 
 
-@pytest.mark.parametrize(("target", "reached"), [("two", 0.78), ("three", 0.68)])
+@pytest.mark.parametrize(("target", "reached"), [("two", 0.77), ("three", 0.70)])
 def test_a_card_finds_what_adds_up(handle: Any, target: str, reached: float) -> None:
-    """Two and many classes: near the best that is possible, and nearly nothing for an attribute that says nothing."""
+    """Near the best that is possible (means of 25 fits: .784 ± .002 and .719 ± .003); nearly nothing for what says nothing."""
     card = Scorecard(epsilon=2, attributes=EXPLAINING).fit(handle, target)
     known = FRESH[FRESH[target].notna()]
     assert card.score(known) > reached
