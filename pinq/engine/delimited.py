@@ -89,7 +89,8 @@ class Lines:
             f"{count:,} {reason} (such as {self.examples[reason]}){_advice(reason)}"
             for reason, count in self.unreadable.items()
         )
-        return f"{self.lost:,} of {self.total:,} lines cannot be read ({100 * self.lost / max(1, self.total):.3g} %): {reasons}"
+        percent = 100 * self.lost / max(1, self.total)
+        return f"{self.lost:,} of {self.total:,} lines cannot be read ({percent:.3g} %): {reasons}"
 
 
 class DelimitedFiles:

@@ -155,7 +155,8 @@ def _code(
 ) -> str:
     if isinstance(column, Numeric):
         value = _double(name, kind)
-        cell = f"floor(({value} - ({float(column.lower)!r})::DOUBLE) / ({float(column.width)!r})::DOUBLE + {column.tolerance!r})"
+        lower, width = float(column.lower), float(column.width)
+        cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
         # least() and greatest() pass over NULL, so a missing number must be kept from them.
         return f"CASE WHEN {value} IS NOT NULL THEN least(greatest({cell}, 0), {column.cells - 1}) END"
     # An enum of the declared values, made from a table and not from text, finds any value's place

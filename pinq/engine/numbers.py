@@ -45,7 +45,11 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
         ]
         if likely:
             keep = f'--decimal "{dialect.decimal}" --thousands "{dialect.thousands or "none"}"'
-            return f"The values of {column} look like numbers in another spelling: try {_options(likely[0], dialect)}. To keep them as they are: {keep}"
+            options = _options(likely[0], dialect)
+            return (
+                f"The values of {column} look like numbers in another spelling: try {options}. "
+                f"To keep them as they are: {keep}"
+            )
     return ""
 
 

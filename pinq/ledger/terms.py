@@ -174,8 +174,8 @@ class Grant:
         """``NotAllowed`` where a charge and its answer would take more bytes than are left."""
         if not self.has_room(size):
             raise NotAllowed(
-                f"the ledger would have to keep {size:,} bytes of this; this grant allows {self.terms.stored_bytes:,} in "
-                f"all, and {self.stored:,} are taken. Ask fewer parts. {_ASK}"
+                f"the ledger would have to keep {size:,} bytes of this; this grant allows "
+                f"{self.terms.stored_bytes:,} in all, and {self.stored:,} are taken. Ask fewer parts. {_ASK}"
             )
 
     def charged(self, moment: datetime) -> None:

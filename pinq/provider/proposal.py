@@ -92,7 +92,8 @@ def propose_like(
 ) -> str:
     """Proposes another holder's policy for a table, so that their schemas are equal.
 
-    Columns, bounds, adjacency and privacy unit are the same. Nothing is read off the rows of ``data``; only the names of its columns are.
+    Columns, bounds, adjacency and privacy unit are the same. Nothing is read off the rows of ``data``;
+    only the names of its columns are.
 
     Args:
         data: As in ``propose``.

@@ -182,7 +182,8 @@ class Request(_Frozen):
             return _request.dump_json(self, exclude_none=True, warnings="none").decode()
         except ValueError:
             raise QueryError(
-                "the request holds what cannot be sent: no plain value, or text with half a character (a lone surrogate)."
+                "the request holds what cannot be sent: no plain value, or text with half a character "
+                "(a lone surrogate)."
             ) from None
 
     @classmethod

@@ -61,7 +61,8 @@ class Config(uvicorn.Config):
 
         def patient() -> asyncio.AbstractEventLoop:
             loop = make()
-            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=self._handshake_seconds)  # type: ignore[method-assign]
+            create = partial(loop.create_server, ssl_handshake_timeout=self._handshake_seconds)
+            loop.create_server = create  # type: ignore[method-assign]
             return loop
 
         return patient

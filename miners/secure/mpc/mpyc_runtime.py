@@ -136,8 +136,9 @@ def _masking_runtime() -> Runtimes:
     class MaskingRuntime(MPyCsOwn):  # type: ignore[misc]  # MPyC has no types
         """Computes among the parties of one computation."""
 
+        # MPyC reads the annotation, which may have no argument.
         @asyncoro.mpc_coro  # type: ignore[untyped-decorator]
-        async def np_is_zero_public(self, secrets: SecureArray) -> asyncio.Future:  # type: ignore[type-arg]  # MPyC reads it
+        async def np_is_zero_public(self, secrets: SecureArray) -> asyncio.Future:  # type: ignore[type-arg]
             """Opens whether each secret is 0, also inside comparisons.
 
             MPyC opens the bare product of the secret's polynomial a(x) and a random r(x). All see
