@@ -1,0 +1,80 @@
+#' What was granted, spent, and remains
+#'
+#' @param x A handle, or parts.
+#' @return A list of class `pinq_budget`: `epsilon`, `spent`, `remaining`, as numbers.
+#' @export
+budget <- function(x) {
+  said <- send(session_of(x), "GET", "/budget")
+  structure(lapply(said[c("epsilon", "spent", "remaining")], as.numeric), class = "pinq_budget")
+}
+
+#' @export
+print.pinq_budget <- function(x, ...) {
+  cat("epsilon ", x$epsilon, ", spent ", x$spent, ", remaining ", x$remaining, "\n", sep = "")
+  invisible(x)
+}
+
+#' The public columns
+#'
+#' @param x A handle.
+#' @return A data frame: `column`, `type`, `domain` in words, and whether values may be `missing`.
+#' @export
+schema <- function(x) {
+  columns <- session_of(x)$columns
+  data.frame(
+    column = names(columns),
+    type = vapply(columns, function(column) column$type, ""),
+    domain = vapply(columns, domain_text, ""),
+    missing = vapply(columns, function(column) isTRUE(column$nullable), NA),
+    row.names = NULL
+  )
+}
+
+domain_text <- function(column) {
+  if (is.null(column$values)) {
+    return(paste(column$lower, "to", column$upper))
+  }
+  shown <- paste(vapply(utils::head(column$values, 4), label_text, ""), collapse = ", ")
+  paste0(length(column$values), " values: ", shown, if (length(column$values) > 4) ", ...")
+}
+
+#' What the grant allows beside the budget
+#'
+#' @param x A handle.
+#' @return Text.
+#' @export
+terms_of <- function(x) send(session_of(x), "GET", "")$terms
+
+#' What you asked, what it cost and what came back
+#'
+#' @param x A handle.
+#' @return A data frame, oldest first: `at` (UTC), `asked`, `epsilon` (`NA` for a refusal), `spent`
+#'   (the total after it), `outcome`, and `answer`, a list of the numbers.
+#' @export
+history <- function(x) {
+  session <- session_of(x)
+  lines <- list()
+  repeat {
+    page <- send(session, "GET", paste0("/history?start=", length(lines)))
+    lines <- c(lines, page$lines)
+    if (!isTRUE(page$more) || !length(page$lines)) break
+  }
+  text <- function(name) vapply(lines, function(line) if (is.null(line[[name]])) NA_character_ else line[[name]], "")
+  shown <- data.frame(
+    at = as.POSIXct(text("at"), format = "%Y-%m-%dT%H:%M:%OS", tz = "UTC"), asked = text("about"),
+    epsilon = as.numeric(text("epsilon")), spent = as.numeric(text("spent")), outcome = text("outcome")
+  )
+  shown$answer <- lapply(lines, function(line) if (is.null(line$answer)) NULL else values_of(line$answer$values))
+  shown
+}
+
+#' Lets go of what stands behind a handle
+#'
+#' @param x A handle.
+#' @return Nothing.
+#' @export
+disconnect <- function(x) {
+  session_of(x)
+  rm(list = x$session, envir = sessions)
+  invisible()
+}

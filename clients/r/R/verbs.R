@@ -1,0 +1,168 @@
+#' Counts, adds up, averages: with noise
+#'
+#' Each question is charged once, over however many parts: they are disjoint. The charge stands
+#' before the data is read.
+#'
+#' @param x A handle, or parts.
+#' @param epsilon What the question may cost.
+#' @param column A numeric column. Its values are clamped to the declared bounds; missing ones are
+#'   left out.
+#' @param reuse Whether the stored answer will do where you asked this very question before, at no
+#'   cost.
+#' @param level The probability with which `low` and `high` hold the exact number.
+#' @return A data frame with a row for each part: a column for each spec, then `value`, `low` and
+#'   `high`. Attributes: `epsilon` as it was charged, and `scale`, of the discrete Laplace noise, in
+#'   the answer's units (for an average: times its rows).
+#' @examples
+#' \dontrun{
+#' noisy_count(people, epsilon = 0.1)
+#' noisy_avg(partition(people, values("sex")), "age", epsilon = 0.1)
+#' }
+#' @name verbs
+NULL
+
+#' @rdname verbs
+#' @export
+noisy_count <- function(x, epsilon, reuse = FALSE, level = 0.95) {
+  numbers(x, question(x, "noisy_count", epsilon, reuse = reuse), level)
+}
+
+#' @rdname verbs
+#' @export
+noisy_sum <- function(x, column, epsilon, reuse = FALSE, level = 0.95) {
+  numbers(x, question(x, "noisy_sum", epsilon, column = name_of(column), reuse = reuse), level)
+}
+
+#' @rdname verbs
+#' @export
+noisy_avg <- function(x, column, epsilon, reuse = FALSE, level = 0.95) {
+  asked <- question(x, "noisy_avg", epsilon, column = name_of(column), reuse = reuse)
+  grid <- grid_of(column_of(session_of(x), column))
+  numbers(x, asked, level, grid$origin + c(0, grid$width * (grid$cells - 1)))
+}
+
+#' Chooses a candidate for each part, better ones more likely
+#'
+#' @inheritParams verbs
+#' @param candidates A spec, a family or a list of them ([values()], [cuts()], [any_cut()], ...).
+#'   None with [class_count()].
+#' @param score A score: [info_gain()], [gini()], [balance()], ...
+#' @param each Choose a member of every candidate instead of one candidate; these choices share
+#'   epsilon evenly.
+#' @return A data frame with a row for each part (with `each`: for each part and candidate): a column
+#'   for each spec, then `choice`, the value or the spec as text. The attribute `specs` has the
+#'   chosen specs themselves, NULL where there was nothing to choose from.
+#' @examples
+#' \dontrun{
+#' exp_mech(people, list(any_cut("age"), values("job")), info_gain("income"), epsilon = 0.2)
+#' exp_mech(people, any_cut("age"), balance(), epsilon = 0.1) # the median
+#' }
+#' @export
+exp_mech <- function(x, candidates = list(), score, epsilon, each = FALSE, reuse = FALSE) {
+  asked <- question(x, "exp_mech", epsilon, candidates = candidates, score = score, each = each, reuse = reuse)
+  answer <- send(session_of(x), "POST", "/query", to_json(asked))
+  chosen <- choices_of(session_of(x), asked, answer)
+  rows <- part_labels(session_of(x), x$specs)
+  rows <- rows[rep(seq_len(nrow(rows)), each = length(chosen$text) / nrow(rows)), , drop = FALSE]
+  rows$choice <- chosen$text
+  rownames(rows) <- NULL
+  structure(rows, specs = chosen$specs, epsilon = as.numeric(answer$epsilon), class = c("pinq_answer", "data.frame"))
+}
+
+#' Says what a question would cost and how exact it would be
+#'
+#' Costs nothing.
+#'
+#' @inheritParams exp_mech
+#' @param verb `"noisy_count"`, `"noisy_sum"`, `"noisy_avg"` or `"exp_mech"`.
+#' @param ... What the verb takes beside the handle.
+#' @return A list of class `pinq_preview`: `cost`, `remaining` (negative where it would be refused),
+#'   `error` in words, and `scale`.
+#' @examples
+#' \dontrun{
+#' preview(people, "noisy_sum", column = "age", epsilon = 0.1)
+#' }
+#' @export
+preview <- function(x, verb, ..., epsilon) {
+  if (!verb %in% c("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")) refuse("there is no verb '", verb, "'.")
+  answer <- send(session_of(x), "POST", "/preview", to_json(question(x, verb, epsilon, ...)))
+  structure(list(
+    cost = as.numeric(answer$cost), remaining = as.numeric(answer$remaining),
+    error = answer$error, scale = answer$scale
+  ), class = "pinq_preview")
+}
+
+#' @export
+print.pinq_preview <- function(x, ...) {
+  left <- if (x$remaining >= 0) paste(x$remaining, "would remain") else paste("refused:", -x$remaining, "too much")
+  cat("Costs epsilon ", x$cost, " (", left, "); ", x$error, "\n", sep = "")
+  invisible(x)
+}
+
+question <- function(x, verb, epsilon, column = NULL, candidates = NULL, score = NULL, each = FALSE, reuse = FALSE) {
+  asked <- list(id = new_id(), verb = verb, epsilon = loss(epsilon), parts = wire_parts(session_of(x), x))
+  if (!is.null(column)) asked$column <- column
+  if (verb == "exp_mech") {
+    if (!inherits(score, "pinq_score")) refuse("`score` must be made by info_gain(), gini(), balance(), ...")
+    asked$score <- plain(score)
+    if (inherits(candidates, c("pinq_spec", "pinq_family"))) candidates <- list(candidates)
+    if (length(candidates)) asked$candidates <- list(lapply(unname(candidates), plain))
+    if (isTRUE(each)) asked$each <- TRUE
+  }
+  if (isTRUE(reuse)) asked$reuse <- TRUE
+  asked
+}
+
+numbers <- function(x, asked, level, bounds = c(-Inf, Inf)) {
+  if (!is.numeric(level) || length(level) != 1 || !isTRUE(level > 0 && level < 1)) {
+    refuse("`level` must be between 0 and 1, both excluded.")
+  }
+  session <- session_of(x)
+  answer <- send(session, "POST", "/query", to_json(asked))
+  half <- half_width(answer, level)
+  rows <- part_labels(session, x$specs)
+  rows$value <- values_of(answer$values)
+  rows$low <- pmax(rows$value - half, bounds[1])
+  rows$high <- pmin(rows$value + half, bounds[2])
+  structure(rows,
+    epsilon = as.numeric(answer$epsilon), scale = answer$scale, class = c("pinq_answer", "data.frame")
+  )
+}
+
+# Half of an interval's width. Of an average each of two bins lies within k of its exact sum with
+# probability (1 + level) / 2, so the share lies within k / rows of the noisy one.
+half_width <- function(answer, level) {
+  if (is.null(answer$scale)) {
+    return(NA_real_)
+  }
+  scale <- answer$scale / answer$grid
+  if (is.null(answer$rows)) {
+    return(laplace_interval(scale, level) * answer$grid)
+  }
+  rows <- values_of(answer$rows)
+  ifelse(rows > 0, laplace_interval(scale, (1 + level) / 2) * answer$grid / rows, Inf)
+}
+
+# The smallest whole k such that discrete Laplace noise lies in [-k, k] with probability `level`.
+laplace_interval <- function(scale, level) {
+  p <- exp(-1 / scale)
+  max(0, ceiling(-scale * log((1 - level) * (1 + p) / 2) - 1 - 1e-9))
+}
+
+# What was chosen: as text, and as specs.
+choices_of <- function(session, asked, answer) {
+  numbers <- values_of(answer$values)
+  if (asked$score$kind == "class_count") {
+    labels <- value_labels(column_of(session, asked$score$target))
+    return(list(text = labels[numbers + 1], specs = NULL))
+  }
+  specs <- lapply(numbers, function(number) if (number < 0) NULL else as_spec(answer$chosen[[number + 1]]))
+  list(text = vapply(specs, function(one) if (is.null(one)) NA_character_ else format(one), ""), specs = specs)
+}
+
+#' @export
+print.pinq_answer <- function(x, ...) {
+  print(as.data.frame(structure(x, class = "data.frame")), row.names = FALSE, ...)
+  cat("epsilon ", attr(x, "epsilon"), if (!is.null(attr(x, "scale"))) paste(", noise of scale", attr(x, "scale")), "\n", sep = "")
+  invisible(x)
+}

@@ -1,0 +1,4 @@
+library(testthat)
+library(pinq)
+
+test_check("pinq")

@@ -1,0 +1,100 @@
+# Against a real server, which is named by PINQ_TEST_URL, PINQ_TEST_TOKEN and PINQ_TEST_CA. Its table
+# is public here: 400 rows, half of them "Female"; `job` is missing in a quarter.
+
+url <- Sys.getenv("PINQ_TEST_URL")
+skip_if(!nzchar(url), "no server is named by PINQ_TEST_URL")
+open_handle <- function() connect(url, token = Sys.getenv("PINQ_TEST_TOKEN"), verify = Sys.getenv("PINQ_TEST_CA"))
+people <- open_handle()
+
+test_that("a count is a data frame with an interval that holds the truth", {
+  answer <- noisy_count(people, epsilon = 5)
+  expect_equal(names(answer), c("value", "low", "high"))
+  expect_true(answer$low <= answer$value && answer$value <= answer$high)
+  expect_lt(abs(answer$value - 400), 12)
+  expect_equal(attr(answer, "scale"), 0.2)
+})
+
+test_that("parts have their labels, and all of them cost once", {
+  before <- budget(people)$spent
+  answer <- noisy_count(partition(people, values("job"), cuts("age", c(30, 45.5))), epsilon = 5)
+  expect_equal(budget(people)$spent - before, 5)
+  expect_equal(names(answer), c("job", "age", "value", "low", "high"))
+  expect_equal(nrow(answer), 4 * 3)
+  expect_equal(answer$age[1:3], c("< 30", "30 to < 46", ">= 46"))
+  expect_equal(answer$job[c(1, 4, 12)], c("clerk", "nurse", NA))
+  expect_lt(max(abs(tapply(answer$value, answer$age, sum) - c(120, 64, 216)[c(1, 3, 2)])), 400)
+  expect_lt(abs(sum(answer$value) - 400), 30)
+})
+
+test_that("sums and averages agree, and an average keeps to its bounds", {
+  total <- noisy_sum(people, "age", epsilon = 10)$value
+  mean <- noisy_avg(partition(people, values("sex")), "age", epsilon = 10)
+  expect_lt(abs(total / 400 - 49.5), 2)
+  expect_lt(max(abs(mean$value - c(49, 50))), 3)
+  expect_true(all(mean$low >= 0 & mean$high <= 99))
+})
+
+test_that("one part can be taken, and cut again", {
+  female <- part(partition(people, values("sex")), "Female")
+  expect_lt(abs(noisy_count(female, epsilon = 5)$value - 200), 12)
+  inside <- noisy_count(partition(female, groups("job", list("clerk", c("smith", NA)))), epsilon = 5)
+  expect_equal(inside$job, c("clerk", "smith, missing"))
+  expect_lt(max(abs(inside$value - c(100, 100))), 12)
+  both <- part(partition(people, values("sex"), values("job")), "Male", NA)
+  expect_lt(abs(noisy_count(both, epsilon = 5)$value - 100), 12)
+  expect_error(part(partition(people, values("sex")), "Nobody"), "no part", class = "QueryError")
+})
+
+test_that("choices come back as specs that can be used", {
+  chosen <- exp_mech(people, list(any_cut("age"), values("sex")), info_gain("income"), epsilon = 20)
+  expect_match(chosen$choice, "^cuts\\(\"age\"")
+  expect_equal(nrow(noisy_count(partition(people, attr(chosen, "specs")[[1]]), epsilon = 1)), 2)
+  median <- exp_mech(people, any_cut("age"), balance(), epsilon = 20)
+  expect_match(median$choice, "cuts\\(\"age\", c\\((49|50|51)\\)\\)")
+  common <- exp_mech(partition(people, cuts("age", 60)), score = class_count("income"), epsilon = 5)
+  expect_equal(common$choice, c("<=50K", ">50K"))
+  each <- exp_mech(people, list(any_cut("age"), any_grouping("job")), gini("income"), epsilon = 5, each = TRUE)
+  expect_equal(nrow(each), 2)
+})
+
+test_that("a preview and a reused answer cost nothing", {
+  spent <- budget(people)$spent
+  expect_equal(preview(people, "noisy_sum", column = "age", epsilon = 0.1)$cost, 0.1)
+  expect_equal(budget(people)$spent, spent)
+  first <- noisy_count(people, epsilon = 0.125)
+  again <- noisy_count(people, epsilon = 0.125, reuse = TRUE)
+  expect_equal(first$value, again$value)
+  expect_equal(budget(people)$spent, spent + 0.125)
+})
+
+test_that("errors are those of the Python client", {
+  error <- tryCatch(noisy_count(people, epsilon = 900), BudgetExceeded = identity)
+  expect_equal(error$asked, 900)
+  expect_equal(error$scope, "analyst")
+  expect_match(conditionMessage(error), "Nothing was spent")
+  expect_error(noisy_sum(people, "sex", epsilon = 1), class = "QueryError")
+  expect_error(noisy_count(partition(people, cuts("age", 500)), epsilon = 1), "out of bounds", class = "QueryError")
+  expect_error(connect(url, token = "pinq_wrong", verify = Sys.getenv("PINQ_TEST_CA")), class = "NotAuthorised")
+  expect_error(connect(url, token = Sys.getenv("PINQ_TEST_TOKEN")), "verify", class = "Unavailable")
+})
+
+test_that("history has a line for each charge and refusal, with the answers", {
+  lines <- history(people)
+  expect_equal(lines$spent[nrow(lines)], budget(people)$spent)
+  expect_s3_class(lines$at, "POSIXct")
+  expect_true(any(is.na(lines$epsilon)))
+  expect_equal(length(lines$answer[[1]]), 1)
+})
+
+test_that("a printed handle shows columns and budget, and no token", {
+  shown <- paste(capture.output(print(people), str(people), print(schema(people))), collapse = "\n")
+  expect_match(shown, "Female, Male")
+  expect_false(grepl("pinq_", shown, fixed = TRUE) && grepl(Sys.getenv("PINQ_TEST_TOKEN"), shown, fixed = TRUE))
+  expect_false(any(grepl(Sys.getenv("PINQ_TEST_TOKEN"), rawToChar(serialize(people, NULL, ascii = TRUE)), fixed = TRUE)))
+})
+
+test_that("a closed handle says what to do", {
+  other <- open_handle()
+  disconnect(other)
+  expect_error(noisy_count(other, epsilon = 1), "connect()", class = "QueryError")
+})

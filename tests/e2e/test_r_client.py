@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The R package, installed by R and run by R, against a real server over TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.checkout import ROOT
+from tests.servers import Certificate, Server, publish, serving, token_of
+
+PACKAGES = ("httr2", "jsonlite", "openssl", "testthat")
+
+
+def _r(*lines: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["Rscript", "--vanilla", "-e", "; ".join(lines)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | env,
+    )
+
+
+def _able() -> bool:
+    if shutil.which("Rscript") is None:
+        return False
+    needed = ", ".join(f'"{name}"' for name in PACKAGES)
+    return _r(f"stopifnot(sapply(c({needed}), requireNamespace, quietly = TRUE))").returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not _able(), reason="needs R with httr2, jsonlite and testthat")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A server with a table, and R with the package installed."""
+
+    server: Server
+    token: str
+    package: Path
+    library: Path
+
+    def run(self, *lines: str) -> str:
+        """What R prints, over a handle's address, token and authority."""
+        assert self.server.certificate is not None
+        ran = _r(
+            f'.libPaths("{self.library}")',
+            *lines,
+            PINQ_TEST_URL=self.server.url(),
+            PINQ_TEST_TOKEN=self.token,
+            PINQ_TEST_CA=str(self.server.certificate.authority),
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    """The package as R installs it, beside a running server."""
+    folder = tmp_path_factory.mktemp("r")
+    (folder / "library").mkdir()
+    package = shutil.copytree(ROOT / "clients" / "r", folder / "pinq")
+    installing = ["R", "CMD", "INSTALL", "--no-docs", f"--library={folder / 'library'}", str(package)]
+    built = subprocess.run(installing, capture_output=True, text=True, timeout=240)
+    assert built.returncode == 0, built.stdout + built.stderr
+    policy = publish(folder / "policies")
+    token, certificate = token_of(policy, epsilon=800), Certificate.make(folder)
+    with serving(policy, folder=folder, certificate=certificate) as server:
+        yield Setting(server, token, package, folder / "library")
+
+
+def test_the_r_client_passes_its_own_tests_against_a_real_server(setting: Setting) -> None:
+    """Counts, sums, averages, parts, choices, reuse, errors and history come back as they should."""
+    tests = f'"{setting.package}/tests/testthat"'
+    printed = setting.run(
+        f'testthat::test_dir({tests}, package = "pinq", load_package = "installed", reporter = "summary")'
+    )
+    assert "Skipped" not in printed, printed
+    assert "DONE" in printed, printed
+
+
+def test_the_page_on_r_runs(setting: Setting, tmp_path: Path) -> None:
+    """Its blocks work one after another, and print what the page speaks of."""
+    page = (ROOT / "docs" / "r-client.md").read_text(encoding="utf-8")
+    script = tmp_path / "page.R"
+    script.write_text("".join(re.findall(r"```r\n(.*?)```", page, flags=re.DOTALL)), encoding="utf-8")
+    text = script.read_text(encoding="utf-8")
+    opening = 'connect("https://stats.example.org:8443/people", verify = "authority.pem")'
+    assert text.count(opening) == 1
+    here = 'connect(Sys.getenv("PINQ_TEST_URL"), Sys.getenv("PINQ_TEST_TOKEN"), verify = Sys.getenv("PINQ_TEST_CA"))'
+    script.write_text(text.replace(opening, here), encoding="utf-8")
+    printed = setting.run(f'pdf("{tmp_path}/plots.pdf")', f'source("{script}", echo = TRUE)')
+    for words in ("Nothing was spent.", "would remain", "women <- part"):
+        assert words in printed
