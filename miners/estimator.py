@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 VERSION = 1
+WRAP = (
+    "To cross-validate or search with scikit-learn, wrap the miner: PublicRows(miner, schema, target), from miners, "
+    "learns from rows that anybody may see."
+)
 
 
 class Model(Protocol):
@@ -256,15 +260,19 @@ class TreeClassifier(Classifier, TreeFaces):
 
 
 def public_schema(handle: object) -> Schema:
-    """Returns the schema of a handle. ``QueryError`` where something else was passed."""
+    """Returns the schema of a handle. ``QueryError`` where something else was passed.
+
+    scikit-learn's searches print the whole traceback of a fit that failed, after a head of their
+    own. A cause stands first in a traceback, so for a table the cause says what to do.
+    """
     schema = getattr(handle, "schema", None)
-    if not isinstance(schema, Schema) or not callable(getattr(handle, "parts", None)):
-        raise QueryError(
-            f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
-            "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody "
-            "may see."
-        )
-    return schema
+    if isinstance(schema, Schema) and callable(getattr(handle, "parts", None)):
+        return schema
+    raise QueryError(
+        f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
+        "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody "
+        "may see."
+    ) from (QueryError(WRAP) if hasattr(handle, "shape") else None)
 
 
 class Bill:

@@ -34,7 +34,7 @@ __all__ = [
 Ability = Literal["choices", "sums"]
 """What a source does beside counting: holders choose by their own rows, or counts come as sums with one noise."""
 
-Selection = slice | Sequence[int] | np.ndarray
+Selection = slice | list[int] | np.ndarray
 T = TypeVar("T")
 
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, NoReturn, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt
+from pinq.analyst.lessons import lesson_of_columns, lesson_of_length
 from pinq.analyst.session import Session
 from pinq.analyst.verbs import Verbs, joined
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Asked, Budget
-from pinq.public.schema import Categorical
+from pinq.public.schema import Categorical, Value
 from pinq.public.specs import Shards, Spec, bind
 
 if TYPE_CHECKING:
@@ -88,6 +89,17 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
             values = [None if number < 0 else chosen[int(number)] for number in asked.answer.values]
         return values[0] if len(values) == 1 else values
 
+    def __getitem__(self, item: object) -> NoReturn:
+        """Raises a ``QueryError`` that shows what to write instead; so does ``for row in h``."""
+        raise lesson_of_columns(self.schema, item)
+
+    def __len__(self) -> int:
+        """Raises a ``QueryError`` that shows what to write instead."""
+        raise lesson_of_length(self.schema)
+
+    def __bool__(self) -> bool:
+        return True
+
     def close(self) -> None:
         """Lets go of what stands behind the handle; also at the end of a ``with`` block."""
         self._session.close()
@@ -132,8 +144,14 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
     def __iter__(self) -> Iterator[PrivateQueryable]:
         return (PrivateQueryable(self._session, part) for part in self._parts)
 
+    @overload
+    def __getitem__(self, item: Value | tuple[Value | None, ...] | None) -> PrivateQueryable: ...
+
+    @overload
+    def __getitem__(self, item: slice | list[int] | list[bool] | np.ndarray) -> Parts: ...
+
     @unspent()
-    def __getitem__(self, item: Any) -> Any:
+    def __getitem__(self, item: object) -> PrivateQueryable | Parts:
         """Picks one part by its label, or a collection by a mask, list or slice.
 
         A label is a value, or a tuple for several specs. Where no label is a number, a position

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
+from pinq.analyst.lessons import lesson_of_name
 from pinq.analyst.session import Session
 from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.derivatives import Derivatives
@@ -39,6 +40,15 @@ class Verbs(Generic[Count, Number]):
 
     def __init__(self, session: Session, parts: PartSet) -> None:
         self._session, self._parts = session, parts
+
+    if not TYPE_CHECKING:  # to a type checker an attribute that is not there is an error, as it was
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Teaches what a data frame's method is called here; all others are not there."""
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            known = [known for known in dir(self) if not known.startswith("_")]
+            raise lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), known=known)
 
     @property
     def schema(self) -> Schema:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import pickle
 from collections.abc import Callable
 from fractions import Fraction
@@ -15,6 +16,7 @@ import pytest
 import pinq
 from pinq import errors
 from pinq.analyst.client import RemoteSession
+from pinq.analyst.lessons import LESSONS
 from pinq.errors import BudgetExceeded, PinqError, TooManyRequests
 from pinq.public.queries import Answer, Asked
 from pinq.public.schema import Schema
@@ -120,6 +122,22 @@ def test_after_a_lost_attempt_nobody_says_that_nothing_was_spent(
         with pytest.raises(errors.QueryError) as raised:
             connect(script)[0].noisy_count(epsilon=0.1)
         assert str(raised.value).count(errors.UNSPENT) == claims
+
+
+def test_a_remote_handle_teaches_what_a_local_one_does(connect: Callable[..., Any]) -> None:
+    """Every lesson, word for word; the server is asked nothing."""
+    remote, bodies = connect([])
+    wishes = [operator.attrgetter(name) for name in (*LESSONS, "s", "misspelt")]
+    wishes += [operator.itemgetter("s"), operator.itemgetter(0), len, list]
+    with pinq.simulate(SCHEMA, rows=5, epsilon=1) as local:
+        for wish in wishes:
+            texts = []
+            for handle in (remote, local):
+                with pytest.raises(errors.QueryError) as taught:
+                    wish(handle)
+                texts.append(str(taught.value))
+            assert texts[0] == texts[1]
+    assert not bodies
 
 
 def test_patience_ends(connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,3 +240,19 @@ def test_public_rows_must_be_a_frame_with_a_class_each() -> None:
 
 def test_the_example_of_the_documentation_runs() -> None:
     assert doctest.testmod(miners.tuning.public_rows) == doctest.TestResults(0, 10)
+
+
+def test_a_search_without_public_rows_says_first_what_to_do() -> None:
+    """After scikit-learn's own head, before any traceback, the report says how to wrap the miner."""
+    for search in (
+        lambda: cross_val_score(DiffPC45(), X, Y, cv=2),
+        lambda: GridSearchCV(DiffPC45(), {"epsilon": [1]}, cv=2).fit(X, Y),
+    ):
+        with pytest.raises(ValueError, match="PublicRows") as failed:
+            search()
+        _, details = str(failed.value).split("failed with the following error:\n")
+        assert details.startswith("pinq.errors.QueryError: To cross-validate or search with scikit-learn, wrap")
+        assert details.rstrip().endswith("Nothing was spent.")
+    with pytest.raises(QueryError, match="private handle, not from dict") as direct:
+        DiffPC45().fit({}, "pay")
+    assert direct.value.__cause__ is None

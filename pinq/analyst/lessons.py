@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Lesson``: the error for what a data frame does and a handle does not, with the line to write.
+
+Whoever writes ``h.groupby("sex")`` out of habit reads what to write instead, with columns of the
+table at hand. A lesson follows from the schema and from the name that was asked for, so it tells
+nothing about rows.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from pinq.errors import QueryError
+from pinq.public.schema import Schema
+from pinq.public.spelling import closest
+
+__all__ = ["LESSONS", "Lesson", "lesson_of_columns", "lesson_of_length", "lesson_of_name", "lesson_of_rows"]
+
+
+class Lesson(QueryError, AttributeError, TypeError):
+    """A handle has no such face; the text shows the line to write.
+
+    Also an ``AttributeError`` and a ``TypeError``, so that ``hasattr`` and ``len`` mean what they
+    mean elsewhere.
+    """
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line to write, for several names that other tools give to one wish.
+
+    Attributes:
+        names: What they call it, separated by spaces.
+        wish: What is wanted, after "to".
+        code: The line; fields in braces are those of ``Example``.
+        of: Where its functions are imported from: ``miners.tables``, say. Empty where it needs
+            none.
+        on_parts: Whether the line is the same on parts, whose answers are arrays.
+    """
+
+    names: str
+    wish: str
+    code: str
+    of: str = ""
+    on_parts: bool = False
+
+
+LINES = (
+    Line("where filter query loc mask isin between", "keep some rows", "where(h, {condition})", "miners.tables"),
+    Line(
+        "groupby group_by agg aggregate pivot_table resample rolling sql execute",
+        "compute by group",
+        "grouped(h, {category}, {{{number}: 'mean'}}, epsilon=0.1)",
+        "miners.tables",
+    ),
+    Line(
+        "crosstab pivot corr cov",
+        "see how columns go together",
+        "crosstab(h, {category}, {other}, epsilon=0.1)",
+        "miners.tables",
+    ),
+    Line(
+        "count size shape height num_rows nrows",
+        "count rows",
+        "h.noisy_count(epsilon=0.1)",
+        on_parts=True,
+    ),
+    Line("sum cumsum total", "add up a column", "h.noisy_sum({number}, epsilon=0.1)", on_parts=True),
+    Line("mean avg average", "average a column", "h.noisy_avg({number}, epsilon=0.1)", on_parts=True),
+    Line(
+        "median quantile quantiles percentile",
+        "find quantiles",
+        "quantiles(h, {number}, [0.25, 0.5, 0.75], epsilon=0.1)",
+        "miners.tables",
+    ),
+    Line(
+        "min max",
+        "see where values lie, for the largest alone is one person's,",
+        "quantiles(h, {number}, [0.01, 0.99], epsilon=0.1)",
+        "miners.tables",
+    ),
+    Line("std stddev", "measure a spread", "std(h, {number}, epsilon=0.1)", "miners.tables"),
+    Line("var variance", "measure a spread", "variance(h, {number}, epsilon=0.1)", "miners.tables"),
+    Line("describe info summary summarize", "describe columns", "summary(h, epsilon=0.5)", "miners.tables"),
+    Line(
+        "hist histogram plot boxplot value_counts",
+        "count by bins or values",
+        "histogram(h, {number}, epsilon=0.1)",
+        "miners.tables",
+    ),
+    Line(
+        "mode idxmax nlargest top_k sort_values sort order_by",
+        "find what is most frequent",
+        "top_k(h, {category}, 1, epsilon=0.1)",
+        "miners.tables",
+    ),
+    Line("columns dtypes dtype keys", "see the columns", "list(h.schema.columns)"),
+    Line("unique nunique distinct", "see the declared values", "h.schema.columns[{category}].labels"),
+    Line(
+        "head tail sample take limit first last show display collect iloc iat at values rows T items iterrows "
+        "itertuples fetchall to_pandas toPandas to_frame to_numpy to_arrow to_polars to_dict to_csv to_parquet to_sql",
+        "look at the table, whose rows nobody gets,",
+        "summary(h, epsilon=0.5).to_frame()",
+        "miners.tables",
+    ),
+    Line("select get", "describe some columns", "summary(h, [{category}, {number}], epsilon=0.5)", "miners.tables"),
+    Line("fit train", "learn a model", "DiffPC45(epsilon=0.5).fit(h, {category})", "miners"),
+    Line("epsilon spent remaining", "see the budget", "h.budget"),
+    Line(
+        "apply map assign transform pipe with_columns withColumn drop rename astype fillna dropna drop_duplicates "
+        "replace eval",
+        "change columns, which the data provider declares in the policy,",
+        "h.schema",
+    ),
+    Line(
+        "join merge concat append union",
+        "join tables, which the data provider does beforehand (docs/left-out.md),",
+        "h.schema",
+    ),
+)
+LESSONS = {name: line for line in LINES for name in line.names.split()}
+"""By each name: the line that teaches it."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Columns of a table that lines are filled with, as Python text."""
+
+    schema: Schema
+
+    def fields(self) -> dict[str, str]:
+        """Returns what stands in a line's braces."""
+        number, category = repr(self._number), repr(self._categories[0])
+        column = self._categories[0] if self._number == NO_NUMBER else self._number
+        return {
+            "number": number,
+            "category": category,
+            "other": repr(self._categories[-1]),
+            "condition": self.condition(column),
+        }
+
+    def condition(self, column: str) -> str:
+        """Returns a condition of ``where`` on a column: ``age=(30, None)``, or ``sex='Male'``."""
+        if column not in self.schema.columns:
+            return ""
+        wanted: object
+        if self.schema.columns[column].type == "categorical":
+            wanted = self.schema.categorical(column).labels[0]
+        else:
+            numeric = self.schema.numeric(column)
+            middle = numeric.edge(max(1, numeric.cells // 2))
+            wanted = (int(middle) if middle.is_integer() else middle, None)  # at least the middle
+        plain = column.isidentifier() and not keyword.iskeyword(column) and column != "handle"
+        return f"{column}={wanted!r}" if plain else f"**{{{column!r}: {wanted!r}}}"
+
+    @cached_property
+    def _number(self) -> str:
+        columns = self.schema.columns.items()
+        named = (name for name, column in columns if column.type != "categorical" and column.cells > 1)
+        return next(named, NO_NUMBER)
+
+    @cached_property
+    def _categories(self) -> list[str]:
+        """Returns the first two categorical columns that have something to tell apart."""
+        columns = self.schema.columns.items()
+        named = [name for name, column in columns if column.type == "categorical" and column.codes > 1]
+        return named[:2] or [NO_CATEGORY]
+
+
+NO_NUMBER, NO_CATEGORY = "a numeric column", "a categorical column"
+
+
+def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable[str]) -> AttributeError:
+    """Returns the error for an attribute that a handle does not have.
+
+    Args:
+        schema: Of the table.
+        name: The attribute.
+        of_parts: Whether many parts were asked for it, rather than one.
+        known: The attributes that there are.
+    """
+    kind = "Parts" if of_parts else "A handle"
+    has_none = f"{kind} {'have' if of_parts else 'has'} no `{name}`"
+    if name in LESSONS:
+        line = LESSONS[name]
+        return _lesson(f"{has_none}. To {line.wish} write", _code(schema, line, of_parts))
+    if name in schema.columns:
+        return _lesson(f"{has_none}: columns are asked by name. Write", _column_code(schema, name, of_parts))
+    return Lesson(f"{has_none}{closest(name, known)}; it has {', '.join(sorted(known))}.")
+
+
+def lesson_of_columns(schema: Schema, item: object) -> QueryError:
+    """Returns the error for ``h["age"]`` and what else is put in brackets."""
+    if isinstance(item, str):
+        schema.column(item)  # an unknown one is said first
+        return _lesson("A handle shows no column. To ask about it write", _column_code(schema, item, False))
+    if isinstance(item, list) and item and set(map(str, item)) <= set(schema.columns):
+        return _lesson(
+            "A handle shows no columns. To describe them write",
+            f"from miners.tables import summary\nsummary(h, {item!r}, epsilon=0.5)",
+        )
+    return lesson_of_rows(schema)
+
+
+def lesson_of_rows(schema: Schema) -> QueryError:
+    """Returns the error for rows: going through them, or picking some."""
+    return _lesson("A handle shows no rows. To keep some write", _code(schema, LESSONS["where"], False))
+
+
+def lesson_of_length(schema: Schema) -> QueryError:
+    """Returns the error for ``len(h)``."""
+    return _lesson("A handle does not say how many rows there are. To count them write", "h.noisy_count(epsilon=0.1)")
+
+
+def _lesson(wish: str, code: str) -> Lesson:
+    return Lesson("\n    ".join([f"{wish}:", *code.splitlines()]))
+
+
+def _code(schema: Schema, line: Line, of_parts: bool) -> str:
+    """Returns a line's code, with its import; on parts in terms of ``parts`` where that can be."""
+    code = line.code.format(**Example(schema).fields())
+    if of_parts and line.on_parts:
+        code = code.replace("h.", "parts.", 1)
+    if not line.of:
+        return code
+    return f"from {line.of} import {code.partition('(')[0]}\n{code}"
+
+
+def _column_code(schema: Schema, column: str, of_parts: bool) -> str:
+    """Returns what asks about one column."""
+    handle = "parts" if of_parts else "h"
+    if schema.columns[column].type != "categorical":
+        return f"{handle}.noisy_avg({column!r}, epsilon=0.1)"
+    return f"from pinq import Values\n{handle}.partition(Values({column!r})).noisy_count(epsilon=0.1)"
