@@ -121,11 +121,11 @@ class RemoteSession:
         """The analyst's budget as the ledger has it now."""
         return self._get("/budget", WireBudget).budget()
 
-    def history(self) -> list[Asked]:
-        """The analyst's own lines of the log, with the answers."""
+    def history(self, start: int = 0) -> list[Asked]:
+        """The analyst's own lines of the log, with the answers, from one on; a page at a time."""
         lines: list[Asked] = []
         while True:
-            page = self._get(f"/history?start={len(lines)}", History)
+            page = self._get(f"/history?start={start + len(lines)}", History)
             lines += page.lines
             if not page.more or not page.lines:
                 return lines

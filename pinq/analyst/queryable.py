@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Parts", "PrivateQueryable"]
 
+MOST_LINES = 10**12
+
 
 class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
     """One part of a sensitive table: all of it, as ``pinq.open`` returns it, or less."""
@@ -62,10 +64,14 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         """``count`` random disjoint parts; short for ``partition(Shards(count, key))``."""
         return self.partition(Shards(count, key))
 
-    def history(self) -> pd.DataFrame:
+    def history(self, start: int = 0) -> pd.DataFrame:
         """Lists what was asked, what it cost and what came back, oldest first.
 
         There is one row for each charge and refusal.
+
+        Args:
+            start: How many rows to leave out, where the first ones are known: what was row n is row
+                n for ever.
 
         Returns:
             Columns ``at`` (datetime64, UTC), ``asked``, ``epsilon`` (float64, missing for a
@@ -74,7 +80,9 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         """
         from pinq.analyst.history import History
 
-        return History.of((line, self._answered(line)) for line in self._session.history())
+        if not is_whole(start, 0, MOST_LINES):
+            raise QueryError(f"is {start!r}", parameter="start", allowed=f"a whole number from 0 to {MOST_LINES:,}")
+        return History.of((line, self._answered(line)) for line in self._session.history(start))
 
     def _answered(self, asked: Asked) -> object:
         """Reads a stored answer in the schema's values, by what the log keeps of its question."""

@@ -26,8 +26,8 @@ class Session(Protocol):
     def budget(self) -> Budget:
         """Returns the analyst's budget as the ledger has it now."""
 
-    def history(self) -> list[Asked]:
-        """Returns the analyst's own lines of the log."""
+    def history(self, start: int = 0) -> list[Asked]:
+        """Returns the analyst's own lines of the log, from one on."""
 
     def terms(self) -> str:
         """Says what the grant allows beside the budget."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections import Counter, deque
 from datetime import datetime
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from pinq.public.epsilon import Epsilon
 
 __all__ = ["Checkpoint", "read", "write"]
 
-FORM = 1  # another one for every change of what is written or what it means
+FORM = 2  # another one for every change of what is written or what it means
 
 
 class Checkpoint(NamedTuple):
@@ -99,6 +100,8 @@ def _account(account: Account) -> Body:
         "answered": account.answered,
         "waiting": sorted(account.waiting),
         "refused": account.refused,
+        "lines": account.lines.tolist(),
+        "totals": account.totals.tolist(),
         "first": account.first,
         "last": account.last,
     }
@@ -115,6 +118,8 @@ def _account_of(body: Body, together: Together) -> Account:
         costs=costs,
         waiting=set(body["waiting"]),
         refused=Counter(body["refused"]),
+        lines=array("q", body["lines"]),
+        totals=array("q", body["totals"]),
     )
 
 

@@ -18,6 +18,7 @@ from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, Term
 from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import Event, Record
+from pinq.ledger.lines import Line, lines
 from pinq.ledger.log import Earlier, GivenAnswer, Log, Writing, digest_of
 from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
@@ -128,11 +129,15 @@ class Ledger:
         """
         return self._log.events(after)
 
-    def requests_of(self, analyst: str) -> list[Event]:
-        """An analyst's charges and refusals, oldest first. Reads no one else's."""
-        return self._log.run(
-            lambda reading: [self._log.event(row) for row in self._store.of_analyst(reading.connection, analyst)]
-        )
+    def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[Line]:
+        """Some of an analyst's charges and refusals, oldest first; what it costs follows ``most``.
+
+        Args:
+            analyst: Whose.
+            start: How many to leave out. What was line n is line n for ever.
+            most: How many.
+        """
+        return self._log.run(lambda reading: lines(self._log, reading, analyst, start, most))
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""

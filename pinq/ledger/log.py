@@ -294,7 +294,7 @@ class Log:
 
     def _record_at(self, reading: Writing, seq: int) -> Record:
         """Returns the record of an event; its place in the chain is verified."""
-        before, row = self.store.pair(reading.connection, seq)
+        before, row = self.store.numbered(reading.connection, [seq - 1, seq])
         return self._verified(row, seq, before.hash).record
 
     def _intact(self, seq: int, logged: str, payload: str | None) -> str:

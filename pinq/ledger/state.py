@@ -8,6 +8,7 @@ page, metrics) is read off this one fold.
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ class Account:
         waiting: Ids of charges without an answer: at work, or lost to a crash or a failure of the
             engine.
         refused: Refusals by reason.
+        lines: The history: numbers of the events that charged or refused, in order.
+        totals: What was spent after each of these lines, in nano-epsilons.
         first, last: When the analyst first and last asked; empty for never.
     """
 
@@ -52,6 +55,8 @@ class Account:
     answered: int = 0
     waiting: set[str] = field(default_factory=set)
     refused: Counter[str] = field(default_factory=Counter)
+    lines: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    totals: array[int] = field(default_factory=lambda: array("q"), repr=False)
     first: str = ""
     last: str = ""
 
@@ -103,6 +108,10 @@ class Account:
         """What can still be asked: 0 unless the grant is active, at most what the cap leaves."""
         return min(self.grant.remaining, self.together.remaining) if self.grant else ZERO
 
+    def is_charge(self, event: Event) -> bool:
+        """Whether an event is the charge of its request; it may have been refused before."""
+        return self.charges.get(event.request) == event.seq
+
     def apply(self, event: Event) -> Epsilon:
         """Adds one event of this analyst's; returns by how much ``spent`` grew.
 
@@ -146,6 +155,8 @@ class Account:
 
     def _asked(self, event: Event) -> None:
         self.first, self.last = self.first or event.at, event.at
+        self.lines.append(event.seq)
+        self.totals.append(self.spent.nano)
 
     def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
         assert self.grant is not None

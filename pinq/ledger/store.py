@@ -26,7 +26,7 @@ from pinq.ledger.head import Head
 from pinq.ledger.postgresql import watched
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
 
-__all__ = ["EventRow", "Store", "StoredAnswer"]
+__all__ = ["AnswerSize", "EventRow", "Store", "StoredAnswer"]
 
 IDS_AT_A_TIME = 500
 ROWS_AT_A_TIME = 1000
@@ -69,12 +69,12 @@ _checkpoints = sa.Table(
 _origin = sa.Table("place", _metadata, sa.Column("inode", sa.BigInteger, nullable=False))
 _insert_event, _insert_answer = _events.insert(), _answers.insert()
 _SINCE = f"SELECT {', '.join(column.name for column in _events.c)} FROM events WHERE seq >="
-_pair = sa.select(_events).where(_events.c.seq.in_([sa.bindparam("before"), sa.bindparam("seq")]))
-_requests = (
-    sa.select(_events)
-    .where(_events.c.analyst == sa.bindparam("who"), _events.c.kind.in_(["charge", "refusal"]))
-    .order_by(_events.c.seq)
-)
+_among = _events.c.seq.in_(sa.bindparam("numbers", expanding=True))
+_answered = sa.join(_events, _answers, _answers.c.seq == _events.c.seq)
+_length = sa.func.length(_answers.c.payload)
+_numbered = sa.select(_events).where(_among)
+_sizes = sa.select(_events.c.seq, _events.c.at, _length).select_from(_answered).where(_among)
+_texts = sa.select(_events.c.seq, _events.c.at, _events.c.body, _answers.c.payload).select_from(_answered).where(_among)
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
 
 
@@ -97,6 +97,14 @@ class StoredAnswer(NamedTuple):
     at: str
     body: str
     payload: str
+
+
+class AnswerSize(NamedTuple):
+    """What is known of an answer before it is read: its event's number, its time and length."""
+
+    seq: int
+    at: str
+    length: int
 
 
 class Store:
@@ -159,16 +167,19 @@ class Store:
         if answers:
             connection.execute(_insert_answer, [{"seq": seq, "payload": text} for seq, text in answers.items()])
 
-    def pair(self, connection: sa.Connection, seq: int) -> tuple[EventRow, EventRow]:
-        """An event and the one before it; ``LedgerError`` where they are gone."""
-        rows = {row.seq: EventRow._make(row) for row in connection.execute(_pair, {"before": seq - 1, "seq": seq})}
-        if rows.keys() != {seq - 1, seq}:
-            raise self._damaged(f"event {seq} is gone")
-        return rows[seq - 1], rows[seq]
+    def numbered(self, connection: sa.Connection, numbers: Sequence[int]) -> list[EventRow]:
+        """The events of these numbers; ``LedgerError`` where one is gone."""
+        listed = (connection.execute(_numbered, {"numbers": chunk}) for chunk in _chunks(numbers))
+        rows = {row.seq: EventRow._make(row) for result in listed for row in result}
+        gone = [number for number in numbers if number not in rows]
+        if gone:
+            raise self._damaged(f"event {gone[0]} is gone")
+        return [rows[number] for number in numbers]
 
-    def of_analyst(self, connection: sa.Connection, analyst: str) -> Iterator[EventRow]:
-        """An analyst's charges and refusals, oldest first."""
-        return map(EventRow._make, connection.execute(_requests, {"who": analyst}))
+    def sizes(self, connection: sa.Connection, numbers: Sequence[int]) -> Iterator[AnswerSize]:
+        """How long the answers are that events of these numbers logged, in any order."""
+        for chunk in _chunks(numbers):
+            yield from map(AnswerSize._make, connection.execute(_sizes, {"numbers": chunk}))
 
     def payload(self, connection: sa.Connection, seq: int) -> str | None:
         """The text of the answer that an event logged."""
@@ -177,12 +188,8 @@ class Store:
 
     def answers(self, connection: sa.Connection, numbers: Collection[int]) -> Iterator[StoredAnswer]:
         """The answers that events of these numbers logged."""
-        columns = (_events.c.seq, _events.c.at, _events.c.body, _answers.c.payload)
-        joined = sa.select(*columns).join(_answers, _answers.c.seq == _events.c.seq).order_by(_events.c.seq)
-        wanted = sorted(numbers)
-        for first in range(0, len(wanted), IDS_AT_A_TIME):
-            numbered = _events.c.seq.in_(wanted[first : first + IDS_AT_A_TIME])
-            yield from map(StoredAnswer._make, connection.execute(joined.where(numbered)))
+        for chunk in _chunks(sorted(numbers)):
+            yield from map(StoredAnswer._make, connection.execute(_texts, {"numbers": chunk}))
 
     def check(self) -> None:
         """``LedgerError`` where SQLite finds its file or an index damaged."""
@@ -330,6 +337,11 @@ class Store:
     def close(self) -> None:
         """Closes the connections."""
         self._closing()
+
+
+def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Cuts numbers into lists that a statement can name."""
+    return (numbers[first : first + IDS_AT_A_TIME] for first in range(0, len(numbers), IDS_AT_A_TIME))
 
 
 def _inode(file: Path) -> int | None:

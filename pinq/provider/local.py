@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles in the provider's own process: ``pinq.open``, and what an analyst sees of the log."""
+"""Handles in the provider's own process: ``pinq.open``, and the ledger of a policy."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,25 +11,19 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK
 from pinq.engine import Engine, open_engine
-from pinq.errors import InternalError, QueryError, unspent
-from pinq.ledger.composition import Together
-from pinq.ledger.events import Event
+from pinq.errors import QueryError, unspent
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.requests import Charged, Refused
 from pinq.ledger.signature import Signature, here
-from pinq.ledger.state import Account
-from pinq.ledger.terms import now
 from pinq.provider.arguments import require_name
 from pinq.provider.claim import ledger_url
+from pinq.provider.history import history
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.schema import Schema
 
-__all__ = ["LocalSession", "budget", "curator_of", "declare", "history", "open", "open_ledger", "read_ledger"]
-
-ANSWERS_AT_A_TIME = 500
+__all__ = ["LocalSession", "budget", "curator_of", "declare", "open", "open_ledger", "read_ledger"]
 
 
 class LocalSession:
@@ -60,9 +52,9 @@ class LocalSession:
         """The analyst's budget as the ledger has it now."""
         return budget(self._curator.ledger, self._analyst)
 
-    def history(self) -> list[Asked]:
-        """The analyst's own lines of the log, with the answers."""
-        return list(history(self._curator.ledger, self._analyst))
+    def history(self, start: int = 0) -> list[Asked]:
+        """The analyst's own lines of the log, with the answers, from one on."""
+        return list(history(self._curator.ledger, self._analyst, start))
 
     def terms(self) -> str:
         """What the analyst's grant allows, as the ledger has it now."""
@@ -167,63 +159,3 @@ def budget(ledger: Ledger, analyst: str) -> Budget:
     """Returns an analyst's budget; what the cap over all analysts leaves bounds what remains."""
     account = ledger.accounts()[analyst]
     return Budget(account.limit.exact, account.spent.exact, account.remaining.exact)
-
-
-def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
-    """Yields an analyst's charges and refusals, oldest first; ``spent`` is the total after each.
-
-    Answers are read some at a time.
-
-    Args:
-        ledger: Whose log.
-        analyst: Whose lines.
-        start: How many lines to leave out.
-        bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
-            found: how long it took follows the rows.
-    """
-    account, events = Account(analyst, Together()), ledger.requests_of(analyst)
-    for first in range(0, len(events), ANSWERS_AT_A_TIME):
-        page = events[first : first + ANSWERS_AT_A_TIME]
-        answers = ledger.answers(analyst, [event.request for event in page]) if first + len(page) > start else {}
-        for number, event in enumerate(page, first):
-            account.apply(event)
-            if number >= start:
-                given = answers.get(event.request)
-                shown = given is not None and (not bucket or _bucket_ended(event.at, given.at, bucket))
-                yield _shown(event, given.payload if given is not None and shown else None, account.spent)
-
-
-def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
-    """Whether the time bucket of an answer is over.
-
-    Buckets are counted from the charge; every server reads the same moment in the log.
-    """
-    begin, width = datetime.fromisoformat(charged), timedelta(seconds=bucket)
-    buckets = max(1, -(-(datetime.fromisoformat(answered) - begin) // width))  # rounded up
-    return now() >= begin + buckets * width
-
-
-def _shown(event: Event, given: str | None, spent: Epsilon) -> Asked:
-    """Makes a line of the history."""
-    match event.record:
-        case Charged() as charge:
-            answer = None if given is None else Answer.from_json(given)
-            return Asked(
-                at=event.at,
-                about=charge.question.about,
-                epsilon=str(charge.epsilon),
-                spent=str(spent),
-                outcome=_outcome(charge, given),
-                answer=answer,
-                classes=charge.question.classes or None,
-            )
-        case Refused() as refusal:
-            outcome = f"refused ({refusal.reason})"
-            return Asked(at=event.at, about=refusal.question.about, spent=str(spent), outcome=outcome)
-    raise InternalError(f"An event of kind {event.kind} is no request. Please report it.")
-
-
-def _outcome(charge: Charged, given: str | None) -> str:
-    if given:
-        return "answered"
-    return "computed among several parties" if charge.question.session else "charged, not answered"

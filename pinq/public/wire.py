@@ -193,7 +193,7 @@ class History(_Wire):
     Attributes:
         lines: Oldest first.
         more: Whether there are others after them: ask again with ``start``, the number of lines so
-            far.
+            far. A line keeps its number for ever, and a page costs the same wherever it is.
     """
 
     lines: tuple[Asked, ...]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pinq.errors import LedgerError
-from pinq.ledger.checkpoint import read, write
+from pinq.ledger.checkpoint import FORM, read, write
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Event
 from pinq.ledger.events import read as read_event
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_used(file: Path) -> None:
     """One of another version is passed over; one of another log shows that this one was changed."""
     changed(file, "form", 99)
     assert spent(file, read_only=True) == Epsilon(75)
-    changed(file, "form", 1)
+    changed(file, "form", FORM)
     changed(file, "hash", "0" * 64)
     with pytest.raises(LedgerError, match="was cut or rolled back"):
         Ledger(file, "d", read_only=True)

@@ -16,7 +16,7 @@ from pinq.errors import LedgerError
 from pinq.ledger.acts import Declared
 from pinq.ledger.events import Record, UnknownEvent, read
 from pinq.ledger.ledger import Ledger
-from pinq.provider.local import history
+from pinq.provider.history import history
 from pinq.provider.report.audit import replay
 from pinq.public.epsilon import Epsilon
 

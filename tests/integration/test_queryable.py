@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import pinq
-import pinq.provider.local
+import pinq.provider.history
 from pinq import AnyCut, Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
 from tests.handles import ledger_of
 
@@ -146,11 +146,15 @@ def test_the_history_shows_what_was_asked_and_answered(
     assert history["at"].is_monotonic_increasing
     assert history["outcome"].tolist() == ["answered", "answered", "refused (budget)"]
     assert history["answer"].tolist()[:2] == [count, chosen]
-    monkeypatch.setattr("pinq.provider.local.ANSWERS_AT_A_TIME", 2)
-    assert handle.history().equals(history)
+    with pytest.raises(pinq.QueryError, match="`start` is -1"):
+        handle.history(-1)
     session = handle._session
     for start in range(5):
-        assert list(pinq.provider.local.history(session._curator.ledger, "ana", start)) == session.history()[start:]  # type: ignore[attr-defined]
+        assert session.history(start) == session.history()[start:]
+        assert handle.history(start)["answer"].tolist() == history["answer"].tolist()[start:]
+    with monkeypatch.context() as patched:
+        patched.setattr("pinq.ledger.composition.Costs.charge", None)  # the fold has the totals: nothing is priced
+        assert handle.history().equals(history)
 
 
 def test_a_history_fits_a_terminal(in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,11 +182,11 @@ def test_padding_hides_an_answer_until_its_bucket_ends(
     handle = in_memory(1)
     handle.noisy_count(epsilon=0.5)
     ledger = ledger_of(handle)
-    charged = datetime.fromisoformat(ledger.requests_of("ana")[0].at)
-    monkeypatch.setattr("pinq.provider.local.now", lambda: charged + timedelta(seconds=seconds))
-    (line,) = pinq.provider.local.history(ledger, "ana", bucket=2.0)
+    charged = datetime.fromisoformat(ledger.lines("ana")[0].event.at)
+    monkeypatch.setattr("pinq.provider.history.now", lambda: charged + timedelta(seconds=seconds))
+    (line,) = pinq.provider.history.history(ledger, "ana", bucket=2.0)
     assert (line.outcome, line.answer is not None) == ("answered" if seen else "charged, not answered", seen)
-    assert next(pinq.provider.local.history(ledger, "ana")).outcome == "answered"
+    assert next(pinq.provider.history.history(ledger, "ana")).outcome == "answered"
 
 
 def test_handles_show_themselves(in_memory: Callable[..., Any]) -> None:

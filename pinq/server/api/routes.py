@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -16,18 +15,15 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
-from pinq.curator.work import units
 from pinq.errors import QueryError, unspent
-from pinq.provider.local import budget, history
-from pinq.public.queries import Answer, Asked, Request
+from pinq.provider.history import page
+from pinq.provider.local import budget
+from pinq.public.queries import Answer, Request
 from pinq.public.wire import SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
 from pinq.server.api.gate import Gate
 from pinq.server.api.visit import Visit
 
 __all__ = ["router"]
-
-PAGE_LINES, PAGE_VALUES = 5_000, 200_000
-LINE = 50_000  # nanoseconds that a line of the history takes
 
 _ERRORS: dict[int | str, dict[str, Any]] = {  # as FastAPI declares it
     400: {"model": Failure, "description": "Malformed."},
@@ -67,7 +63,7 @@ def router(gate: Gate) -> APIRouter:
     async def show_history(
         dataset: str,
         http: HTTPRequest,
-        start: Annotated[int, Query(ge=0, description="How many lines to leave out.")] = 0,
+        start: Annotated[int, Query(ge=0, description="The cursor: how many lines to leave out.")] = 0,
     ) -> Response:
         """What was asked, what it cost, what came back: oldest first, a page at a time."""
         return await gate.run(http, dataset, lambda visit, _: _history(visit, start))
@@ -102,32 +98,14 @@ def _budget(visit: Visit, _: bytes) -> str:
 def _history(visit: Visit, start: int) -> str:
     dataset, grant = visit.opened
     bucket = dataset.policy.padding_seconds
-    account = dataset.ledger.accounts()[grant.analyst]
-    work = units(LINE * (account.answered + account.unanswered + account.refused.total()))
-    visit.turn.admit(work)
-    dataset.curator.meter(grant.analyst, work)
-    lines = (
-        line.model_copy(update={"at": coarse(line.at, bucket)})
-        for line in history(dataset.ledger, grant.analyst, start, bucket)
-    )
-    return page(lines).model_dump_json(exclude_none=True)
 
+    def admit(work: int) -> None:
+        visit.turn.admit(work)
+        dataset.curator.meter(grant.analyst, work)
 
-def page(lines: Iterable[Asked], most: int = PAGE_LINES, values: int = PAGE_VALUES) -> History:
-    """Takes the first lines of a history.
-
-    Args:
-        lines: Oldest first.
-        most: How many lines at most.
-        values: Once their answers hold so many values, no further line is taken.
-    """
-    taken: list[Asked] = []
-    for line in lines:
-        if len(taken) >= most or values <= 0:
-            return History(lines=tuple(taken), more=True)
-        taken.append(line)
-        values -= 0 if line.answer is None else len(line.answer.values)
-    return History(lines=tuple(taken))
+    read = page(dataset.ledger, grant.analyst, start, bucket=bucket, admit=admit)
+    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in read.lines)
+    return History(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
 
 
 def coarse(at: str, bucket: float) -> str:

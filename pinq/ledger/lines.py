@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An analyst's lines of the log, by their place among them: what a history shows.
+
+The fold keeps each line's event and the total after it, so to read some lines costs what these
+lines cost, however many there are before them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pinq.ledger.events import Event
+from pinq.ledger.log import Log
+from pinq.ledger.store import AnswerSize
+from pinq.ledger.writing import Writing
+from pinq.public.epsilon import Epsilon
+
+__all__ = ["Line", "lines"]
+
+
+class Line(NamedTuple):
+    """A charge or a refusal.
+
+    Attributes:
+        event: What happened.
+        spent: The analyst's total after it.
+        answer: When it was answered, and how long the text is; None where it was not.
+    """
+
+    event: Event
+    spent: Epsilon
+    answer: AnswerSize | None
+
+
+def lines(log: Log, reading: Writing, analyst: str, start: int, most: int) -> list[Line]:
+    """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone."""
+    account = reading.state.accounts.get(analyst)
+    if account is None:
+        return []
+    numbers, totals = account.lines[start : start + most].tolist(), account.totals[start : start + most]
+    events = [log.event(row) for row in log.store.numbered(reading.connection, numbers)]
+    answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
+    sizes = {size.seq: size for size in log.store.sizes(reading.connection, [number for number in answers if number])}
+    return [
+        Line(event, Epsilon(total), sizes.get(answer))
+        for event, total, answer in zip(events, totals, answers, strict=True)
+    ]
