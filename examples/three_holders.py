@@ -125,10 +125,23 @@ def serving(holder: str, authority: trustme.CA) -> Iterator[str]:
     with (home / "server.log").open("wb") as log:
         server = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
     try:
+        wait_for(port, server)
         yield f"https://127.0.0.1:{port}/census"
     finally:
         server.terminate()
         server.wait(timeout=30)
+
+
+def wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+    """Waits until the server has encoded its table and listens; on a busy machine that takes long."""
+    for _ in range(600):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if server.poll() is not None:
+            break
+        time.sleep(0.1)
+    sys.exit(f"A server did not start; what it says is in server.log under {FOLDER}.")
 
 
 def run(*words: object) -> str:
