@@ -18,13 +18,12 @@ import pinq
 import tests.postgresql as postgresql_server
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
-from pinq.engine import open_engine
 from pinq.ledger.ledger import Ledger
 from pinq.provider.local import LocalSession, open_ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
-from tests.handles import engine_of, ledger_of
+from tests.handles import engine_of, engine_on, ledger_of
 from tests.tiny import policy_in, rows
 from tests.wheels import build_wheel
 
@@ -115,7 +114,7 @@ def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[...
         ledger = Ledger("sqlite://", policy.dataset)
         ledger.declare(schema.digest, Epsilon.of(epsilon), {})
         ledger.grant("ana", Epsilon.of(epsilon))
-        engine, _ = open_engine(policy, data=data, salt=ledger.salt)
+        engine = engine_on(policy, data, ledger.salt)
         opened.extend([ledger, engine])
         return PrivateQueryable(LocalSession(policy.dataset, "ana", Curator(schema, ledger, engine)))
 

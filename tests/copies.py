@@ -10,9 +10,9 @@ import pandas as pd
 
 from miners.fitted.tree import Tree
 from miners.growth.frontier import grow
-from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Values
+from tests.handles import simulated
 
 
 def copies_schema(columns: dict[str, Categorical | Numeric], copies: int, max_rows: int) -> Schema:
@@ -33,7 +33,7 @@ def trees_of_copies(miner: Any, schema: Schema, rows: pd.DataFrame, target: str)
     table = pd.concat([rows] * copies, ignore_index=True)
     table.insert(0, "copy", np.repeat(np.arange(copies), len(rows)))
     (strategy,) = miner._checked(schema, target, need_target=True)
-    with simulate(schema, data=table, epsilon=miner.epsilon) as handle:
+    with simulated(schema, data=table, epsilon=miner.epsilon) as handle:
         grown = grow(handle.partition(Values("copy")), strategy)
         assert handle.budget.spent <= miner.epsilon
     return [Tree(schema, target, strategy.estimates(nodes)) for nodes in grown]

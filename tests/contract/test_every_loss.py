@@ -11,7 +11,6 @@ import pytest
 
 from pinq.errors import NotAllowed, QueryError
 from pinq.ledger.terms import Terms
-from pinq.provider.simulation import simulate
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.points import Points
 from pinq.public.queries import Request
@@ -19,7 +18,7 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import AnyCut, Cuts, Values
 from pinq.public.vectors import RowVectors
 from tests.catalogue import DERIVATIVES, losses_on
-from tests.handles import engine_of, ledger_of
+from tests.handles import engine_of, ledger_of, simulated
 
 SCHEMA = Schema(
     max_rows=500,
@@ -37,7 +36,7 @@ BY = (Values("a"), Cuts("x", (2, 5)))
 
 @pytest.fixture
 def handle() -> Any:
-    with simulate(SCHEMA, rows=300, epsilon=10**6) as opened:
+    with simulated(SCHEMA, rows=300, epsilon=10**6) as opened:
         yield opened
 
 

@@ -24,11 +24,11 @@ from sklearn.exceptions import NotFittedError
 from miners import FitWarning
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.terms import Terms
-from pinq.provider.simulation import made_up, simulate
+from pinq.provider.simulation import made_up
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.catalogue import FORMS, MINERS, Form
-from tests.handles import ledger_of
+from tests.handles import ledger_of, simulated
 from tests.people import SCHEMA
 
 TARGETS = {"classes": "income", "means": "wage", "distances": "job"}
@@ -43,7 +43,7 @@ every_miner = pytest.mark.parametrize("form", [Form(name) for name in MINERS], i
 
 
 def handle(rows: int = 400, epsilon: Any = 1) -> Any:
-    return simulate(SCHEMA, rows=rows, epsilon=epsilon)
+    return simulated(SCHEMA, rows=rows, epsilon=epsilon)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_the_ledger_equals_the_claim(
     named = {f"c{number}": column for number, column in enumerate(columns)} | {"y": target_column(form.learns, size)}
     schema, epsilon = Schema(columns=named, max_rows=100, adjacency=adjacency), Fraction(nano, 10**9)
     narrow = {"max_depth": max_depth} if "max_depth" in form.built().get_params() else {}
-    with simulate(schema, rows=rows, epsilon=epsilon, seed=seed) as h:
+    with simulated(schema, rows=rows, epsilon=epsilon, seed=seed) as h:
         miner = form.built(epsilon=epsilon, **narrow)
         plan = miner.plan(schema, "y")
         assert plan.total == epsilon
@@ -289,7 +289,7 @@ def test_fitting_again_says_what_it_costs_before_it_does(form: Form) -> None:
     """On the same handle only; whoever makes warnings errors has spent nothing; copies are miners of their own."""
     target, schema = TARGETS[form.learns], Schema(columns=SCHEMA.columns, max_rows=10**6)
     wide = {"attributes": ["age", "job", "sex"]}  # few enough for no warning that they learn little
-    with simulate(schema, rows=300, epsilon=100) as h, simulate(schema, rows=300, epsilon=100) as other:
+    with simulated(schema, rows=300, epsilon=100) as h, simulated(schema, rows=300, epsilon=100) as other:
         miner = form.built(epsilon=1.5, **wide).fit(h, target)
         before = h.budget.spent
         again = rf"^this {form.name} is fitted on this handle already, and fitting it again costs an epsilon of 1\.5 again\.$"

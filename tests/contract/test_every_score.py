@@ -12,14 +12,13 @@ import pytest
 
 from pinq.errors import NotAllowed, QueryError
 from pinq.ledger.terms import Terms
-from pinq.provider.simulation import simulate
 from pinq.provider.testing import search_sensitivity
 from pinq.public.queries import Request
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import ClassCount, EnoughRows, require_score
 from pinq.public.specs import Values
 from tests.catalogue import DERIVATIVES, SCORES, losses_on
-from tests.handles import ledger_of
+from tests.handles import ledger_of, simulated
 
 SHAPES = [(2, 2), (3, 2), (2, 3)]
 every_score = pytest.mark.parametrize("kind", SCORES.values(), ids=SCORES)
@@ -167,7 +166,7 @@ def test_a_score_names_its_column_to_the_grant(kind: type[Any]) -> None:
         if getattr(score, "target", None) is None:
             continue
         spared = next(name for name in ("z", "w") if name != score.target)
-        with simulate(schema, rows=8, epsilon=1) as handle:
+        with simulated(schema, rows=8, epsilon=1) as handle:
             ledger_of(handle).set_terms("simulated", Terms(columns=(spared,)))
             with pytest.raises(NotAllowed, match=rf"\b{score.target}\b"):
                 handle.exp_mech([] if kind.kind == "class_count" else [Values(spared)], score=score, epsilon="0.1")

@@ -27,13 +27,12 @@ from pinq import (
     Shards,
     Values,
 )
-from pinq.provider.simulation import simulate
 from pinq.public.derivatives import AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.points import Points
 from pinq.public.queries import Request, new_id
 from pinq.public.scores import AnyScore, Gradient
 from pinq.public.specs import Candidate
-from tests.handles import ledger_of
+from tests.handles import ledger_of, simulated
 
 SCHEMA = Schema(
     max_rows=1000,
@@ -170,7 +169,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> tuple[PrivateQueryable, list[Request]]:
     """A handle, and the requests that reached its curator."""
     table = pd.DataFrame({"y": ["a", "b"] * 5, "c": ["u", "v"] * 5, "x": range(10)})
-    handle = simulate(SCHEMA, data=table, epsilon=100)
+    handle = simulated(SCHEMA, data=table, epsilon=100)
     reached: list[Request] = []
     curator: Any = handle._session._curator  # type: ignore[attr-defined]
     ask: Callable[..., Any] = curator.ask
@@ -245,7 +244,7 @@ def test_scores_that_64_bits_cannot_compare_are_refused_when_bound() -> None:
 
 def test_a_handle_has_a_schema_of_its_own() -> None:
     """What an analyst's code does to the handle's schema, and to what it remembers, reaches no curator."""
-    handle = simulate(SCHEMA, epsilon=1)
+    handle = simulated(SCHEMA, epsilon=1)
     curator: Any = handle._session._curator  # type: ignore[attr-defined]
     assert handle.schema == curator.schema
     assert handle.schema.digest == curator.schema.digest

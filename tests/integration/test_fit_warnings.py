@@ -16,6 +16,7 @@ from miners import DiffPC45, DPDilca, DPExtraTrees, DPTopDown, Federation, FitWa
 from miners.estimator import Fitted
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.catalogue import MINERS
+from tests.handles import simulated
 
 pytestmark = [
     pytest.mark.filterwarnings("error::miners.budget.plan.FitWarning"),
@@ -39,7 +40,7 @@ def target_of(miner: Any) -> str:
 
 
 def handle(rows: int, epsilon: float = 100) -> pinq.PrivateQueryable:
-    return pinq.simulate(Schema(columns=COLUMNS, max_rows=rows), rows=min(rows, 1000), epsilon=epsilon)
+    return simulated(Schema(columns=COLUMNS, max_rows=rows), rows=min(rows, 1000), epsilon=epsilon)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -111,7 +112,7 @@ def test_rows_of_undeclared_categories_are_counted(miner: Any, table: Any) -> No
     """A missing category is none, and a column by which nothing is split does not matter."""
     schema = Schema(columns={"job": COLUMNS["job"], "ill": COLUMNS["ill"]}, max_rows=50_000)
     rows = pd.DataFrame({"job": ["clerk", "nurse", "smith"] * 500, "ill": ["yes", "no", "no"] * 500})
-    with pinq.simulate(schema, data=rows, epsilon=100) as h:
+    with simulated(schema, data=rows, epsilon=100) as h:
         miner.fit(h, "ill")
     with pytest.warns(
         UndeclaredValueWarning, match=r"^2 of 4 rows have a value of `job` that the schema does not declare\. "

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import miners
-import pinq
 from pinq.public.schema import Schema
+from tests.handles import simulated
 from tests.servers import EVERY_TYPE, every_type
 
 SCHEMA = Schema.model_validate({"columns": EVERY_TYPE, "max_rows": 1000})
@@ -36,7 +36,7 @@ def test_a_fitted_miner_comes_back_with_its_values(name: str) -> None:
         regression = "Regressor" in name
         if regression != (target == "number") and name != "DPDilca":
             continue
-        with pinq.simulate(SCHEMA, data=rows, epsilon=1000) as handle:
+        with simulated(SCHEMA, data=rows, epsilon=1000) as handle:
             shallow = {"max_depth": 2} if "max_depth" in kind._get_param_names() else {}
             miner = kind(epsilon=1000, **shallow).fit(handle, target)
         again = kind.from_json(miner.to_json())

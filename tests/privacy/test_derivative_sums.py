@@ -24,7 +24,6 @@ from hypothesis.extra.numpy import arrays
 
 import pinq.curator.mechanisms
 from pinq.curator.verbs import prepare
-from pinq.provider.simulation import simulate
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.points import Points
 from pinq.public.policy import Policy
@@ -33,7 +32,7 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cross, Cuts, Groups, Values, bind
 from pinq.public.vectors import clipped
 from tests.catalogue import DERIVATIVES, losses_on
-from tests.handles import engine_of
+from tests.handles import engine_of, simulated
 from tests.laws import interval_of, law_is, noise_law
 
 SCHEMA = Schema(
@@ -64,7 +63,7 @@ def every_row() -> Any:
     """A handle on a table that holds each possible row once."""
     domains = [[*SCHEMA.columns["y"].values], ["u", "v", None], [0, 1, 2, 3, None]]
     rows = pd.DataFrame(list(itertools.product(*domains)), columns=list(SCHEMA.columns))
-    with simulate(SCHEMA, data=rows.astype({"x": float}), epsilon=1) as handle:
+    with simulated(SCHEMA, data=rows.astype({"x": float}), epsilon=1) as handle:
         yield handle
 
 

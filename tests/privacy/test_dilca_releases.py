@@ -20,9 +20,9 @@ from scipy import stats
 import pinq.curator.mechanisms
 from miners import DPDilca
 from miners.distances.context import ask_tables
-from pinq.provider.simulation import simulate
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Schema
+from tests.handles import simulated
 
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
@@ -34,7 +34,7 @@ def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> floa
     schema = Schema(
         columns={name: {"type": "categorical", "values": values} for name in "xy"}, max_rows=5, adjacency=adjacency
     )
-    handle = simulate(schema, data=pd.DataFrame({"x": [3], "y": [4]}), epsilon=1000)
+    handle = simulated(schema, data=pd.DataFrame({"x": [3], "y": [4]}), epsilon=1000)
     task = DPDilca(method="baseline", epsilon=epsilon)._task(schema, None)
     (table,) = ask_tables(handle, task, task.selection_pairs, task.selection_epsilon).values()
     assert handle.budget.spent == epsilon
@@ -67,7 +67,7 @@ def loss_of_fits(method: Any, runs: int = 100) -> float:
     columns = {name: {"type": "categorical", "values": ["u", "v"]} for name in ("y", "a", "b", "c")}
     schema = Schema(columns=columns, max_rows=11)
     rows = pd.DataFrame({"y": ["u"] * 10 + ["v"], "a": "u", "b": ["u"] * 10 + ["v"], "c": "u"})
-    handles = [simulate(schema, data=rows.iloc[:number], epsilon=10**6) for number in (10, 11)]
+    handles = [simulated(schema, data=rows.iloc[:number], epsilon=10**6) for number in (10, 11)]
     miner = DPDilca(method=method, k=1 if method == "max_relevance" else 2, h=0.6, epsilon=0.5)
 
     def outcomes(handle: Any, runs: int) -> list[Any]:

@@ -14,9 +14,9 @@ import pytest
 
 import pinq.curator.mechanisms
 from miners import Scorecard
-from pinq.provider.simulation import simulate
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Schema
+from tests.handles import simulated
 
 EPSILON = Fraction(1)
 RUNS = 120
@@ -36,7 +36,7 @@ def loss_of_fits() -> float:
     """A loss that whole fits have at least, by the weight of the lonely cell, coarsely."""
 
     def fits(extra: int, runs: int) -> list[Any]:
-        with simulate(SCHEMA, data=table(extra), epsilon=2 * RUNS) as handle:
+        with simulated(SCHEMA, data=table(extra), epsilon=2 * RUNS) as handle:
             cards = [Scorecard(epsilon=EPSILON, steps=1).fit(handle, "y").card_ for _ in range(runs)]
         return [any(term.weights[1] > 0.1 for term in card.terms) for card in cards]
 

@@ -18,9 +18,9 @@ import pytest
 import pinq.curator.mechanisms
 from miners import DPTopDown, Federation
 from miners.federated.source import Question
-from pinq.provider.simulation import simulate
 from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
 
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
 WEAK = Fraction(7, 10)
@@ -55,7 +55,7 @@ def deviation(strategy: Any) -> float:
     for _ in range(FITS):
         with Overheard(
             [
-                simulate(Schema(columns=columns, max_rows=5, adjacency=one), rows=0, epsilon=1)
+                simulated(Schema(columns=columns, max_rows=5, adjacency=one), rows=0, epsilon=1)
                 for one in ("add-remove", "substitute")
             ]
         ) as empty:
@@ -89,7 +89,7 @@ def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
     )
     runs, epsilon = 60, Fraction(1)
     common = {"a": ["u"] * 12, "x": [0] * 12, "y": ["p"] * 12}
-    other = simulate(schema, data=pd.DataFrame(common), epsilon=1000)
+    other = simulated(schema, data=pd.DataFrame(common), epsilon=1000)
 
     def fits(handle: Any, count: int) -> list[Any]:
         seen = []
@@ -102,7 +102,7 @@ def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
         return seen
 
     handles = [
-        simulate(
+        simulated(
             schema,
             data=pd.DataFrame(
                 {

@@ -8,10 +8,10 @@ from collections import Counter
 from types import FrameType
 
 from miners import DiffPC45
-from pinq.provider.simulation import simulate
 from pinq.public import epsilon
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
 
 SCHEMA = Schema(
     columns={"x": Numeric(lower=0, upper=9, integer=True), "y": Categorical(values=("n", "p"))}, max_rows=5000
@@ -38,7 +38,7 @@ class Conversions:
 def test_a_fit_reads_its_loss_once_and_writes_it_once_for_each_request() -> None:
     """A depth-2 fit asks four requests, one of them free; beside them it reads the loss and compares it."""
     conversions = Conversions()
-    with simulate(SCHEMA, rows=500, epsilon=1) as handle:
+    with simulated(SCHEMA, rows=500, epsilon=1) as handle:
         sys.setprofile(conversions)
         try:
             DiffPC45(epsilon=1, max_depth=2).fit(handle, "y")

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pinq import Balance, Cuts, EnoughRows, Parts, QueryError, Values, simulate
+from pinq import Balance, Cuts, EnoughRows, Parts, QueryError, Values
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
 
 SCHEMA = Schema(
     columns={"x": Numeric(lower=0, upper=99, integer=True), "sex": Categorical(values=("f", "m"))}, max_rows=5000
@@ -18,7 +19,7 @@ ROWS = pd.DataFrame({"x": [5] * 300 + [60] * 20 + [99] * 700, "sex": ["f", "m"] 
 
 
 def handle(epsilon: Any = SURE) -> Any:
-    return simulate(SCHEMA, data=ROWS, epsilon=epsilon)
+    return simulated(SCHEMA, data=ROWS, epsilon=epsilon)
 
 
 def leaves(root: Any, *points: Any) -> Any:

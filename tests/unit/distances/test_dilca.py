@@ -21,10 +21,11 @@ from miners.distances.arithmetic import conditionals, embedding, symmetric_uncer
 from miners.distances.context import NoisyTable, mean_context, predominant_context
 from miners.distances.task import METHODS
 from pinq.errors import QueryError
-from pinq.provider.simulation import made_up, simulate
+from pinq.provider.simulation import made_up
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Values, bind
+from tests.handles import simulated
 
 SCHEMA = Schema(
     columns={
@@ -49,7 +50,7 @@ def table(rows: Any = 3000, seed: Any = 5) -> Any:
 
 
 def handle(epsilon: Any = 1, data: Any = None, schema: Any = SCHEMA) -> Any:
-    return simulate(schema, data=table() if data is None else data, epsilon=epsilon)
+    return simulated(schema, data=table() if data is None else data, epsilon=epsilon)
 
 
 def oracle(frame: Any, miner: Any) -> Any:
@@ -83,7 +84,7 @@ def test_the_ledger_has_what_was_claimed(
     )
     privacy_unit = "row" if unit == 1 else {"column": "person", "max_rows": unit}
     schema = Schema(**{**SCHEMA.model_dump(), "adjacency": adjacency, "privacy_unit": privacy_unit})
-    h_ = simulate(schema, rows=60, epsilon=1000)
+    h_ = simulated(schema, rows=60, epsilon=1000)
     miner = DPDilca(method=method, k=k, h=Fraction(h, 1000), epsilon=Fraction(nano, 10**9), attributes=names)
     plan = miner.plan(schema, target)
     miner.fit(h_, target)
@@ -222,7 +223,7 @@ def test_what_is_wrong_is_said_before_anything_is_spent(params: Any, target: Any
 def test_attributes_too_wide_for_a_table_are_refused() -> None:
     wide = Schema(columns={name: {"type": "categorical", "values": list(range(2000))} for name in "ab"}, max_rows=10)
     with pytest.raises(QueryError, match="4,000,000 pairs of values"):
-        DPDilca().fit(simulate(wide, rows=5))
+        DPDilca().fit(simulated(wide, rows=5))
 
 
 def test_it_shows_itself_before_and_after() -> None:

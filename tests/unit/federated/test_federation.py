@@ -18,10 +18,10 @@ from miners.federated.federation import HolderFailed
 from miners.federated.source import FederatedParts
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
-from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.scores import Gini
 from pinq.public.specs import Cuts, Values
+from tests.handles import simulated
 
 COLUMNS = {
     "age": Numeric(lower=0, upper=99, integer=True),
@@ -45,7 +45,7 @@ class Detour:
 
 
 def handle(schema: Schema = SCHEMA, rows: int = 200, epsilon: Any = 1, **named: Any) -> PrivateQueryable:
-    return simulate(schema, rows=rows, epsilon=epsilon, **named)
+    return simulated(schema, rows=rows, epsilon=epsilon, **named)
 
 
 def through(way: Any, **named: Any) -> PrivateQueryable:

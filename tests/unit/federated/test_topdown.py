@@ -25,9 +25,9 @@ from miners.federated.splitting import splitting_functions
 from miners.federated.turns import deal
 from miners.growth.criteria import impurity_reduction
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
+from tests.handles import simulated
 
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
@@ -50,7 +50,7 @@ def rows(count: int, seed: int = 0) -> pd.DataFrame:
 
 def federation(*sizes: int, epsilon: Any = 1, **named: Any) -> Federation:
     return Federation(
-        [simulate(SCHEMA, data=rows(size, seed), epsilon=epsilon) for seed, size in enumerate(sizes)], **named
+        [simulated(SCHEMA, data=rows(size, seed), epsilon=epsilon) for seed, size in enumerate(sizes)], **named
     )
 
 
@@ -132,7 +132,7 @@ def test_every_ledger_equals_the_claim(
     epsilon = Fraction(nano, 10**9)
     named = {f"c{number}": column for number, column in enumerate(columns)} | {"y": target}
     handles = [
-        simulate(Schema(columns=named, max_rows=100, adjacency=one), rows=size, epsilon=epsilon)
+        simulated(Schema(columns=named, max_rows=100, adjacency=one), rows=size, epsilon=epsilon)
         for size, one in zip(sizes, adjacencies, strict=False)
     ]
     with Federation(handles) as holders:
@@ -155,7 +155,7 @@ def test_every_ledger_equals_the_claim(
 )
 def test_a_holder_that_fails_in_the_middle_costs_nobody_more(strategy: Any, before: int, which: int, rule: Any) -> None:
     """Somebody else uses up one holder's budget while the tree grows. Where it is dropped, the others still pay what was claimed; where the fit fails, it says what they paid."""
-    handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
+    handles = [simulated(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
     others = [handle for place, handle in enumerate(handles) if place != which]
 
     def use_up(_: Federation) -> None:
@@ -181,7 +181,7 @@ def test_a_holder_that_fails_in_the_middle_costs_nobody_more(strategy: Any, befo
 def test_counts_are_of_those_who_stayed() -> None:
     """Also where an earlier answer still had somebody who was dropped: the tree then shows one set of people, root and leaves."""
     for strategy in STRATEGIES:
-        handles = [simulate(SCHEMA, data=rows(size, size), epsilon=10**4) for size in (500, 700, 900)]
+        handles = [simulated(SCHEMA, data=rows(size, size), epsilon=10**4) for size in (500, 700, 900)]
 
         def use_up(_: Federation, last: Any = handles[2]) -> None:
             last.noisy_count(epsilon=last.budget.remaining)
@@ -194,7 +194,7 @@ def test_counts_are_of_those_who_stayed() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_too_little_budget_is_known_before_anything_is_spent(strategy: Any) -> None:
-    rich, poor = (simulate(SCHEMA, rows=50, epsilon=epsilon) for epsilon in (2, "0.5"))
+    rich, poor = (simulated(SCHEMA, rows=50, epsilon=epsilon) for epsilon in (2, "0.5"))
     both = Federation([rich, poor])
     with pytest.raises(HolderFailed, match="'holder 2' failed: DPTopDown"):
         DPTopDown(epsilon=1, strategy=strategy).fit(both, "y")
@@ -233,7 +233,7 @@ def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
 def test_a_plan_of_turns_is_what_holders_of_one_size_are_asked() -> None:
     """Level by level: whose it is, and at which loss. (At this epsilon their noisy sizes are equal.)"""
     miner = DPTopDown(epsilon=10**5, max_depth=5, budget="decay")
-    with Noted([simulate(SCHEMA, data=rows(300, 1), epsilon=10**5) for _ in range(3)]) as holders:
+    with Noted([simulated(SCHEMA, data=rows(300, 1), epsilon=10**5) for _ in range(3)]) as holders:
         plan = miner.plan(holders.schema, "y", holders=3)
         miner.fit(holders, "y")
         assert holders.chosen == [
@@ -250,7 +250,7 @@ def test_no_more_nodes_are_split_than_may_be(strategy: Any, monkeypatch: pytest.
         columns={"x": Numeric(lower=0, upper=99, integer=True, nullable=True), "y": SCHEMA.columns["y"]}, max_rows=4000
     )
     table = rows(900).assign(x=lambda frame: frame["x"].where(frame["x"] % 5 > 0)).drop(columns="job")
-    with Federation([simulate(schema, data=table, epsilon=1000)]) as holders:
+    with Federation([simulated(schema, data=table, epsilon=1000)]) as holders:
         miner = DPTopDown(epsilon=1000, strategy=strategy, max_nodes=7, max_depth=3, at_once=1)
         nodes = miner.fit(holders, "y").tree_.nodes
         assert miner.cost_ == 1000
@@ -271,7 +271,7 @@ def test_a_plan_says_where_it_stops_short() -> None:
 
 def test_a_fit_that_ends_early_says_what_it_spent() -> None:
     """Also with one holder, whose own error speaks of one question only."""
-    handle = simulate(SCHEMA, data=rows(300), epsilon=20)
+    handle = simulated(SCHEMA, data=rows(300), epsilon=20)
 
     def use_up(_: Federation) -> None:
         handle.noisy_count(epsilon=handle.budget.remaining)
@@ -290,7 +290,7 @@ def test_who_does_not_say_what_it_charged_counts_as_the_claim() -> None:
         def spent(self) -> Any:
             return dict.fromkeys(super().spent())
 
-    fitted = DPTopDown(epsilon=1, max_depth=1).fit(Forgetful([simulate(SCHEMA, data=rows(30), epsilon=1)]), "y")
+    fitted = DPTopDown(epsilon=1, max_depth=1).fit(Forgetful([simulated(SCHEMA, data=rows(30), epsilon=1)]), "y")
     assert fitted.card_.spent == {"holder 1": None}
     assert fitted.cost_ == 1
     assert "holder 1: does not say what it charged, 2 requests" in repr(fitted.card_)
@@ -303,7 +303,7 @@ def test_who_does_not_say_what_it_charged_counts_as_the_claim() -> None:
 def test_a_fit_that_was_broken_off_is_resumed_without_paying_again(strategy: Any) -> None:
     """Whenever the coordinator goes: repeated, the fit costs the claim in all."""
     for before in (1, 2):
-        handles = [simulate(SCHEMA, data=rows(400, seed), epsilon=20) for seed in range(2)]
+        handles = [simulated(SCHEMA, data=rows(400, seed), epsilon=20) for seed in range(2)]
 
         def gone(_: Federation) -> None:
             raise KeyboardInterrupt
@@ -363,7 +363,7 @@ def test_what_is_too_much_for_one_request_is_asked_in_pieces(strategy: Any, monk
 def test_turns_are_dealt_by_what_a_choice_sees() -> None:
     """Of two tables of one size the one whose neighbours differ by two rows has noise of twice the size, and gets half as many turns."""
     schemas = (SCHEMA, SCHEMA.model_copy(update={"adjacency": "substitute"}))
-    with Noted([simulate(one, data=rows(600, 1), epsilon=10**4) for one in schemas]) as holders:
+    with Noted([simulated(one, data=rows(600, 1), epsilon=10**4) for one in schemas]) as holders:
         DPTopDown(epsilon=10**4, max_depth=3).fit(holders, "y")
         assert [name for name, _ in holders.chosen] == ["holder 1", "holder 1", "holder 2"]
 
@@ -392,7 +392,7 @@ def test_it_learns(strategy: Any, sizes: Any) -> None:
 
 
 def test_one_handle_needs_no_federation() -> None:
-    handle = simulate(SCHEMA, data=rows(2000), epsilon=20)
+    handle = simulated(SCHEMA, data=rows(2000), epsilon=20)
     fitted = DPTopDown(epsilon=20, strategy="single").fit(handle, "y")
     assert fitted.score(rows(1000, 99)) > 0.95
     assert repr(fitted.card_).startswith("Tree of 1 holder, strategy 'single'")
@@ -402,9 +402,9 @@ def test_one_handle_needs_no_federation() -> None:
 def test_a_holder_may_lack_a_class(strategy: Any) -> None:
     some = [rows(1500, 1), rows(1500, 2)]
     handles = [
-        simulate(SCHEMA, data=table[table["y"] == label], epsilon=20) for table, label in zip(some, "np", strict=True)
+        simulated(SCHEMA, data=table[table["y"] == label], epsilon=20) for table, label in zip(some, "np", strict=True)
     ]
-    with Federation([*handles, simulate(SCHEMA, data=rows(1500, 3), epsilon=20)]) as holders:
+    with Federation([*handles, simulated(SCHEMA, data=rows(1500, 3), epsilon=20)]) as holders:
         assert DPTopDown(epsilon=20, strategy=strategy).fit(holders, "y").score(rows(1000, 99)) > 0.9
 
 
@@ -433,7 +433,7 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
             ]
 
     for strategy in STRATEGIES:
-        with Summed([simulate(SCHEMA, data=rows(800, seed), epsilon=10**4) for seed in range(2)]) as holders:
+        with Summed([simulated(SCHEMA, data=rows(800, seed), epsilon=10**4) for seed in range(2)]) as holders:
             fitted = DPTopDown(epsilon=10**4, strategy=strategy).fit(holders, "y")
             assert fitted.tree_.nodes[0].rows == pytest.approx(1600, abs=1)
             assert fitted.score(rows(1000, 99)) > 0.95
@@ -453,7 +453,7 @@ def test_one_table_serves_all_splits_of_a_column(nullable: bool) -> None:
         },
         max_rows=500,
     )
-    with simulate(schema, rows=400, epsilon=10**6) as handle:
+    with simulated(schema, rows=400, epsilon=10**6) as handle:
         for one in splitting_functions(
             schema, "y", splits={"x": [2, 5, 6], "c": ["a", ["b", None] if nullable else "b"]}
         ):

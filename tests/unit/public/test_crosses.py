@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import pinq
 from pinq import (
     AnyCross,
     Balance,
@@ -30,6 +29,7 @@ from pinq import (
 from pinq.curator.candidates.any_cross import member_scores
 from pinq.public.schema import Schema
 from pinq.public.specs import bind
+from tests.handles import simulated
 
 SIZES = {"a": 3, "b": 2, "c": 5, "d": 4}
 SCHEMA = Schema(
@@ -99,7 +99,7 @@ def test_no_rows_score_nothing() -> None:
 def test_the_best_member_is_chosen(rows: int, parts: tuple[Values, ...]) -> None:
     """With hardly any noise the choice is the best Cross, on the whole table and in each part, also for a numeric target."""
     frame = rows_of(rows, seed=4)
-    handle = pinq.simulate(SCHEMA, data=frame, epsilon=10**6)
+    handle = simulated(SCHEMA, data=frame, epsilon=10**6)
     specs = tuple(spec for spec in SPECS if spec not in parts)
     for target in ("y", Cuts("age", (50.0,)), "y"):  # the second time from the listing that was kept
         own = tuple(spec for spec in specs if not (isinstance(target, Cuts) and spec.column == "age"))
@@ -118,7 +118,7 @@ def test_the_best_member_is_chosen(rows: int, parts: tuple[Values, ...]) -> None
 
 def test_a_mixed_list_gives_a_family_mass_one() -> None:
     """Beside others it is a family like any other."""
-    handle = pinq.simulate(SCHEMA, data=rows_of(300), epsilon=10**6)
+    handle = simulated(SCHEMA, data=rows_of(300), epsilon=10**6)
     assert handle.exp_mech([AnyCross(SPECS, 3), Values("d")], score=InfoGain("y"), epsilon=SURE) == Cross(
         (Values("a"), Values("b"), SPECS[-1])
     )
@@ -131,7 +131,7 @@ def test_it_crosses_the_wall() -> None:
     family = AnyCross(tuple(Values(f"c{i}") for i in range(60)), 3)
     assert len(family) == math.comb(60, 3)
     assert repr(family).startswith("AnyCross(specs=(Values(column='c0'), ")
-    handle = pinq.simulate(schema, rows=200, epsilon=10)
+    handle = simulated(schema, rows=200, epsilon=10)
     few = handle.preview("exp_mech", [AnyCross(family.specs[:3], 3)], score=MutualInformation("c60"), epsilon=1)
     many = handle.preview("exp_mech", [family], score=MutualInformation("c60"), epsilon=1)
     assert few.error != many.error
@@ -169,7 +169,7 @@ def test_wrong_families(make: Any, match: str) -> None:
     ],
 )
 def test_wrong_questions(family: AnyCross, score: Any, match: str) -> None:
-    handle = pinq.simulate(SCHEMA, rows=10)
+    handle = simulated(SCHEMA, rows=10)
     with pytest.raises(QueryError, match=match):
         handle.exp_mech([family], score=score, epsilon=0.1)
     assert handle.budget.spent == 0
@@ -177,7 +177,7 @@ def test_wrong_questions(family: AnyCross, score: Any, match: str) -> None:
 
 def test_members_that_cannot_be_numbered_are_refused() -> None:
     columns = {f"c{i}": {"type": "categorical", "values": list(range(4000))} for i in range(7)}
-    handle = pinq.simulate(Schema(columns=columns, max_rows=100), rows=10)
+    handle = simulated(Schema(columns=columns, max_rows=100), rows=10)
     with pytest.raises(QueryError, match="can be numbered"):
         handle.exp_mech(
             [AnyCross(tuple(Values(f"c{i}") for i in range(6)), 6)], score=MutualInformation("c6"), epsilon=0.1

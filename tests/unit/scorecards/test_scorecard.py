@@ -11,8 +11,8 @@ import pytest
 
 from miners import FitWarning, Scorecard, ScorecardRegressor
 from pinq.errors import QueryError
-from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
 
 SCHEMA = Schema(
     columns={
@@ -52,7 +52,7 @@ def table(rows: int = 4000, seed: int = 0) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def handle() -> Any:
-    with simulate(SCHEMA, data=table(), epsilon=1000, seed=5) as h:
+    with simulated(SCHEMA, data=table(), epsilon=1000, seed=5) as h:
         yield h
 
 
@@ -99,7 +99,7 @@ def test_intervals_hold_what_more_epsilon_says(handle: Any) -> None:
 def test_a_table_too_small_for_epsilon_is_answered_by_the_majority() -> None:
     """With a warning, and no points."""
     rows = table(200)
-    with simulate(SCHEMA.model_copy(update={"max_rows": 200}), data=rows, epsilon=1) as h:
+    with simulated(SCHEMA.model_copy(update={"max_rows": 200}), data=rows, epsilon=1) as h:
         for miner, target, word in (
             (Scorecard(epsilon=0.1), "two", "most frequent"),
             (Scorecard(epsilon=0.1), "three", "most frequent"),

@@ -27,11 +27,11 @@ from miners.secure.session.session import Session
 from miners.secure.sums.histogram import noisy_sum_bits
 from miners.secure.sums.own_rows import OwnRows
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.provider.simulation import simulate
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import Gini
 from pinq.public.specs import AnyCut, Cross, Cuts, Values
+from tests.handles import simulated
 from tests.parties import COLUMNS, patients, session_of
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=3000)
@@ -215,7 +215,7 @@ def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str
 def test_parties_that_add_up_are_a_source_and_no_federation() -> None:
     """Both answer for counts by one protocol; neither is made of the other, and no handle stands for all parties."""
     together = SecureFederation.simulated(TABLES, schema=SCHEMA)
-    with Federation([simulate(SCHEMA, rows=50, epsilon=1)]) as holders:
+    with Federation([simulated(SCHEMA, rows=50, epsilon=1)]) as holders:
         assert all(isinstance(source, CountSource) for source in (together, holders))
     assert not isinstance(together, Federation)
     assert not hasattr(together, "handle")
@@ -225,7 +225,7 @@ def test_parties_that_add_up_are_a_source_and_no_federation() -> None:
 def test_every_strategy_says_what_it_needs(strategy: Any) -> None:
     """Whoever does not answer that is refused before anything is spent; whoever does learns."""
     together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1)
-    with Federation([simulate(SCHEMA, rows=200, epsilon=1)]) as holders:
+    with Federation([simulated(SCHEMA, rows=200, epsilon=1)]) as holders:
         for source in (together, holders):
             miner = DPTopDown(epsilon=1, strategy=strategy, max_depth=1)
             if NEEDS[strategy] in (None, *source.abilities):
@@ -248,7 +248,7 @@ def test_every_strategy_says_what_it_needs(strategy: Any) -> None:
 def test_parts_of_all_parties_are_cut_like_a_handles(specs: tuple[Any, ...], message: str) -> None:
     """Tuples and crosses are joint parts, None leaves a part as it is; what is no spec is refused."""
     halves = SecureFederation.simulated(TABLES, schema=SCHEMA).parts().partition(Values("smokes"))
-    with simulate(SCHEMA, rows=50, epsilon=1) as handle:
+    with simulated(SCHEMA, rows=50, epsilon=1) as handle:
         own = handle.parts().partition(Values("smokes"))
         for cut in ([Values("ill"), None], [(Values("ill"), Values("ward")), Cuts("age", (50,))]):
             assert _keys(halves.partition(cut).of("all parties").part_set) == _keys(own.partition(cut).part_set)
@@ -272,7 +272,7 @@ def _keys(parts: PartSet) -> list[bytes]:
 
 def test_handles_that_answer_for_themselves_are_refused() -> None:
     """With what to do instead, and before anything is spent."""
-    with Federation([simulate(SCHEMA, rows=50, epsilon=1) for _ in range(3)]) as holders:
+    with Federation([simulated(SCHEMA, rows=50, epsilon=1) for _ in range(3)]) as holders:
         with pytest.raises(
             QueryError,
             match=r"with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`.*Nothing was spent",
@@ -317,7 +317,7 @@ def test_counts_are_those_of_the_engine() -> None:
     """One party's rows, counted by any parts, as behind the wall; from a table and from what a session knows of them."""
     task = drafted([900] * 3).task
     from_table, held = OwnRows.of_tables(SCHEMA, TABLES[:1]), OwnRows.of_holding(task, hold(task, TABLES[0]))
-    with simulate(SCHEMA, data=TABLES[0], epsilon=10**6) as handle:
+    with simulated(SCHEMA, data=TABLES[0], epsilon=10**6) as handle:
         age, smokes, ward = (
             [*function.splits]
             for function in sorted(splitting_functions(SCHEMA, "ill"), key=lambda function: function.base.column)
@@ -338,7 +338,7 @@ def test_it_learns_what_one_holder_of_all_rows_would() -> None:
     whole = pd.concat(TABLES)
     together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1000)
     fitted = DPTopDown(epsilon=1000, strategy="secure", max_depth=4).fit(together, "ill")
-    with simulate(SCHEMA.model_copy(update={"max_rows": len(whole)}), data=whole, epsilon=1000) as handle:
+    with simulated(SCHEMA.model_copy(update={"max_rows": len(whole)}), data=whole, epsilon=1000) as handle:
         alone = DPTopDown(epsilon=1000, strategy="noisy_counts", max_depth=4).fit(handle, "ill")
     assert [node.split for node in fitted.tree_.nodes] == [node.split for node in alone.tree_.nodes]
     assert fitted.tree_.n_leaves > 1

@@ -31,9 +31,9 @@ from miners.tables.counts import _nearest_nonnegative
 from miners.tables.noise import half_width
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
-from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
+from tests.handles import simulated
 
 ROWS = 4000
 SURE = 20_000
@@ -67,7 +67,7 @@ DATA = rows()
 
 
 def opened(epsilon: float = SURE) -> PrivateQueryable:
-    return simulate(SCHEMA, rows=ROWS, epsilon=epsilon, data=DATA)
+    return simulated(SCHEMA, rows=ROWS, epsilon=epsilon, data=DATA)
 
 
 CALLS: dict[str, Callable[..., Any]] = {
@@ -260,7 +260,7 @@ def test_a_histogram_has_even_bins_of_whole_cells() -> None:
     table = histogram(opened(), "age", 4, epsilon=SURE)
     assert table.frame["age"].tolist() == ["< 26", "26 to < 51", "51 to < 76", ">= 76"]
     assert table.frame["value"].tolist() == np.histogram(DATA.age, [0, 26, 51, 76, 101])[0].tolist()
-    with simulate(SCHEMA, rows=1, epsilon=SURE, data=DATA.head(1)) as empty:
+    with simulated(SCHEMA, rows=1, epsilon=SURE, data=DATA.head(1)) as empty:
         assert histogram(empty, "age", 4, epsilon=1).frame["age"].tolist() == table.frame["age"].tolist()
     assert len(histogram(opened(), "rate", epsilon=1)) == 11  # ten bins, and missing values
 
@@ -304,7 +304,7 @@ def test_quantiles_of_a_fine_grid_and_of_a_single_cell() -> None:
 
 def test_a_group_without_rows_has_quantiles_within_bounds() -> None:
     data = DATA[DATA.sex == "F"]
-    with simulate(SCHEMA, rows=len(data), epsilon=SURE, data=data) as handle:
+    with simulated(SCHEMA, rows=len(data), epsilon=SURE, data=data) as handle:
         frame = quantiles(handle, "age", by="sex", epsilon=1).frame
     empty = frame[frame.sex == "M"]
     assert empty["value"].between(0, 100).all()

@@ -22,9 +22,10 @@ from miners import (
     Tree,
 )
 from pinq.errors import QueryError
-from pinq.provider.simulation import made_up, simulate
+from pinq.provider.simulation import made_up
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts
+from tests.handles import simulated
 from tests.people import SCHEMA
 
 SURE = 10**5
@@ -74,7 +75,7 @@ def trees_of(one: Any) -> Any:
 
 
 def handle(rows: Any = 2000, epsilon: Any = 1, **more: Any) -> Any:
-    return simulate(SCHEMA, rows=rows, epsilon=epsilon, **more)
+    return simulated(SCHEMA, rows=rows, epsilon=epsilon, **more)
 
 
 @every_form
@@ -284,7 +285,7 @@ def test_ways_that_run_out_of_splits_spend_all_that_they_have(form: Any) -> None
     """A column of three values cannot be split four times: what its last choices would have cost goes into the leaves."""
     target = Numeric(lower=0, upper=1) if is_regressor(built(form)) else Categorical(values=("n", "p"))
     schema = Schema(columns={"x": Numeric(lower=0, upper=2, integer=True), "y": target}, max_rows=100)
-    with simulate(schema, rows=50, epsilon=1) as h:
+    with simulated(schema, rows=50, epsilon=1) as h:
         narrow = {"max_features": None} if "max_features" in FORMS[form][1] else {}
         assert built(form, max_depth=4, **narrow).fit(h, "y").cost_ == h.budget.spent == 1
 
@@ -345,7 +346,7 @@ def test_medians_halve_and_random_cuts_do_not() -> None:
     )
 
     def lefts(miner: Any) -> Any:
-        with simulate(schema, data=table, epsilon=20) as h:
+        with simulated(schema, data=table, epsilon=20) as h:
             trees = (
                 miner(
                     epsilon=20,

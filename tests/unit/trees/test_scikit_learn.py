@@ -38,10 +38,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import miners.tuning.public_rows
-import pinq
 from miners import DiffPC45, DiffPID3, PublicRows, SuLQID3
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.handles import simulated
 
 mpl.use("Agg")
 
@@ -79,7 +79,7 @@ X, Y = ROWS.drop(columns="pay"), ROWS["pay"]
 @pytest.fixture(scope="module")
 def fitted() -> DiffPC45:
     """A tree with so little noise that it always finds what is there."""
-    with pinq.simulate(SCHEMA, data=ROWS, epsilon=100) as handle:
+    with simulated(SCHEMA, data=ROWS, epsilon=100) as handle:
         return DiffPC45(epsilon=100, max_depth=4).fit(handle, "pay")
 
 
@@ -105,7 +105,7 @@ def test_metrics(fitted: Any) -> None:
 @pytest.mark.parametrize(("declared", "found"), [((3, 1, 2), [1, 2, 3]), ((True, False), [False, True])])
 def test_classes_are_sorted_where_they_compare(declared: Any, found: Any) -> None:
     schema = Schema(columns={"x": Categorical(values=("u", "v")), "y": Categorical(values=declared)}, max_rows=100)
-    with pinq.simulate(schema, rows=100, epsilon=1) as handle:
+    with simulated(schema, rows=100, epsilon=1) as handle:
         miner = DiffPC45(epsilon=1, max_depth=1).fit(handle, "y")
     assert miner.classes_.tolist() == found
     rows = pd.DataFrame({"x": ["u", "v"]})
@@ -139,7 +139,7 @@ def test_pipelines(fitted: Any) -> None:
         FunctionTransformer(lambda frame: frame.assign(age=frame["age"] - 1)), FrozenEstimator(fitted)
     )
     assert older.fit(X, Y).score(X.assign(age=X["age"] + 1), Y) == fitted.score(X, Y)
-    with pinq.simulate(SCHEMA, data=ROWS, epsilon=100) as handle:
+    with simulated(SCHEMA, data=ROWS, epsilon=100) as handle:
         alone = Pipeline([("tree", clone(fitted))]).fit(handle, "pay")
     assert alone.score(X, Y) > 0.9
     assert "DiffPC45" in alone._repr_html_()

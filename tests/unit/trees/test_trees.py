@@ -12,9 +12,10 @@ from sklearn.metrics import roc_auc_score
 from miners import DiffPC45, DiffPID3, SuLQID3
 from miners.growth.candidates import equal_width, multiway_splits
 from pinq.errors import QueryError
-from pinq.provider.simulation import made_up, simulate
+from pinq.provider.simulation import made_up
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
+from tests.handles import simulated
 
 SCHEMA = Schema(
     columns={
@@ -33,7 +34,7 @@ SURE = 10**5
 
 
 def handle(rows: Any = 2000, epsilon: Any = 1, **more: Any) -> Any:
-    return simulate(SCHEMA, rows=rows, epsilon=epsilon, **more)
+    return simulated(SCHEMA, rows=rows, epsilon=epsilon, **more)
 
 
 @pytest.mark.parametrize(("miner", "variant"), FORMS)
@@ -323,7 +324,7 @@ def test_no_more_nodes_are_split_than_can_be_asked(miner: Any, variant: Any, mon
     columns = {name: Numeric(lower=0, upper=40, nullable=True, cuts=(20,)) for name in "abcd"} | {
         "y": Categorical(values=("n", "p"), nullable=True)
     }
-    with simulate(Schema(columns=columns, max_rows=5000), rows=5000, epsilon=100) as h:
+    with simulated(Schema(columns=columns, max_rows=5000), rows=5000, epsilon=100) as h:
         one = miner(epsilon=100, max_depth=4, variant=variant).fit(h, "y")
         assert one.cost_ <= 100
         assert max(np.bincount(one.tree_.depths)) * 3 <= 64
@@ -377,7 +378,7 @@ def test_a_group_is_split_again_among_its_own_values_only() -> None:
     values = np.repeat(list("abcdefgh"), 400)
     classes = {letter: str(place // 2) for place, letter in enumerate("abcdefgh")}
     table = pd.DataFrame({"v": values, "y": [classes[value] for value in values]})
-    with simulate(schema, data=table, epsilon=100) as h:
+    with simulated(schema, data=table, epsilon=100) as h:
         tree = DiffPC45(epsilon=100, max_depth=3).fit(h, "y").tree_
     assert tree.n_leaves == 4
     for place, node in enumerate(tree.nodes):
@@ -418,7 +419,7 @@ def test_pruning_spares_shares() -> None:
         },
         max_rows=5000,
     )
-    h = simulate(schema, data=rows, epsilon=10)
+    h = simulated(schema, data=rows, epsilon=10)
     whole = DiffPC45(epsilon=5, max_depth=4, certainty=None).fit(h, "bad")
     pruned = DiffPC45(epsilon=5, max_depth=4).fit(h, "bad")
     auc = [roc_auc_score(rows["bad"] == "yes", fitted.predict_proba(rows)[:, 1]) for fitted in (whole, pruned)]
