@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Noisy numbers and arrays that carry their ``epsilon``, ``scale`` and ``interval(0.95)``.
 
+``to_frame()`` writes all of that as a table.
+
 What is computed from them (a sum of two, a slice) is a plain number or array: its noise is no
 longer that of one release.
 """
@@ -9,14 +11,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pinq.analyst.frames import NUMBERS, answer_html, keys_of, with_axes
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval
 from pinq.public.checks import is_number
+from pinq.public.epsilon import Epsilon
+from pinq.public.parts import PartSet
 from pinq.public.queries import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN_LEVEL = 0.95  # of the intervals in a notebook
 
 __all__ = ["NoiseInfo", "NoisyArray", "NoisyFloat", "NoisyInt", "noisy"]
 
@@ -32,6 +42,7 @@ class NoiseInfo:
         grid: Distance of neighbouring possible answers, likewise.
         rows: For an average: the noisy number of rows of each part.
         bounds: For an average: where it must lie.
+        parts: What an array's numbers are of; None of a single number.
     """
 
     epsilon: Fraction
@@ -39,6 +50,7 @@ class NoiseInfo:
     grid: float | None
     rows: np.ndarray | None = None
     bounds: tuple[float, float] = (-np.inf, np.inf)
+    parts: PartSet | None = None
 
     def scales(self) -> np.ndarray | None:
         """Returns the scale, or one for each average; infinite where there seem to be no rows."""
@@ -70,6 +82,23 @@ class NoiseInfo:
             return np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)
         return low, high
 
+    def frame(self, values: np.ndarray, level: float) -> pd.DataFrame:
+        """Returns an answer as a table; see ``NoisyArray.to_frame``."""
+        import pandas as pd
+
+        keys, own = pd.DataFrame(index=[0]), values.shape
+        if self.parts is not None:
+            own = values.shape[len(self.parts.shape) :]
+            keys = keys_of(self.parts) if self.parts.shape else keys
+        numbers = {"value": values, "scale": np.full(values.shape, np.nan)}
+        scales = self.scales()
+        if scales is not None:
+            numbers["low"], numbers["high"] = self.interval(values, level)
+            numbers["scale"] = np.broadcast_to(scales, values.shape)
+        known = {name: array.reshape(-1) for name, array in numbers.items()}
+        table = with_axes(keys, own).assign(low=np.nan, high=np.nan).assign(**known, epsilon=float(self.epsilon))
+        return table[[name for name in table if name not in NUMBERS] + list(NUMBERS)]
+
     @staticmethod
     def _by_rows(width: float, rows: np.ndarray) -> np.ndarray:
         widths = np.full(rows.shape, np.inf)
@@ -84,6 +113,28 @@ class _Noisy:
     def epsilon(self) -> Fraction:
         """What the whole answer was charged, exact."""
         return self.facts.epsilon
+
+    def to_frame(self, level: float = 0.95) -> pd.DataFrame:
+        """Returns the answer as a table with all that is known of its noise; free.
+
+        Args:
+            level: With which probability ``low`` and ``high`` hold the exact number, each row by
+                itself.
+
+        Returns:
+            A row for each part: a column for each spec that made it, then ``value``, ``low``,
+            ``high``, ``scale`` of the noise, and ``epsilon``, which all parts together were charged
+            once. Of a single number one row without a key. Of a loss's sums also ``entry``, and
+            ``cell`` with ``by``.
+        """
+        return self.facts.frame(np.asarray(self), level)
+
+    def _repr_html_(self) -> str:
+        loss = Epsilon.of(self.epsilon)
+        if self.facts.scale is None:
+            return answer_html(f"epsilon {loss}", self.to_frame())
+        title = f"epsilon {loss}; low and high hold the exact number with {SHOWN_LEVEL:.0%}"
+        return answer_html(title, self.to_frame(SHOWN_LEVEL).drop(columns="epsilon"))
 
 
 class _NoisyNumber(_Noisy):
@@ -154,6 +205,7 @@ def noisy(
     shape: tuple[int, ...],
     kind: type[np.int64] | type[np.float64],
     bounds: tuple[float, float] | None = None,
+    parts: PartSet | None = None,
 ) -> NoisyInt | NoisyFloat | NoisyArray:
     """Reads an answer's numbers in their parts' shape: a number where that is (), else an array.
 
@@ -162,6 +214,7 @@ def noisy(
         shape: The parts' shape.
         kind: int64 or float64.
         bounds: Of the column, for averages.
+        parts: What an array's numbers are of.
     """
     values = np.array(answer.values, dtype=kind).reshape(shape)
     rows = None if answer.rows is None else np.array(answer.rows, dtype=np.float64).reshape(shape)
@@ -170,7 +223,9 @@ def noisy(
         numbers = values.view(NoisyArray)
     else:
         numbers = NoisyInt(values.item()) if kind is np.int64 else NoisyFloat(values.item())
-    numbers.facts = NoiseInfo(Fraction(answer.epsilon), answer.scale, answer.grid, rows, bounds or (-np.inf, np.inf))
+    limits = bounds or (-np.inf, np.inf)
+    named = parts if shape else None
+    numbers.facts = NoiseInfo(Fraction(answer.epsilon), answer.scale, answer.grid, rows, limits, named)
     return numbers
 
 

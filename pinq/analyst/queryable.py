@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt
+from pinq.analyst.frames import keys_of
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length
 from pinq.analyst.session import Session
 from pinq.analyst.verbs import Verbs, joined
@@ -213,20 +214,8 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
 
         The label of missing values is None.
         """
-        import pandas as pd
-
-        block = self._parts.blocks[0] if len(self._parts.blocks) == 1 else None
         kept = values.dtype if isinstance(values, np.ndarray) else object
-        flat = np.asarray(values, dtype=kept).reshape(-1)
-        if block is None or block.partition is None:
-            return pd.DataFrame({"part": self.labels, "value": flat})
-        names = [axis.column or "shard" for axis in block.partition.axes]
-        labels = [block.partition.label(i) for i in range(len(block))]
-        rows = labels if len(names) > 1 else [[label] for label in labels]
-        # Of a column that it types by itself pandas makes a missing label nan, and whole numbers
-        # beside it floats.
-        kind = object if any(None in row for row in rows) else None
-        return pd.DataFrame(rows, columns=names, dtype=kind).assign(value=flat)
+        return keys_of(self._parts).assign(value=np.asarray(values, dtype=kept).reshape(-1))
 
     def _positions(self, item: slice | ArrayLike) -> np.ndarray:
         if isinstance(item, slice):

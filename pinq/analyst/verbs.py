@@ -325,7 +325,7 @@ class Verbs(Generic[Count, Number]):
             return np.zeros(shape, dtype=kind)
         answer = self._session.ask(request)
         with reading():
-            return noisy(answer, shape, kind, bounds)
+            return noisy(answer, shape, kind, bounds, self._parts)
 
 
 @contextmanager

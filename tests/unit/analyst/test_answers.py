@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import pinq
 from pinq import Parts, PrivateQueryable, QueryError, Values
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
 from pinq.public.queries import Answer
@@ -119,3 +120,62 @@ def test_intervals_hold_what_they_claim(verb: str, in_memory: Callable[..., Any]
     if verb == "noisy_count":
         assert hits <= 3450, "the interval is far too wide"
     assert isinstance(NoisyInt(3), int)
+
+
+def test_answers_are_tables_with_all_that_is_known(in_memory: Callable[..., Any]) -> None:
+    """A row for each part with its labels, value, interval, scale and epsilon; of one number a row without a key."""
+    handle = in_memory(100)
+    numbers = ["value", "low", "high", "scale", "epsilon"]
+    count = handle.noisy_count(epsilon=2)
+    row = count.to_frame(0.9)
+    assert row.columns.tolist() == numbers
+    assert row.to_numpy().tolist() == [[count, *count.interval(0.9), 0.5, 2]]
+    parts = handle.partition(Values("sex"), Values("income"))
+    averages = parts.noisy_avg("age", epsilon=1)
+    frame = averages.to_frame()
+    assert frame.columns.tolist() == ["sex", "income", *numbers]
+    assert frame[["sex", "income", "value"]].equals(parts.frame(averages))
+    assert np.array_equal(frame[["low", "high"]].to_numpy().T.reshape(2, 2, 2), averages.interval())
+    assert np.array_equal(frame["scale"], averages.scale.reshape(-1))
+    assert parts[[1]].noisy_count(epsilon=1).to_frame().columns.tolist() == ["part", *numbers]
+    counted = parts.noisy_count(epsilon=1)
+    assert counted.to_frame()["value"].dtype == counted.to_frame()["low"].dtype == np.int64
+
+
+def test_sums_of_a_loss_are_tables_too(in_memory: Callable[..., Any]) -> None:
+    """Each number of a part has its entry, and its cell where there are cells."""
+    handle = in_memory(100)
+    loss = pinq.Logistic("income", (">50K",), pinq.Points())
+    assert handle.noisy_sum(loss, epsilon=1).to_frame()["entry"].tolist() == [0, 1]
+    sums = handle.partition(Values("sex")).noisy_sum(loss, by=[Values("income")], epsilon=1)
+    frame = sums.to_frame()
+    assert frame.columns.tolist()[:3] == ["sex", "cell", "entry"]
+    for number, (sex, cell, entry) in enumerate(np.ndindex(sums.shape)):
+        assert frame.loc[number, ["cell", "entry", "value"]].tolist() == [cell, entry, sums[sex, cell, entry]]
+
+
+def test_a_key_never_hides_a_number() -> None:
+    """A column of the table that is called like a number of the answer keeps a column of its own."""
+    schema = pinq.Schema(columns={"value": pinq.Categorical(values=("a", "b"))}, max_rows=10)
+    with pinq.simulate(schema, rows=5, epsilon=10) as handle:
+        parts = handle.partition(Values("value"))
+        answer = parts.noisy_count(epsilon=1)
+        assert parts.frame(answer).columns.tolist() == ["value_", "value"]
+        assert answer.to_frame()["value_"].tolist() == ["a", "b"]
+
+
+def test_a_notebook_shows_answers(in_memory: Callable[..., Any]) -> None:
+    """With epsilon and level; of many parts the first ones."""
+    handle = in_memory(100)
+    assert "epsilon 2; low and high hold the exact number with 95%" in handle.noisy_count(epsilon=2)._repr_html_()
+    many = handle.partition(pinq.Cuts("age", list(range(1, 60)))).noisy_count(epsilon=1)._repr_html_()
+    assert "... and 40 more" in many
+    assert "29 to &lt; 30" not in many
+
+
+def test_an_answer_without_a_scale_has_a_table_without_an_interval() -> None:
+    """Of ledgers that did not keep it."""
+    old = noisy(Answer(id="x", verb="noisy_count", epsilon="1", values=(3,)), (), np.int64)
+    assert old.to_frame()[["value", "epsilon"]].to_numpy().tolist() == [[3, 1]]
+    assert old.to_frame()[["low", "high", "scale"]].isna().all(axis=None)
+    assert "epsilon 1" in old._repr_html_()
