@@ -129,7 +129,7 @@ class ArrayEngine:
     def close(self) -> None:
         """Frees the memory."""
         self._codes, self._blocks = None, ()
-        self._shards = ShardColumns(Codes(()), b"")
+        self._shards = ShardColumns(Codes((), self.schema), b"")
         self._tables, self._listed, self._frontiers = {}, None, []
 
     def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:

@@ -50,18 +50,17 @@ class Codes:
 
     Args:
         blocks: Its rows.
-        file: The map of a file that they are in, or None where they are in memory.
+        schema: Its columns.
 
     Attributes:
         rows: How many there are.
         nbytes: Bytes of all codes.
     """
 
-    def __init__(self, blocks: Iterable[Block], file: Any = None) -> None:
+    def __init__(self, blocks: Iterable[Block], schema: Schema) -> None:
         self.blocks: Sequence[Block] = tuple(blocks)
         self.rows = sum(block.rows for block in self.blocks)
-        self.nbytes = sum(codes.nbytes for block in self.blocks for codes in block.columns.values())
-        self._file = file
+        self.nbytes = self.rows * sum(kind.itemsize for kind in kinds_of(schema).values())
 
 
 def smallest(count: int) -> np.dtype[Any]:

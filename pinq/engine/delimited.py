@@ -121,17 +121,18 @@ class DelimitedFiles:
                 "Where the first line is a row, name the columns: `csv: {header: [name, age]}`."
             )
 
-    def read(self, columns: Sequence[str], lines: Lines) -> Iterator[pa.Table]:
+    def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         """The readable rows as tables of text, in which a missing value is null.
 
         Args:
             columns: Which ones, in this order; at least one.
             lines: Counts what is read.
+            files: Some of the files; None for all.
 
         Raises:
             PolicyError: The operating system cannot read a file, or it cannot be unpacked.
         """
-        for file in self._files:
+        for file in self._files if files is None else files:
             with _opened(file) as stream:
                 number = 1
                 if self._dialect.header is True:

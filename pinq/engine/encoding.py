@@ -20,9 +20,9 @@ from pinq.engine.numbers import define_number_of
 from pinq.engine.raw import literal, quoted
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Numeric, PrivacyUnit
+from pinq.public.schema import Categorical, Numeric
 
-__all__ = ["Encoder", "bound", "encode"]
+__all__ = ["Encoder", "bound", "candidate_columns", "encode"]
 
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
@@ -65,12 +65,25 @@ class Encoder:
         known = "" if self._unit is None else " AND unit IS NOT NULL"
         return f"SELECT * FROM ({self.tried(source)}) WHERE {self.kept}{known}"
 
-    def bounded(self, encoded: str) -> str:
+    @staticmethod
+    def bounded(policy: Policy, salt: bytes, encoded: str, *, units: bool = False) -> str:
         """A query for the ``max_rows`` rows of each unit that have the smallest keyed hashes.
 
         Equal rows are interchangeable.
+
+        Args:
+            policy: Whose unit.
+            salt: Keys the hashes.
+            encoded: A table of what ``encoded`` gives.
+            units: Ask for the units' own hashes too, as bytes.
         """
-        return _bounded(self.columns, self._unit, self._key, encoded)
+        names = ", ".join(f"c{number}" for number in range(len(policy.columns)))
+        text = " || ',' || ".join(names.split(", "))
+        wanted = names + (", unhex(unit) AS unit" if units else "")
+        if isinstance(policy.privacy_unit, str):
+            return f"SELECT {wanted} FROM {encoded}"
+        nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({literal(salt.hex())} || {text}), {names})"
+        return f"SELECT {wanted} FROM {encoded} QUALIFY {nth} <= {policy.privacy_unit.max_rows}"
 
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""
@@ -120,19 +133,15 @@ def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
     Returns:
         The columns of codes alone.
     """
-    columns = [f"c{number}" for number in range(len(policy.columns))]
-    unit = None if isinstance(policy.privacy_unit, str) else policy.privacy_unit
     with duckdb.connect(config={"enable_external_access": "false"}) as connection:
         connection.register("encoded", encoded)
-        return connection.sql(_bounded(columns, unit, literal(salt.hex()), "encoded")).to_arrow_table()
+        return connection.sql(Encoder.bounded(policy, salt, "encoded")).to_arrow_table()
 
 
-def _bounded(columns: list[str], unit: PrivacyUnit | None, key: str, encoded: str) -> str:
-    names, text = ", ".join(columns), " || ',' || ".join(columns)
-    if unit is None:
-        return f"SELECT {names} FROM {encoded}"
-    nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({key} || {text}), {names})"
-    return f"SELECT {names} FROM {encoded} QUALIFY {nth} <= {unit.max_rows}"
+def candidate_columns(policy: Policy) -> dict[str, str]:
+    """The columns that ``Encoder.encoded`` gives where there is a privacy unit, and their types."""
+    codes = {f"c{number}": unsigned(column.codes) for number, column in enumerate(policy.columns.values())}
+    return codes | {"unit": "VARCHAR"}
 
 
 def unsigned(count: int) -> str:
@@ -167,7 +176,8 @@ def _code(
             {"value": pa.array(list(column.texts), pa.string()), "place": pa.array(range(column.cells), pa.int32())}
         ),
     )
-    connection.execute(f"CREATE TYPE domain_{number} AS ENUM (SELECT value FROM values_{number} ORDER BY place)")
+    values = f"SELECT value FROM values_{number} ORDER BY place"
+    connection.execute(f"CREATE OR REPLACE TYPE domain_{number} AS ENUM ({values})")
     connection.unregister(f"values_{number}")
     return f"enum_code(TRY_CAST({_text(name, kind)} AS domain_{number}))"
 

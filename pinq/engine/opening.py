@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 
 from pinq.engine.arrays import ArrayEngine
-from pinq.engine.codes import BLOCK_ROWS, Block, Codes
-from pinq.engine.encoding import Encoder
-from pinq.engine.raw import OpenSource, is_large, opened, require_share
+from pinq.engine.codes import Codes
+from pinq.engine.gathering import Gathering
+from pinq.engine.mapped import MappedCodes, blocks_of, map_codes, write_codes
+from pinq.engine.pieces import opened
+from pinq.engine.raw import is_large
 from pinq.engine.report import EncodingReport, Losses
-from pinq.engine.sources import source_path
+from pinq.engine.sources import source_files, source_grows
 from pinq.engine.spark import SparkEngine, open_spark, spark_frame
-from pinq.engine.store import CodesFile, blocks_of, map_codes, write_codes
+from pinq.engine.store import CodesFile, fingerprints
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 
@@ -29,8 +31,8 @@ def open_engine(
 ) -> tuple[ArrayEngine | SparkEngine, EncodingReport | None]:
     """Encodes the source of a policy and opens an engine over it.
 
-    The codes of a large source are kept in the provider's state folder, and used again as long as
-    source, policy and salt are the same.
+    The codes of a large source are kept in the provider's state folder, and those of each of its
+    files are used again as long as the file, policy and salt are the same.
 
     Args:
         policy: Reviewed.
@@ -40,21 +42,23 @@ def open_engine(
         report: Also count what was left out and clamped (another pass).
 
     Raises:
-        PolicyError: The source cannot be read, lacks a declared column, or has more unreadable
-            lines than the policy allows; or no room is left for its codes. With ``report`` these are counted only.
+        PolicyError: The source cannot be read, lacks a declared column, changes while it is read,
+            or has more unreadable lines than the policy allows; or no room is left for its codes.
+            With ``report`` unreadable lines are counted only.
     """
     if (frame := spark_frame(policy, data)) is not None:
         return open_spark(policy, frame, salt=salt, report=report)
-    large = data is None and is_large(policy)
-    kept = _kept(policy, salt, large) if data is None and not report else None
-    # Taken before the source is looked at: who changes it from here on changes the fingerprint.
-    fingerprint = "" if kept is None else kept.fingerprint
-    if kept is not None and (codes := kept.reopened(fingerprint)) is not None:
-        return ArrayEngine(codes, policy.schema_, salt), None
+    # Listed once, before anything is read: a file that comes later is seen by the next opening.
+    source = _Source.listed(policy, salt, data)
+    kept = None if report else source.kept()
+    before = None if kept is None else kept.mapped()
+    if before is not None and [file.fingerprint for file in before.files] == source.fingerprints:
+        return ArrayEngine(before.codes, policy.schema_, salt), None
+    losses = Losses(policy) if report else None
     try:
-        with opened(policy, data) as source:
-            encoding = _Encoding(policy, source, salt, Losses(policy) if report else None)
-            codes = _stored(encoding, policy, kept, fingerprint) if large else Codes(encoding.blocks())
+        with opened(policy, data, source.files) as rows:
+            gathering = Gathering(policy, rows, salt, losses, units=kept is not None and source_grows(policy))
+            codes = source.encoded(gathering, before, kept)
     except duckdb.Error as error:
         # What DuckDB says may quote a value, so only the provider's own check repeats it.
         why = f": {str(error).splitlines()[0]}" if report else "; `pinq check` says why."
@@ -62,69 +66,61 @@ def open_engine(
     except OSError as error:  # a full disk; what was written so far is gone
         why = error.strerror or "the disk failed"
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read, or its codes not kept: {why}.") from None
-    losses, lines = encoding.losses, source.lines
-    return ArrayEngine(codes, policy.schema_, salt), None if losses is None else losses.report(codes.rows, lines)
+    engine = ArrayEngine(codes, policy.schema_, salt)
+    return engine, None if losses is None else losses.report(codes.rows, rows.lines)
 
 
-def _kept(policy: Policy, salt: bytes, large: bool) -> CodesFile | None:
-    """Finds the file for a large source's codes; None for another, or where none can be written.
+@dataclass(frozen=True)
+class _Source:
+    """A policy's source as it was listed.
 
-    What was kept of a source that is small by now is deleted.
+    Attributes:
+        files: Its files; none for data that the caller passed.
+        fingerprints: Of each.
     """
-    if source_path(policy) is None:
-        return None
-    try:
-        kept = CodesFile(policy, salt)
-        if not large:
-            kept.forget()
-            return None
-        return kept if kept.make_folder() else None
-    except (OSError, RuntimeError):  # a read-only folder, or a user without a home
-        return None
 
+    policy: Policy
+    salt: bytes
+    files: list[Path]
+    fingerprints: list[str]
 
-def _stored(encoding: _Encoding, policy: Policy, kept: CodesFile | None, fingerprint: str) -> Codes:
-    """Stores codes in the file that is kept, or in one without a name."""
-    if kept is not None:
-        return kept.written(encoding.blocks(), fingerprint)
-    with tempfile.TemporaryFile(prefix="pinq-") as file:
-        write_codes(file, encoding.blocks(), fingerprint)
-        return map_codes(file, policy, fingerprint)
+    @classmethod
+    def listed(cls, policy: Policy, salt: bytes, data: Any) -> _Source:
+        files = source_files(policy) if data is None else []
+        return cls(policy, salt, files, fingerprints(policy, salt, files))
 
+    def kept(self) -> CodesFile | None:
+        """Finds the file for a large source's codes; None for another, or where none can be written.
 
-class _Encoding:
-    """Reads and encodes an open source."""
-
-    def __init__(self, policy: Policy, source: OpenSource, salt: bytes, losses: Losses | None) -> None:
-        self._policy, self._source, self.losses = policy, source, losses
-        self._encoder = Encoder(source.connection, policy, source.types, salt)
-
-    def blocks(self) -> Iterator[Block]:
-        """The codes of the rows that can be encoded.
-
-        Raises:
-            PolicyError: More lines were unreadable than the policy allows.
+        What was kept of a source that is small by now is deleted.
         """
-        return blocks_of(self._columns())
+        if not self.files:
+            return None
+        try:
+            kept = CodesFile(self.policy)
+            if not is_large(self.files):
+                kept.forget()
+                return None
+            return kept if kept.make_folder() else None
+        except (OSError, RuntimeError):  # a read-only folder, or a user without a home
+            return None
 
-    def _columns(self) -> Iterator[Mapping[Any, np.ndarray]]:
-        bounded = not isinstance(self._policy.privacy_unit, str)
-        for number, piece in enumerate(self._source.pieces()):
-            if self.losses is not None:
-                self.losses.add(self._source.connection, self._encoder, piece)
-            query = self._encoder.encoded(piece)
-            if bounded:  # which rows of a unit are kept is known when all are there
-                into = "INSERT INTO candidates" if number else "CREATE TABLE candidates AS"
-                self._source.connection.execute(f"{into} {query}")
-            else:
-                yield from self._fetched(query)
-        if self.losses is None:
-            require_share(self._policy, self._source.lines)
-        if bounded:
-            yield from self._fetched(self._encoder.bounded("candidates"))
+    def encoded(self, gathering: Gathering, before: MappedCodes | None, kept: CodesFile | None) -> Codes:
+        """Encodes the rows: in memory, in the file that is kept, or in one without a name."""
+        files = list(zip(self.files, self.fingerprints, strict=True))
+        blocks = blocks_of(gathering.columns(files or [(None, "")], before))
+        if kept is not None:
+            return kept.written(blocks, gathering.files, self._require_unchanged, units=gathering.units).codes
+        if not is_large(self.files):
+            codes = Codes(blocks, self.policy.schema_)
+            self._require_unchanged()
+            return codes
+        with tempfile.TemporaryFile(prefix="pinq-") as file:
+            write_codes(file, blocks, gathering.files)
+            self._require_unchanged()
+            return map_codes(file, self.policy.schema_).codes
 
-    def _fetched(self, query: str) -> Iterator[Mapping[Any, np.ndarray]]:
-        """What a query gives, some rows at a time, by the columns' names."""
-        for batch in self._source.connection.sql(query).to_arrow_reader(BLOCK_ROWS):
-            columns = zip(self._policy.columns, batch.columns, strict=True)
-            yield {name: codes.to_numpy() for name, codes in columns}
+    def _require_unchanged(self) -> None:
+        """``PolicyError`` where a file is another one than when it was listed: half of it may be new."""
+        if fingerprints(self.policy, self.salt, self.files) != self.fingerprints:
+            raise PolicyError(f"The source of {self.policy.dataset!r} changed while it was read. Open it again.")

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's raw table as DuckDB reads it: Parquet, text, a database's table, or a frame.
 
-To be encoded it is read piece by piece (``opened``), so that no raw row is ever written to disk; to
-be looked at by ``pinq init`` it is one table (``read_columns``).
+To be encoded it is read piece by piece (``pieces.py``); to be looked at by ``pinq init`` it is one
+table (``read_columns``).
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,27 +16,29 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pinq.engine.codes import BLOCK_ROWS
 from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.numbers import define_number_of, other_spelling
-from pinq.engine.sources import source_dialect, source_files, source_path
+from pinq.engine.sources import missing_path, source_dialect, source_files, source_path
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect
 from pinq.public.policy import DatabaseTable, Policy, SparkTable
 from pinq.public.spelling import closest
 
 __all__ = [
-    "OpenSource",
+    "MIXED",
     "RawTable",
+    "attach_typed",
+    "columns_of",
     "declared_columns",
     "is_large",
     "literal",
-    "opened",
     "quoted",
     "read_columns",
     "require_columns",
     "require_readable",
     "require_share",
+    "settings",
+    "wanted_files",
 ]
 
 # What is larger on disk than this is not held in memory, so that memory bounds nothing but speed.
@@ -45,69 +46,7 @@ IN_MEMORY_BYTES = 2**28
 # By how much text may grow when it is unpacked.
 UNPACKED = 10
 _SAFE = {"preserve_insertion_order": "false"}
-_MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
-
-
-@dataclass(frozen=True)
-class OpenSource:
-    """A source that is about to be encoded.
-
-    Attributes:
-        connection: Reads it.
-        types: Its columns' types.
-        lines: How the lines of delimited text are read; counts while ``pieces`` are.
-    """
-
-    connection: duckdb.DuckDBPyConnection
-    types: dict[str, str]
-    lines: Lines
-    _table: str | None
-    _blocks: Iterator[pa.Table]
-
-    def pieces(self) -> Iterator[str]:
-        """Yields what SQL calls each piece: the whole table, or a block of a stream or of lines."""
-        if self._table is not None:
-            yield self._table
-        for table in self._blocks:
-            self.connection.register("source", table)
-            yield "source"
-            self.connection.unregister("source")
-
-
-@contextmanager
-def opened(policy: Policy, data: Any = None) -> Iterator[OpenSource]:
-    """Opens the source of a policy, or ``data`` in its place.
-
-    Raises:
-        PolicyError: It cannot be read, or lacks a declared column.
-    """
-    # What outgrows the memory that the policy allows spills into a folder that only the provider
-    # can read.
-    with tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True) as scratch:
-        connection = duckdb.connect(config=_config(policy, scratch))
-        try:
-            yield _open(connection, policy, data)
-        finally:
-            connection.close()
-
-
-def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> OpenSource:
-    dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
-    define_number_of(connection, dialect)
-    if data is not None and not _is_table(data):
-        stream = _arrow_stream(data)
-        connection.register("source", stream.schema.empty_table())
-        types = _columns(connection, "source")
-        require_columns(columns, types)
-        return OpenSource(connection, types, lines, None, _blocks_of(stream, policy))
-    if dialect is None:
-        table = _attach_typed(connection, policy, data)
-        types = _columns(connection, table)
-        require_columns(columns, types)
-        return OpenSource(connection, types, lines, table, iter(()))
-    files, names = _delimited(policy, dialect), list(dict.fromkeys(columns))
-    require_columns(columns, files.names, files.looks_like())
-    return OpenSource(connection, dict.fromkeys(names, "VARCHAR"), lines, None, files.read(names, lines))
+MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
 
 
 @dataclass(frozen=True)
@@ -141,7 +80,7 @@ def read_columns(policy: Policy) -> RawTable:
             like another dialect.
     """
     scratch = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
-    connection = duckdb.connect(config=_config(policy, scratch.name))
+    connection = duckdb.connect(config=settings(policy, scratch.name))
     try:
         source, types, lines = _attach(connection, policy, scratch)
         dialect = source_dialect(policy)
@@ -182,7 +121,8 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _config(policy: Policy, scratch: str) -> dict[str, Any]:
+def settings(policy: Policy, scratch: str) -> dict[str, Any]:
+    """What a connection that reads raw rows is opened with."""
     config: dict[str, Any] = dict(_SAFE)
     if policy.memory_limit:
         config["memory_limit"] = policy.memory_limit
@@ -190,11 +130,9 @@ def _config(policy: Policy, scratch: str) -> dict[str, Any]:
     return config
 
 
-def is_large(policy: Policy) -> bool:
-    """Whether a policy's source is too large for memory."""
-    sizes = [
-        (file.stat().st_size, file.name.lower().endswith(".gz")) for file in source_files(policy) if file.is_file()
-    ]
+def is_large(files: Iterable[Path]) -> bool:
+    """Whether a source's files are too large for memory."""
+    sizes = [(file.stat().st_size, file.name.lower().endswith(".gz")) for file in files if file.is_file()]
     return sum(size * (UNPACKED if packed else 1) for size, packed in sizes) > IN_MEMORY_BYTES
 
 
@@ -219,14 +157,14 @@ def _attach(
     dialect, lines = source_dialect(policy), Lines()
     define_number_of(connection, dialect)
     if dialect is None:
-        source = _attach_typed(connection, policy, None)
+        source = attach_typed(connection, policy, None)
     else:
-        copy = Path(scratch.name) / "rows.duckdb" if is_large(policy) else None
+        copy = Path(scratch.name) / "rows.duckdb" if is_large(source_files(policy)) else None
         source = _attach_lines(connection, _delimited(policy, dialect), lines, copy)
-    return source, _columns(connection, source), lines
+    return source, columns_of(connection, source), lines
 
 
-def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
+def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
     """A frame, a table of a database or Parquet files, as SQL names them."""
     if data is not None:
         table = _arrow_table(data)
@@ -252,19 +190,15 @@ def _attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: A
                 f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
             ) from None
         return f"provider.{quoted(policy.source.schema_name)}.{quoted(policy.source.table)}"
-    return "read_parquet([" + ", ".join(literal(str(file)) for file in _files(policy)) + "])"
+    files = wanted_files(policy, source_files(policy))
+    return "read_parquet([" + ", ".join(literal(str(file)) for file in files) + "])"
 
 
-def _files(policy: Policy) -> list[Path]:
-    files = source_files(policy)
-    if not files or not all(file.exists() for file in files):
-        raise PolicyError(f"There is no source {source_path(policy)}.")
+def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
+    """The files of the source; ``PolicyError`` where one that the policy names is not there."""
+    if (missing := missing_path(policy)) is not None:
+        raise PolicyError(f"There is no source {missing}.")
     return files
-
-
-def _is_table(data: Any) -> bool:
-    """Whether what the caller passed is in memory as a whole, and may be read in any order."""
-    return isinstance(data, pa.Table) or hasattr(data, "iloc")
 
 
 def _arrow_table(data: Any) -> pa.Table:
@@ -272,44 +206,11 @@ def _arrow_table(data: Any) -> pa.Table:
     try:
         return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
-        raise PolicyError(_MIXED) from None
-
-
-def _arrow_stream(data: Any) -> pa.RecordBatchReader:
-    """What else the caller passed, as batches that are read once."""
-    if not hasattr(data, "__arrow_c_stream__"):
-        home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
-        lazy = "; collect() it first" if hasattr(data, "collect") else ""
-        known = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
-        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
-    try:
-        return pa.RecordBatchReader.from_stream(data)
-    except (pa.ArrowException, OSError, TypeError, ValueError):
-        raise PolicyError(_MIXED) from None
-
-
-def _blocks_of(stream: pa.RecordBatchReader, policy: Policy) -> Iterator[pa.Table]:
-    """Yields a stream's rows, so many at a time, in one table at least.
-
-    Raises:
-        PolicyError: The stream broke off. Its own error may quote a value.
-    """
-    waiting: list[pa.RecordBatch] = []
-    try:
-        for batch in stream:
-            waiting.append(batch)
-            if sum(batch.num_rows for batch in waiting) >= BLOCK_ROWS:
-                yield pa.Table.from_batches(waiting)
-                waiting = []
-    except (pa.ArrowException, OSError):
-        raise PolicyError(
-            f"The rows passed for {policy.dataset!r} broke off before their end. Pass them again."
-        ) from None
-    yield pa.Table.from_batches(waiting, stream.schema)
+        raise PolicyError(MIXED) from None
 
 
 def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:
-    return DelimitedFiles(_files(policy), dialect)
+    return DelimitedFiles(wanted_files(policy, source_files(policy)), dialect)
 
 
 def _attach_lines(
@@ -338,7 +239,8 @@ def _attach_lines(
     return "provider.rows"
 
 
-def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
+def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
+    """The types of a source's columns, as SQL names both."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
     return {name: kind for name, kind, *_ in described}
 

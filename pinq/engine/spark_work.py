@@ -125,8 +125,8 @@ class Tossing:
     salt: bytes
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        tables, task = list(_tables(batches)), uuid4().hex
-        coins = coins_of(Codes(Block.from_arrow(table, self.policy.schema_) for table in tables), self.salt)
+        tables, task, schema = list(_tables(batches)), uuid4().hex, self.policy.schema_
+        coins = coins_of(Codes([Block.from_arrow(table, schema) for table in tables], schema), self.salt)
         for table in tables:
             yield _block(table.append_column("coin", pa.array(coins[: table.num_rows])), task)
             coins = coins[table.num_rows :]

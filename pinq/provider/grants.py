@@ -15,7 +15,7 @@ from datetime import date, datetime
 
 from pinq.analyst.tokens import digest, new_token
 from pinq.engine import require_readable
-from pinq.engine.sources import source_path
+from pinq.engine.sources import missing_path
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.composition import CapRule
 from pinq.ledger.ledger import Ledger
@@ -251,11 +251,7 @@ def _require_source(policy: Policy) -> None:
 
     A misspelt one must not get a ledger: budgets would be kept beside nothing.
     """
-    path = source_path(policy)
-    if path is None:
-        return
-    pattern = any(sign in path.name for sign in "*?[")
-    if not (any(path.parent.glob(path.name)) if pattern else path.exists()):
+    if (path := missing_path(policy)) is not None:
         raise PolicyError(
             f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the "
             f"policy file."

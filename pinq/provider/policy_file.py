@@ -71,10 +71,19 @@ def _listed(fields: list[str]) -> str:
 
 
 # How the model's own branches are called, which the file does not know.
-_BRANCHES = ("categorical", "numeric", "PrivacyUnit", "DatabaseTable", "literal['row']", "str")
+_BRANCHES = (
+    "categorical",
+    "numeric",
+    "PrivacyUnit",
+    "DatabaseTable",
+    "SparkTable",
+    "literal['row']",
+    "str",
+    "tuple[str, ...]",
+)
 _EITHER = {
     "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
-    "source": "write a file or a pattern, or {database: file.duckdb, table: people}",
+    "source": "write a file, a pattern or a folder, a list of these, or {database: file.duckdb, table: people}",
 }
 _SIMPLE = {
     "extra_forbidden": "unknown key",

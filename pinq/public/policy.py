@@ -41,13 +41,19 @@ class SparkTable(Declared):
     spark: str
 
 
+SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
+"""Files, patterns and folders whose rows are one table together."""
+
+
 class Policy(Declared):
     """One dataset: what is public about it, where it is, and how much may be learned of it."""
 
     version: Literal[1] = 1
     dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it")
-    source: str | DatabaseTable | SparkTable | None = Field(
-        default=None, description="Parquet or CSV file(s), relative to the policy, or a table of DuckDB or Spark"
+    source: str | SourcePaths | DatabaseTable | SparkTable | None = Field(
+        default=None,
+        description="a Parquet or CSV file, a pattern or a folder of them, relative to the policy, or a list of these; "
+        "or a table of DuckDB or Spark",
     )
     csv: Dialect | None = Field(
         default=None, description="how a source of delimited text is written; what is not declared is as usual"
@@ -118,11 +124,19 @@ class Policy(Declared):
 
     @model_validator(mode="after")
     def _only_text_has_a_dialect(self) -> Policy:
-        if self.csv is not None and (not isinstance(self.source, str) or self.source.lower().endswith(".parquet")):
+        text = self.named_paths and not any(path.lower().endswith(".parquet") for path in self.named_paths)
+        if self.csv is not None and not text:
             raise ValueError(
                 "`csv` says how a source of delimited text is written, such as data.csv; this source is none"
             )
         return self
+
+    @property
+    def named_paths(self) -> tuple[str, ...]:
+        """The files, patterns and folders that ``source`` names, as they are written there."""
+        if isinstance(self.source, DatabaseTable | SparkTable):
+            return ()
+        return (self.source,) if isinstance(self.source, str) else self.source or ()
 
     @property
     def schema_(self) -> Schema:

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,10 +21,11 @@ import pandas as pd
 import pytest
 
 from pinq.engine import open_engine, store
-from pinq.engine.codes import Block
-from pinq.engine.opening import Encoder
-from pinq.engine.raw import OpenSource
-from pinq.errors import PolicyError
+from pinq.engine.codes import BLOCK_ROWS, Block
+from pinq.engine.encoding import Encoder
+from pinq.engine.mapped import blocks_of
+from pinq.engine.pieces import OpenSource, Piece
+from pinq.errors import InternalError, PolicyError
 from pinq.public.parts import Block as PartBlock
 from pinq.public.parts import Part, PartSet
 from pinq.public.policy import Policy
@@ -120,10 +122,12 @@ def test_what_changed_is_encoded_again(
         "{}",
         "1",
         "nothing",
-        '{"rows": "40", "fingerprint": "%s"}',
-        '{"rows": -1, "fingerprint": "%s"}',
-        '{"rows": 0, "fingerprint": "%s"}',
-        '{"rows": 1000000000000000000, "fingerprint": "%s"}',
+        '{"rows": "40", "units": false, "files": %s, "checksums": %c}',
+        '{"rows": -1, "units": false, "files": %s, "checksums": %c}',
+        '{"rows": 0, "units": false, "files": %s, "checksums": %c}',
+        '{"rows": 39, "units": false, "files": %s, "checksums": []}',
+        '{"rows": 40, "units": true, "files": %s, "checksums": %c}',
+        '{"rows": 1000000000000000000, "units": false, "files": %s, "checksums": %c}',
         "[" * 100_000,
     ],
 )
@@ -133,46 +137,82 @@ def test_a_damaged_footer_is_no_codes(footer: str, large: Policy, encodings: lis
     (file,) = kept(tmp_path)
     content = file.read_bytes()
     length = int.from_bytes(content[-18:-10], "little")
-    fingerprint = json.loads(content[-18 - length : -18])["fingerprint"]
-    damaged = footer.replace("%s", fingerprint).encode()
-    file.write_bytes(content[: -18 - length] + damaged + len(damaged).to_bytes(8, "little") + content[-10:])
+    right = json.loads(content[-22 - length : -22])
+    damaged = footer.replace("%s", json.dumps(right["files"])).replace("%c", json.dumps(right["checksums"])).encode()
+    checksum = zlib.crc32(damaged).to_bytes(4, "little")
+    file.write_bytes(content[: -22 - length] + damaged + checksum + len(damaged).to_bytes(8, "little") + content[-10:])
     assert rows(large) == before
     assert len(encodings) == 2
     file.write_bytes(content[:-18] + (2**63).to_bytes(8, "little") + content[-10:])
     assert rows(large) == before
 
 
+def test_a_flipped_bit_of_a_footer_is_noticed(large: Policy, encodings: list[str], tmp_path: Path) -> None:
+    """A footer has a checksum, so that a number in it that changed by itself is no fact."""
+    before = rows(large)
+    (file,) = kept(tmp_path)
+    content = bytearray(file.read_bytes())
+    content[content.rindex(b'"rows":40') + 8] ^= 1
+    file.write_bytes(content)
+    assert rows(large) == before
+    assert len(encodings) == 2
+
+
+def test_damaged_codes_are_noticed_when_they_are_read(large: Policy, encodings: list[str], tmp_path: Path) -> None:
+    """Not before, for all would have to be read at open; then nothing is answered, and the file is deleted."""
+    before = rows(large)
+    (file,) = kept(tmp_path)
+    content = bytearray(file.read_bytes())
+    content[64 + 3] ^= 1  # a job
+    file.write_bytes(content)
+    engine, _ = open_engine(large, salt=b"salt")
+    sex, job = (WHOLE.split(bind(Values(name), large.schema_)) for name in ("sex", "job"))
+    assert engine.tabulate(sex)[0].tolist() == [20, 20]
+    with pytest.raises(InternalError, match="damaged; they are deleted"):
+        engine.tabulate(job)
+    with pytest.raises(InternalError, match="damaged"):
+        engine.tabulate(job)
+    assert kept(tmp_path) == []
+    assert rows(large) == before
+    assert len(encodings) == 2
+
+
 def test_writers_of_one_file_open_what_each_wrote(large: Policy, tmp_path: Path) -> None:
     """Two writers of one process number, a thread each or a container each, cannot write into each other's file."""
-    file, both = store.CodesFile(large, b"salt"), threading.Barrier(2, timeout=20)
+    file, both = store.CodesFile(large), threading.Barrier(2, timeout=20)
     assert file.make_folder()
 
     def write(code: int) -> list[int]:
         blocks = iter([Block({name: np.full(5, code, np.uint8) for name in large.schema_.columns}, 5)] * 3)
         waited = (block for block in blocks if both.wait() >= 0)
-        codes = file.written(store.blocks_of(block.columns for block in waited), file.fingerprint)
-        return sorted({int(code) for block in codes.blocks for column in block.columns.values() for code in column})
+        written = file.written(blocks_of(block.columns for block in waited), [], lambda: None, units=False)
+        return sorted(
+            {int(code) for block in written.codes.blocks for column in block.columns.values() for code in column}
+        )
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(write, (0, 1))) == [[0], [1]]
     assert kept(tmp_path) == [file.path]
 
 
-def test_codes_of_a_source_that_changes_meanwhile_are_not_kept(
+def test_half_of_a_source_that_changes_meanwhile_is_never_opened(
     large: Policy, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that comes between the listing of a pattern and the reading is not missing from then on."""
+    """A file that changes while it is read opens nothing; one that comes meanwhile is seen by the next opening."""
     pattern = large.model_copy(update={"source": "*.parquet"})
     right = OpenSource.pieces
+    writes = iter(["t.parquet", "u.parquet"])
 
-    def pieces(source: OpenSource) -> Iterator[str]:
-        yield from right(source)
-        if not (tmp_path / "u.parquet").exists():
-            frame.to_parquet(tmp_path / "u.parquet")
+    def pieces(source: OpenSource, file: Path | None) -> Iterator[Piece]:
+        yield from right(source, file)
+        if (name := next(writes, None)) is not None:
+            frame.to_parquet(tmp_path / name)
 
     monkeypatch.setattr(OpenSource, "pieces", pieces)
-    assert len(rows(pattern)) == 40
+    with pytest.raises(PolicyError, match="changed while it was read"):
+        rows(pattern)
     assert kept(tmp_path) == []
+    assert len(rows(pattern)) == 40
     assert len(rows(pattern)) == 80
     assert len(kept(tmp_path)) == 1
 
@@ -262,15 +302,16 @@ def test_a_kill_leaves_nothing_raw(tmp_path: Path) -> None:
 import os, signal, sys
 from pathlib import Path
 from pinq.engine import open_engine, raw
+from pinq.engine.pieces import OpenSource
 from pinq.public.policy import Policy
-raw.IN_MEMORY_BYTES, pieces = 0, raw.OpenSource.pieces
+raw.IN_MEMORY_BYTES, pieces = 0, OpenSource.pieces
 
-def until_killed(source):
-    for piece in pieces(source):
+def until_killed(source, file):
+    for piece in pieces(source, file):
         yield piece
         os.kill(os.getpid(), signal.SIGKILL)
 
-raw.OpenSource.pieces = until_killed
+OpenSource.pieces = until_killed
 open_engine(Policy(dataset="t", source="t.csv", cap=1, max_rows=9999, folder=Path(sys.argv[1]), columns={
     "a": {"type": "categorical", "values": ["secret-word", "b"]},
 }, privacy_unit={"column": "who", "max_rows": 2}), salt=b"salt")
@@ -287,9 +328,9 @@ open_engine(Policy(dataset="t", source="t.csv", cap=1, max_rows=9999, folder=Pat
 
 def test_blocks_are_cut_wherever_batches_end() -> None:
     """Rows that come in batches of any size make blocks of one size, in their order; nothing is lost."""
-    sizes = [0, 5, store.BLOCK_ROWS, 3, store.BLOCK_ROWS - 8, 2 * store.BLOCK_ROWS + 1, 0]
+    sizes = [0, 5, BLOCK_ROWS, 3, BLOCK_ROWS - 8, 2 * BLOCK_ROWS + 1, 0]
     numbers = np.arange(sum(sizes), dtype=np.uint32)
     batches = np.split(numbers, np.cumsum(sizes)[:-1])
-    blocks: list[Block] = list(store.blocks_of({"a": batch} for batch in batches))
-    assert [block.rows for block in blocks] == [store.BLOCK_ROWS] * 4 + [1]
+    blocks: list[Block] = list(blocks_of({"a": batch} for batch in batches))
+    assert [block.rows for block in blocks] == [BLOCK_ROWS] * 4 + [1]
     assert np.array_equal(np.concatenate([block.columns["a"] for block in blocks]), numbers)

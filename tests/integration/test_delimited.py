@@ -15,6 +15,7 @@ from pydantic import ValidationError
 import pinq
 from pinq.engine import Lines, open_engine, raw
 from pinq.engine.delimited import MAX_LINE, DelimitedFiles
+from pinq.engine.pieces import OpenSource, Piece
 from pinq.errors import PolicyError
 from pinq.provider import grants as provider
 from pinq.provider.check import check
@@ -250,15 +251,15 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
     small = codes(policy(tmp_path, csv={"delimiter": ","}))
     text = propose(tmp_path / "t.csv")
     scratch: list[Path] = []
-    made, forget = raw.tempfile.TemporaryDirectory, raw.OpenSource.pieces
+    made, forget = raw.tempfile.TemporaryDirectory, OpenSource.pieces
 
     def noted(**words: Any) -> Any:
         folder = made(**words)
         scratch.append(Path(folder.name))
         return folder
 
-    def watched(source: raw.OpenSource) -> Iterator[str]:
-        for piece in forget(source):
+    def watched(source: OpenSource, file: Path | None) -> Iterator[Piece]:
+        for piece in forget(source, file):
             yield piece
             files = [file for folder in scratch for file in folder.rglob("*") if file.is_file()]
             assert not any(b"secret-word" in file.read_bytes() for file in files)
@@ -266,7 +267,7 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(raw, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(raw.tempfile, "TemporaryDirectory", noted)
-    monkeypatch.setattr(raw.OpenSource, "pieces", watched)
+    monkeypatch.setattr(OpenSource, "pieces", watched)
     columns = COLUMNS | {
         "c": {"type": "numeric", "lower": 0, "upper": 1, "nullable": True}
     }  # the word is no number, so missing

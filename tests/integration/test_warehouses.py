@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pinq.engine import open_engine, raw
+from pinq.engine import open_engine, pieces
 from pinq.errors import PolicyError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
@@ -48,7 +48,7 @@ def counts(data: object, policy: Policy = POLICY) -> list[int]:
 
 def test_a_stream_gives_the_codes_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """However its batches are cut, bounded units and shards too."""
-    monkeypatch.setattr(raw, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(pieces, "BLOCK_ROWS", 50)
     for size in (1, 49, 300):
         assert counts(ROWS.to_reader(size)) == counts(ROWS)
     assert sum(counts(ROWS.slice(0, 0).to_reader())) == 0

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The raw source piece by piece, to be encoded: no raw row is ever written to disk.
+
+Each file of a source is read by itself, with the types that it has by itself: what a row of it
+becomes does not depend on what other files there are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pinq.engine.codes import BLOCK_ROWS
+from pinq.engine.delimited import DelimitedFiles, Lines
+from pinq.engine.numbers import define_number_of
+from pinq.engine.raw import (
+    MIXED,
+    attach_typed,
+    columns_of,
+    declared_columns,
+    literal,
+    require_columns,
+    settings,
+    wanted_files,
+)
+from pinq.engine.sources import source_dialect
+from pinq.errors import PolicyError
+from pinq.public.policy import Policy
+
+__all__ = ["OpenSource", "Piece", "opened"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Raw rows that SQL can read.
+
+    Attributes:
+        name: What SQL calls them.
+        types: Their columns' types.
+    """
+
+    name: str
+    types: dict[str, str]
+
+
+@dataclass(frozen=True)
+class OpenSource:
+    """A source that is about to be encoded.
+
+    Attributes:
+        connection: Reads it.
+        lines: How the lines of delimited text are read; counts while ``pieces`` are.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    lines: Lines
+    _read: Callable[[Path | None], Iterator[Piece]]
+
+    def pieces(self, file: Path | None) -> Iterator[Piece]:
+        """Yields the rows of a file of the source, or those that the caller passed.
+
+        Each piece is a table, or a block of a stream or of lines, and is gone when the next one
+        comes.
+
+        Raises:
+            PolicyError: The file lacks a declared column.
+        """
+        return self._read(file)
+
+
+@contextmanager
+def opened(policy: Policy, data: Any, files: Sequence[Path]) -> Iterator[OpenSource]:
+    """Opens the source of a policy, or ``data`` in its place.
+
+    Args:
+        policy: Whose columns are read.
+        data: What the caller passed, or None.
+        files: Those of the policy's source, as they were listed.
+
+    Raises:
+        PolicyError: It cannot be read, or lacks a declared column.
+    """
+    # What outgrows the memory that the policy allows spills into a folder that only the provider
+    # can read.
+    with tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True) as scratch:
+        connection = duckdb.connect(config=settings(policy, scratch))
+        try:
+            yield _open(connection, policy, data, files)
+        finally:
+            connection.close()
+
+
+def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any, files: Sequence[Path]) -> OpenSource:
+    dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
+    define_number_of(connection, dialect)
+    if data is not None and not _is_table(data):
+        return OpenSource(connection, lines, _stream(connection, policy, _arrow_stream(data)))
+    if dialect is not None:
+        text = DelimitedFiles(wanted_files(policy, files), dialect)
+        require_columns(columns, text.names, text.looks_like())
+        return OpenSource(connection, lines, _text(connection, text, list(dict.fromkeys(columns)), lines))
+    if data is None and policy.named_paths:
+        wanted_files(policy, files)
+        return OpenSource(connection, lines, lambda file: iter([_parquet(connection, policy, file)]))
+    table = _table(connection, policy, attach_typed(connection, policy, data))
+    return OpenSource(connection, lines, lambda file: iter([table]))
+
+
+def _table(connection: duckdb.DuckDBPyConnection, policy: Policy, name: str) -> Piece:
+    types = columns_of(connection, name)
+    require_columns(declared_columns(policy), types)
+    return Piece(name, types)
+
+
+def _parquet(connection: duckdb.DuckDBPyConnection, policy: Policy, file: Path | None) -> Piece:
+    return _table(connection, policy, f"read_parquet([{literal(str(file))}])")
+
+
+def _text(
+    connection: duckdb.DuckDBPyConnection, text: DelimitedFiles, names: Sequence[str], lines: Lines
+) -> Callable[[Path | None], Iterator[Piece]]:
+    def read(file: Path | None) -> Iterator[Piece]:
+        return _registered(connection, text.read(names, lines, [] if file is None else [file]))
+
+    return read
+
+
+def _stream(
+    connection: duckdb.DuckDBPyConnection, policy: Policy, stream: pa.RecordBatchReader
+) -> Callable[[Path | None], Iterator[Piece]]:
+    connection.register("source", stream.schema.empty_table())
+    require_columns(declared_columns(policy), columns_of(connection, "source"))
+    connection.unregister("source")
+    return lambda file: _registered(connection, _blocks_of(stream, policy))
+
+
+def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table]) -> Iterator[Piece]:
+    """Yields tables, all of the same types, each as SQL can read it for a while."""
+    types: dict[str, str] = {}
+    for table in tables:
+        connection.register("source", table)
+        types = types or columns_of(connection, "source")
+        yield Piece("source", types)
+        connection.unregister("source")
+
+
+def _is_table(data: Any) -> bool:
+    """Whether what the caller passed is in memory as a whole, and may be read in any order."""
+    return isinstance(data, pa.Table) or hasattr(data, "iloc")
+
+
+def _arrow_stream(data: Any) -> pa.RecordBatchReader:
+    """What else the caller passed, as batches that are read once."""
+    if not hasattr(data, "__arrow_c_stream__"):
+        home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
+        lazy = "; collect() it first" if hasattr(data, "collect") else ""
+        known = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
+        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowException, OSError, TypeError, ValueError):
+        raise PolicyError(MIXED) from None
+
+
+def _blocks_of(stream: pa.RecordBatchReader, policy: Policy) -> Iterator[pa.Table]:
+    """Yields a stream's rows, so many at a time, in one table at least.
+
+    Raises:
+        PolicyError: The stream broke off. Its own error may quote a value.
+    """
+    waiting: list[pa.RecordBatch] = []
+    try:
+        for batch in stream:
+            waiting.append(batch)
+            if sum(batch.num_rows for batch in waiting) >= BLOCK_ROWS:
+                yield pa.Table.from_batches(waiting)
+                waiting = []
+    except (pa.ArrowException, OSError):
+        raise PolicyError(
+            f"The rows passed for {policy.dataset!r} broke off before their end. Pass them again."
+        ) from None
+    yield pa.Table.from_batches(waiting, stream.schema)
