@@ -65,9 +65,9 @@ def source_dialect(policy: Policy) -> Dialect | None:
     files = source_files(policy)
     text = [is_delimited(file.name) for file in files]
     if any(text) and not all(text):
-        one, other = files[text.index(True)], files[text.index(False)]
+        lines, table = files[text.index(True)], files[text.index(False)]
         raise PolicyError(
-            f"The files of {policy.dataset!r} are of two kinds, such as {one.name} and {other.name}; "
+            f"The files of {policy.dataset!r} are of two kinds, such as {lines.name} and {table.name}; "
             "name files of one kind."
         )
     return Dialect() if any(text) else None
