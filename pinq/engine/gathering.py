@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers the codes of a source's files into one table: those that are kept, and those that are new.
+"""Gathers the codes of a source's files into one table: kept ones, and new ones.
 
 Privacy:
     A file's rows are encoded by themselves, so their codes may come from an earlier opening. Of
@@ -72,7 +72,7 @@ class Gathering:
         yield from gathered
 
     def _row_by_row(self, files: Files, before: MappedCodes | None) -> Iterator[Mapping[Hashable, np.ndarray]]:
-        """Gives the rows of the files in their order, from what is kept or from the file."""
+        """Gives the rows of the files in their order, kept ones or new ones."""
         for file, fingerprint in files:
             known = None if before is None else before.file(fingerprint)
             if before is not None and known is not None:
@@ -88,7 +88,7 @@ class Gathering:
         self._require_share()
 
     def _chosen(self, files: Files, before: MappedCodes | None) -> Iterator[Mapping[Hashable, np.ndarray]]:
-        """Gives the rows that are kept of each unit, which is known when all of its rows are there."""
+        """Gives the rows that are kept of each unit, once all of its rows are there."""
         connection = self._source.connection
         columns = ", ".join(f"{name} {kind}" for name, kind in candidate_columns(self._policy).items())
         connection.execute(f"CREATE TABLE candidates ({columns})")

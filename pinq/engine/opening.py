@@ -90,9 +90,9 @@ class _Source:
         return cls(policy, salt, files, fingerprints(policy, salt, files))
 
     def kept(self) -> CodesFile | None:
-        """Finds the file for a large source's codes; None for another, or where none can be written.
+        """Finds the file for a large source's codes; None where none can be written.
 
-        What was kept of a source that is small by now is deleted.
+        None also for a small source; what was kept of it while it was large is deleted.
         """
         if not self.files:
             return None
@@ -121,6 +121,6 @@ class _Source:
             return map_codes(file, self.policy.schema_).codes
 
     def _require_unchanged(self) -> None:
-        """``PolicyError`` where a file is another one than when it was listed: half of it may be new."""
+        """``PolicyError`` where a file is not as it was listed: half of it may be new."""
         if fingerprints(self.policy, self.salt, self.files) != self.fingerprints:
             raise PolicyError(f"The source of {self.policy.dataset!r} changed while it was read. Open it again.")

@@ -112,7 +112,7 @@ def _is_data(file: Path) -> bool:
 
 
 def _require_table(file: Path, policy: Policy) -> None:
-    """``PolicyError`` for a file that a folder holds by mistake: else a table would be part of itself."""
+    """``PolicyError`` for a file that seems to be no table and is in a folder by mistake."""
     if policy.csv is None and not is_delimited(file.name) and not file.name.lower().endswith(".parquet"):
         raise PolicyError(
             f"The folder of {policy.dataset!r} holds {file.name}, which is named neither .parquet nor .csv nor .tsv. "
