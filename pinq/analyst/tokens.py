@@ -8,7 +8,6 @@ nothing to guess from it.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 import secrets
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import IO
 
 from pinq.errors import QueryError
 
-__all__ = ["PREFIX", "digest", "find_token", "new_token", "require_private", "same"]
+__all__ = ["PREFIX", "digest", "find_token", "new_token", "require_private"]
 
 PREFIX = "pinq_"
 MAX_TOKEN = 256
@@ -30,11 +29,6 @@ def new_token() -> str:
 def digest(token: str) -> str:
     """What the ledger keeps of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def same(left: str, right: str) -> bool:
-    """Compares two digests in a time that says nothing of where they differ."""
-    return hmac.compare_digest(left.encode(), right.encode())
 
 
 def find_token(url: str, token: str | os.PathLike[str] | None) -> str:

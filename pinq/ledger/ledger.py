@@ -22,7 +22,7 @@ from pinq.ledger.lines import Line, lines
 from pinq.ledger.log import Earlier, GivenAnswer, Log, Writing, digest_of
 from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
-from pinq.ledger.state import Account, LedgerState
+from pinq.ledger.state import Account
 from pinq.ledger.store import Store
 from pinq.ledger.terms import FREE, Grant, Terms, no_grant
 from pinq.public.epsilon import ZERO, Epsilon
@@ -108,6 +108,14 @@ class Ledger:
         """Every analyst that was ever granted anything."""
         return self._log.run(lambda reading: reading.state.grants)
 
+    def holder(self, token: str) -> Grant | None:
+        """The valid grant to which the token with this digest belongs."""
+        return self._log.run(lambda reading: reading.state.holder(token))
+
+    def knows(self, token: str) -> bool:
+        """Whether a grant had this token (its digest) when the log was last read; reads nothing."""
+        return token in self._log.state.holders
+
     def together(self) -> Together:
         """What all analysts spent, and the cap over them."""
         return self._log.run(lambda reading: reading.state.together)
@@ -119,7 +127,7 @@ class Ledger:
 
     def grant_of(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``."""
-        return self._log.run(lambda reading: _valid(reading.state, analyst))
+        return self._log.run(lambda reading: reading.state.valid(analyst))
 
     def events(self, after: tuple[int, str] = (0, "")) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified.
@@ -296,7 +304,7 @@ class Ledger:
 
         def work(writing: Writing) -> tuple[Earlier | None, str | None] | PinqError:
             try:
-                grant = _valid(writing.state, analyst)
+                grant = writing.state.valid(analyst)
                 before = writing.state.asked(analyst, question.question) if reuse else None
                 earlier, payload = self._log.charge_of(writing, analyst, before or request)
                 if earlier is None:
@@ -355,7 +363,7 @@ class Ledger:
             NotAllowed: The grant's terms forbid it.
         """
         with self._log.transaction(write=False) as reading:
-            grant = _valid(reading.state, analyst)
+            grant = reading.state.valid(analyst)
             grant.terms.require(verb, columns, epsilon)
             return reading.state.price(grant, demand, epsilon)
 
@@ -364,7 +372,7 @@ class Ledger:
     ) -> None:
         """Raises what ``charge`` would refuse now; nothing is logged, and nothing spent."""
         with self._log.transaction(write=False) as reading:
-            reading.state.require(_valid(reading.state, analyst), verb, columns, demand, epsilon)
+            reading.state.require(reading.state.valid(analyst), verb, columns, demand, epsilon)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -384,10 +392,3 @@ class Ledger:
                 raise LedgerError(no_grant(analyst, [name for name, grant in grants.items() if not grant.revoked]))
             writing.append(record, analyst, by=by)
         return self._log.state.grants[analyst]
-
-
-def _valid(state: LedgerState, analyst: str) -> Grant:
-    grant = state.grant_of(analyst)
-    if grant is None or not grant.valid:
-        raise NotAuthorised()
-    return grant

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
-from pinq.errors import BudgetExceeded, LedgerError
+from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
 from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Costs, Demand, Together
@@ -193,6 +193,7 @@ class LedgerState:
         together: What all analysts spent, and the cap over them.
         accounts: By analyst, everybody whom the log names.
         questions: Under which id an analyst was charged for a question, the last time.
+        holders: By a token's digest, whose grant it belongs to, revoked or not.
     """
 
     def __init__(self) -> None:
@@ -201,16 +202,32 @@ class LedgerState:
         self.together = Together()
         self.accounts: dict[str, Account] = {}
         self.questions: dict[tuple[str, str], str] = {}
+        self.holders: dict[str, str] = {}
 
     @property
     def grants(self) -> dict[str, Grant]:
         """Every analyst that was ever granted anything."""
         return {name: account.grant for name, account in self.accounts.items() if account.grant is not None}
 
+    def holder(self, token: str) -> Grant | None:
+        """The valid grant to which the token with a digest belongs.
+
+        A look into a table: what it takes follows no grant, and digests of guesses are random.
+        """
+        grant = self.grant_of(self.holders.get(token, ""))
+        return grant if grant is not None and grant.valid else None
+
     def grant_of(self, analyst: str) -> Grant | None:
         """The analyst's grant, if there ever was one."""
         account = self.accounts.get(analyst)
         return None if account is None else account.grant
+
+    def valid(self, analyst: str) -> Grant:
+        """The analyst's valid grant, else ``NotAuthorised``."""
+        grant = self.grant_of(analyst)
+        if grant is None or not grant.valid:
+            raise NotAuthorised()
+        return grant
 
     def asked(self, analyst: str, question: str) -> str | None:
         """The id under which an analyst was charged for this very question, the last time."""
@@ -277,8 +294,12 @@ class LedgerState:
 
     def apply(self, event: Event) -> None:
         """Adds one event."""
+        before = self.grant_of(event.analyst)
+        old = "" if before is None else before.token
         grown = self.account(event.analyst).apply(event) if event.analyst else ZERO
         match record := event.record:
+            case Granted() | TokenSet():
+                self._hand_over(event.analyst, old, record.token)
             case Created():
                 self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
             case Declared():
@@ -287,6 +308,12 @@ class LedgerState:
                 self.together.charge(record.demand, record.epsilon, grown)
                 if record.question.question:
                     self.questions[event.analyst, record.question.question] = event.request
+
+    def _hand_over(self, analyst: str, old: str, new: str) -> None:
+        """Puts an analyst's new token in the place of the old one; both may be none."""
+        self.holders.pop(old, None)
+        if new:
+            self.holders[new] = analyst
 
     def account(self, analyst: str) -> Account:
         """The analyst's account, an empty one for who is new."""

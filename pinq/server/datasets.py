@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinq.analyst.tokens import same
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import LedgerError, NotAuthorised, PolicyError
@@ -43,17 +42,6 @@ class Dataset:
     def name(self) -> str:
         """Under which analysts know it."""
         return self.policy.dataset
-
-    def holder(self, hashed: str) -> Grant | None:
-        """Returns the valid grant whose token has this digest.
-
-        The token of every grant is compared, wherever the match is.
-        """
-        holder = None
-        for grant in self.ledger.grants().values():
-            if same(grant.token or "-", hashed) and grant.valid:
-                holder = grant
-        return holder
 
 
 class Datasets(Mapping[str, Dataset]):
@@ -95,14 +83,19 @@ class Datasets(Mapping[str, Dataset]):
         """The dataset and the grant that the token with a digest opens.
 
         Raises:
-            NotAuthorised: One text, after the same work, for an unknown dataset and for a token
-                that is wrong, expired, revoked or another dataset's.
+            NotAuthorised: One text, after one look into one ledger, for an unknown dataset and for
+                a token that is wrong, expired, revoked or another dataset's. What is left of a
+                difference in time, the gate hides.
         """
         dataset = self._all.get(name, next(iter(self._all.values())))
-        grant = dataset.holder(hashed)
+        grant = dataset.ledger.holder(hashed)
         if grant is None or dataset.name != name:
             raise NotAuthorised()
         return dataset, grant
+
+    def know(self, hashed: str) -> bool:
+        """Whether a dataset gave out the token with a digest, as far as this process has read."""
+        return any(dataset.ledger.knows(hashed) for dataset in self._all.values())
 
     def close(self) -> None:
         """Closes every engine and ledger."""

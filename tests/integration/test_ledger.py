@@ -75,6 +75,28 @@ def test_request_ids_belong_to_their_analyst(ledger: Ledger) -> None:
     assert ledger.answers("bob") == {}
 
 
+def test_a_token_is_looked_up(ledger: Ledger) -> None:
+    """The last one of a valid grant opens it: not one that was replaced, nor that of a grant that ended."""
+    ledger.grant("bob", ONE, token="first")
+    ledger.grant("eve", ONE, token="another")
+
+    def holders() -> list[str | None]:
+        return [
+            None if grant is None else grant.analyst for grant in map(ledger.holder, ("first", "second", "another", ""))
+        ]
+
+    assert holders() == ["bob", None, "eve", None]
+    ledger.set_token("bob", "second")
+    assert holders() == [None, "bob", "eve", None]
+    assert [ledger.knows(token) for token in ("first", "second", "")] == [False, True, False]
+    ledger.revoke("bob")
+    ledger.set_token("eve", "")
+    assert holders() == [None] * 4
+    ledger.grant("bob", ONE, token="third")
+    assert ledger.knows("third")
+    assert not ledger.knows("second")
+
+
 def test_a_refusal_is_not_remembered_as_an_answer(ledger: Ledger) -> None:
     """A refused request can be asked again under its id once there is room."""
     with pytest.raises(BudgetExceeded):

@@ -47,6 +47,7 @@ from pinq.server.log import RequestLog
 __all__ = ["Gate", "Visit", "Work", "failure", "read_body"]
 
 SMALL_BODY = 2**16
+REFUSAL_SECONDS = 0.01
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
 _log = logging.getLogger("pinq.server")
 
@@ -67,11 +68,11 @@ class Gate:
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
         self.metrics = Metrics(datasets, log)
-        self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings)
+        self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
         self._lanes = Lanes(datasets, settings)
         # A refusal must not tell one dataset from another, so all refused tokens wait for the
-        # longest bucket.
-        self._longest = max(dataset.policy.padding_seconds for dataset in datasets.values())
+        # longest bucket; without padding for one that a look into a ledger fits into.
+        self._longest = max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in datasets.values()))
 
     async def run(self, http: Request, asked: str, work: Work) -> Response:
         """Answers one request on a dataset."""
@@ -117,7 +118,7 @@ class Gate:
             return work(visit, body)
 
         def opens() -> bool:
-            return visit.dataset is None or visit.dataset.holder(hashed) is not None
+            return visit.dataset is None or visit.dataset.ledger.holder(hashed) is not None
 
         try:
             async with self._queues.enter(hashed, alone=self._alone(hashed)), self._padded(visit):

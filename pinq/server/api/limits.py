@@ -155,23 +155,24 @@ class Share:
 class AuthThrottle:
     """Counts wrong tokens by address and minute, so that guessing is of no use.
 
-    Past the limit only tokens that were right before are looked at. A minute begins with its first
-    wrong token.
+    Past the limit only tokens that were given out are looked at, as far as this process knows
+    without reading a ledger: a stranger behind the same proxy keeps out nobody who has one. A minute
+    begins with its first wrong token.
     """
 
     settings: Settings
     clock: Callable[[], float] = time.monotonic
+    known: Callable[[str], bool] = lambda hashed: False
     _since: float = 0.0
     _wrong: Counter[str] = field(default_factory=Counter)
     _total: int = 0
     _right: dict[str, str] = field(default_factory=dict)
 
     def check(self, address: str, hashed: str) -> None:
-        """Raises ``TooManyRequests`` after too many wrong tokens, if this one never was right."""
+        """``TooManyRequests`` after too many wrong tokens, if this one was never given out."""
         self._turn()
-        if hashed not in self._right and (
-            self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all
-        ):
+        many = self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all
+        if many and hashed not in self._right and not self.known(hashed):
             raise TooManyRequests("too many wrong tokens. Try again in a minute.", self._since + MINUTE - self.clock())
 
     def right(self, hashed: str, dataset: str) -> None:
@@ -191,9 +192,9 @@ class AuthThrottle:
     def wrong(self, address: str, hashed: str) -> None:
         """Notes a token that did not open what was asked.
 
-        One that was right before is no guess: its holder mistook the dataset, or was revoked.
+        One that was given out is no guess: its holder mistook the dataset, or was revoked.
         """
-        if hashed in self._right:
+        if hashed in self._right or self.known(hashed):
             return
         self._turn()
         if not self._total:

@@ -113,9 +113,9 @@ def test_idle_lanes_are_forgotten() -> None:
 
 
 def test_guesses_are_counted_by_address_and_minute() -> None:
-    """Past the limit an address is refused until the minute ends; a token that was right before passes; all together have a limit too."""
+    """Past the limit an address is refused until the minute ends; a token that was given out passes; all together have a limit too."""
     clock = Clock()
-    guesses = AuthThrottle(Settings(guesses=3, guesses_in_all=5), clock)
+    guesses = AuthThrottle(Settings(guesses=3, guesses_in_all=5), clock, {"given out"}.__contains__)
     guesses.right("known", "people")
     assert (guesses.opens("known"), guesses.opens("unknown")) == ("people", "")
     for number in range(3):
@@ -125,6 +125,7 @@ def test_guesses_are_counted_by_address_and_minute() -> None:
         guesses.check("here", "unknown")
     assert 0 < slow.value.retry_after <= 60
     guesses.check("here", "known")
+    guesses.check("here", "given out")
     guesses.check("there", "unknown")
     guesses.wrong("here", "unknown")
     guesses.check("here", "known")
@@ -140,10 +141,11 @@ def test_guesses_are_counted_by_address_and_minute() -> None:
 
 def test_a_known_token_at_a_wrong_door_is_no_guess() -> None:
     """Misspelt dataset names, or a grant that ended, must not close the door to newcomers."""
-    guesses = AuthThrottle(Settings(guesses=3, guesses_in_all=3), Clock())
+    guesses = AuthThrottle(Settings(guesses=3, guesses_in_all=3), Clock(), {"given out"}.__contains__)
     guesses.right("known", "people")
     for _ in range(10):
         guesses.wrong("here", "known")
+        guesses.wrong("here", "given out")
     guesses.check("here", "newcomer")
     guesses.check("there", "newcomer")
 
@@ -151,7 +153,7 @@ def test_a_known_token_at_a_wrong_door_is_no_guess() -> None:
 def test_a_minute_begins_with_its_first_wrong_token() -> None:
     """So that every guesser waits a whole one, whenever he comes."""
     clock = Clock()
-    guesses = AuthThrottle(Settings(guesses=1), clock)
+    guesses = AuthThrottle(Settings(guesses=1), clock, {"given out"}.__contains__)
     clock.now += 59
     guesses.check("here", "a")
     guesses.wrong("here", "a")
