@@ -20,6 +20,7 @@ from miners.fitted.json_form import read_json
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
+from pinq.public.checks import is_whole
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, Value
 
@@ -352,7 +353,7 @@ def read_stored(
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:
     """A parameter that must be a whole number in a range, else ``QueryError``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+    if not is_whole(value, low, high):
         raise QueryError(f"`{name}` is {value!r}; it must be a whole number from {low} to {high}.")
     return int(value)
 

@@ -7,7 +7,7 @@ All of it is public, and all of it is checked before anything is spent.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,8 +15,9 @@ from miners.budget.schedule import spread
 from miners.estimator import whole_number
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
+from pinq.public.checks import is_listing
 from pinq.public.epsilon import ZERO, Epsilon, Loss
-from pinq.public.schema import Numeric, Schema
+from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS, Cuts, Values, bind
 from pinq.public.spelling import closest
 
@@ -169,11 +170,11 @@ def _with_bins(schema: Schema, attributes: Sequence[str] | None, cuts: CutsByCol
     """Returns the caller's cuts, and ``BINS`` intervals for numeric columns without any cuts."""
     if cuts is not None and not isinstance(cuts, Mapping):
         return cuts  # `multiway_splits` refuses it
-    names = list(attributes) if isinstance(attributes, Iterable) else list(schema.columns)
+    names = list(attributes) if is_listing(attributes) else list(schema.columns)
     uncut = {
         name: BINS
-        for name, column in schema.columns.items()
-        if name in names and isinstance(column, Numeric) and not column.cuts and column.cells > 1
+        for name, column in schema.numeric_columns.items()
+        if name in names and not column.cuts and column.cells > 1
     }
     return uncut | dict(cuts or {})
 
@@ -185,10 +186,8 @@ def _targets(
     targets: tuple[str, ...]
     if target is None:
         targets = tuple(splits)
-    elif isinstance(target, Iterable) and not isinstance(target, str):
-        targets = tuple(target)
     else:
-        targets = (target,)
+        targets = tuple(target) if is_listing(target) else (target,)
     for name in targets:
         schema.column(name)
         if name not in splits:

@@ -47,15 +47,16 @@ def _column_differences(
     """Names where two declarations of a column differ."""
     if ours.type != theirs.type:
         return [f"{ours.type} at {holder!r}, {theirs.type} at {other!r}"]
-    left, right = (column.model_dump(exclude={"unreviewed", "cuts", "values"}) for column in (ours, theirs))
+    left, right = (column.model_dump(exclude={"unreviewed", "cuts"}) for column in (ours, theirs))
+    here, there = left.pop("values", ()), right.pop("values", ())  # none of a numeric column
     texts = [
         f"{field} is {left[field]} at {holder!r}, {right[field]} at {other!r}"
         for field in left
         if left[field] != right[field]
     ]
-    if isinstance(ours, Categorical) and isinstance(theirs, Categorical) and ours.values != theirs.values:
-        only_here = [value for value in ours.values if value not in theirs.values]
-        only_there = [value for value in theirs.values if value not in ours.values]
+    if here != there:
+        only_here = [value for value in here if value not in there]
+        only_there = [value for value in there if value not in here]
         texts += [
             f"only {name!r} declares {', '.join(map(repr, values))}"
             for name, values in ((holder, only_here), (other, only_there))

@@ -38,6 +38,7 @@ from miners.federated.source import (
     unknown_holder,
 )
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
+from pinq.public.checks import is_listing, is_number
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.spelling import closest
@@ -123,7 +124,7 @@ class Federation:
                 f"`on_failure` is {on_failure!r}{closest(str(on_failure), get_args(Rule))}; it must be "
                 "'fail', 'wait' or 'drop'."
             )
-        if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not 0 <= patience < 10**9:
+        if not is_number(patience, 0, 10**9):
             raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0.")
         self._say = progress_of(say)
         self._handles = _named(handles)
@@ -321,7 +322,7 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     """The handles by the names of their holders."""
     if isinstance(handles, Mapping):
         named = dict(handles)
-    elif isinstance(handles, Iterable) and not isinstance(handles, (str, bytes)):
+    elif is_listing(handles):
         named = {f"holder {number}": handle for number, handle in enumerate(handles, start=1)}
     else:
         raise QueryError(

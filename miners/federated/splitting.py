@@ -6,7 +6,7 @@ They are thresholds of numeric columns, and groups of values against the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from miners.growth.candidates import attribute_names, by_column, equal_width, require_attributes
 from pinq.errors import QueryError
-from pinq.public.schema import Categorical, Numeric, Schema, Value
+from pinq.public.checks import is_listing, is_whole
+from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Cuts, Groups, Values, bind
 
 __all__ = ["THRESHOLDS", "SplitSet", "SplitsByColumn", "first_codes", "splitting_functions"]
@@ -107,12 +108,11 @@ def _of_column(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet 
 
     None where it is a numeric one so coarse that nothing lies between two cells.
     """
-    column = schema.columns[name]
-    if isinstance(column, Numeric):
+    if name in schema.numeric_columns:
         points = _thresholds(schema, name, THRESHOLDS if own is None else own)
-        too_coarse = not points and not isinstance(own, Iterable)
+        too_coarse = not points and not is_listing(own)
         return None if too_coarse else _of_numbers(schema, name, points)
-    return _of_values(schema, name, column, own)
+    return _of_values(schema, name, own)
 
 
 def _of_numbers(schema: Schema, name: str, points: Sequence[float]) -> SplitSet:
@@ -122,11 +122,11 @@ def _of_numbers(schema: Schema, name: str, points: Sequence[float]) -> SplitSet:
 
 
 def _thresholds(schema: Schema, name: str, own: ColumnSplits) -> Sequence[float]:
-    if isinstance(own, (int, np.integer)) and not isinstance(own, bool):
+    if is_whole(own):
         if not 1 <= own <= MAX_THRESHOLDS:
             raise QueryError(f"`splits` asks for {own} thresholds of `{name}`; it must be 1 to {MAX_THRESHOLDS:,}.")
         return _evenly_spaced(schema, name, int(own))
-    if isinstance(own, (str, bytes)) or not isinstance(own, Iterable):
+    if not is_listing(own):
         raise QueryError(f"`splits` of `{name}` is {own!r}; it must be a list of thresholds, or how many.")
     return tuple(own)  # type: ignore[arg-type]  # `Cuts` checks each of them
 
@@ -144,10 +144,11 @@ def _evenly_spaced(schema: Schema, name: str, count: int) -> tuple[float, ...]:
     return rest if rest and column.threshold(rest[0], name) == 1 else (lowest, *rest)
 
 
-def _of_values(schema: Schema, name: str, column: Categorical, own: ColumnSplits | None) -> SplitSet:
+def _of_values(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet:
     """Returns groups of values, each against the rest, each pair once."""
+    column = schema.categorical(name)
     labels = column.labels
-    if own is not None and (isinstance(own, (str, bytes)) or not isinstance(own, Iterable)):
+    if own is not None and not is_listing(own):
         raise QueryError(f"`splits` of `{name}` is {own!r}; it must be a list of values, or of lists of values.")
     if own is None and len(labels) > MAX_VALUES:
         raise QueryError(

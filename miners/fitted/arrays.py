@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from miners.fitted.node import Node
-from pinq.public.schema import Categorical, Numeric, Schema, Value
+from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Axis, bind
 
 __all__ = ["CATEGORICAL", "LEAF", "NUMERIC", "BinaryArrays", "TreeArrays", "to_arrays"]
@@ -107,7 +107,7 @@ def to_arrays(
 ) -> TreeArrays:
     """Lays a tree out as arrays; see ``Tree.to_arrays``."""
     features = tuple(name for name in schema.columns if name != target)
-    columns = [schema.columns[name] for name in features]
+    declared = schema.categorical_columns
     axes = [None if node.split is None else bind(node.split, schema).axes[0] for node in nodes]
     kind, feature, missing = (np.full(len(nodes), default) for default in (LEAF, -1, -1))
     points: list[np.ndarray] = [np.zeros(0)] * len(nodes)
@@ -116,11 +116,12 @@ def to_arrays(
         if axis is None:
             continue
         feature[index] = features.index(str(axis.column))
-        column = columns[feature[index]]
+        name = features[feature[index]]
+        column, numeric = schema.columns[name], schema.numeric_columns.get(name)
         if column.null_code is not None:
             missing[index] = axis.parts_of(np.array([column.null_code]))[0]
-        if isinstance(column, Numeric):
-            kind[index], points[index] = NUMERIC, _points(column, axis)
+        if numeric is not None:
+            kind[index], points[index] = NUMERIC, _points(numeric, axis)
         else:
             kind[index], parts[index] = CATEGORICAL, axis.parts_of(np.arange(column.cells))
     is_binary = all(len(node.children) in (0, 2) for node in nodes)
@@ -129,7 +130,7 @@ def to_arrays(
     parts_start, all_parts = _ragged(parts)
     return TreeArrays(
         features=features,
-        categories=tuple(column.values if isinstance(column, Categorical) else None for column in columns),
+        categories=tuple(declared[name].values if name in declared else None for name in features),
         classes=classes,
         kind=kind,
         feature=feature,

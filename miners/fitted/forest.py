@@ -20,6 +20,7 @@ from miners.fitted.route import encode_rows
 from miners.fitted.target import as_array, target_of
 from miners.fitted.tree import Tree, length
 from pinq.errors import QueryError
+from pinq.public.checks import is_whole
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Forest:
 
     def tree(self, number: int) -> Tree:
         """Returns one of its trees. ``QueryError`` where there is none of that number."""
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < len(self.trees):
+        if not is_whole(number, 0, len(self.trees) - 1):
             raise QueryError(f"`tree` is {number!r}; it must be a whole number from 0 to {len(self.trees) - 1}.")
         return self.trees[number]
 

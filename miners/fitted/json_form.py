@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from miners.fitted.node import Node, Split
 from pinq.errors import QueryError
+from pinq.public.checks import is_number
 from pinq.public.specs import Cuts, Groups, Values
 
 __all__ = ["node_in", "node_out", "read_json", "split_in", "split_out"]
@@ -60,7 +61,7 @@ def node_in(index: int, stored: object) -> Node:
 
 def _number(index: int, name: str, stored: object) -> float:
     """Reads a number of a node."""
-    if isinstance(stored, bool) or not isinstance(stored, (int, float)) or abs(stored) > 1e300:
+    if not is_number(stored, -1e300, 1e300):
         raise QueryError(f"`{name}` of node {index} of the stored tree is {str(stored)[:40]!r}; it must be a number.")
     return float(stored)
 
@@ -83,7 +84,7 @@ def split_in(what: str, stored: object) -> Split | None:
         return None
     fields = dict(stored) if isinstance(stored, dict) else {}
     kind = fields.pop("kind", None)
-    spec = SPLITS.get(kind) if isinstance(kind, str) else None
+    spec = SPLITS.get(str(kind))
     if spec is None:
         kinds = ", ".join(SPLITS)
         raise QueryError(f"{what} must be an object whose `kind` is one of {kinds}.")

@@ -115,7 +115,7 @@ def encode_rows(
     codes = {name: encode(schema, name, frame) for name in names}
     complaints = []
     for name, column in codes.items():
-        count = _undeclared(frame[name], column) if isinstance(schema.columns[name], Categorical) else 0
+        count = _undeclared(frame[name], column) if name in schema.categorical_columns else 0
         if count:
             rows = f"{count:,} of {len(column):,} rows"
             complaints.append(f"{rows} have a value of `{name}` that the schema does not declare")
@@ -151,13 +151,12 @@ def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray
     """Returns the codes of a sequence of values of one column."""
     import pandas as pd
 
-    column = schema.columns[name]
-    if isinstance(column, Numeric):
-        return column.encode(values)
+    if name in schema.numeric_columns:
+        return schema.numeric_columns[name].encode(values)
     # Text is looked up once for each distinct value. A missing value has index -1, the last one.
     indices, distinct = pd.factorize(pd.Series(values), use_na_sentinel=True)
     distinct_values = [*pd.Series(distinct).astype(object), None]
-    result: np.ndarray = column.encode(distinct_values)[indices]
+    result: np.ndarray = schema.columns[name].encode(distinct_values)[indices]
     return result
 
 

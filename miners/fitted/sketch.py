@@ -16,6 +16,7 @@ import numpy as np
 from miners.fitted.node import Node
 from miners.fitted.target import Target
 from pinq.errors import QueryError
+from pinq.public.checks import is_whole
 from pinq.public.columns import text_of
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Groups, bind
@@ -197,7 +198,7 @@ def _limit(shape: _Shape, max_depth: int | None, max_ends: int | None) -> int:
     """Returns how many levels of splits to show."""
     if max_depth is None:
         return shape.depth if max_ends is None else shape.levels_of(max_ends)
-    if isinstance(max_depth, bool) or not isinstance(max_depth, (int, np.integer)) or max_depth < 0:
+    if not is_whole(max_depth, 0):
         raise QueryError(f"`max_depth` is {max_depth!r}; it must be a whole number of at least 0, or None for all.")
     return min(shape.depth, int(max_depth))
 

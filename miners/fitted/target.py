@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from pinq.public.columns import text_of
-from pinq.public.schema import Categorical, Numeric, Schema, Value
+from pinq.public.schema import Numeric, Schema, Value
 
 __all__ = ["ENDS", "ClassTarget", "MeanTarget", "Target", "as_array", "target_of"]
 
@@ -90,8 +90,9 @@ Target = ClassTarget | MeanTarget
 
 def target_of(schema: Schema, name: str) -> Target:
     """Returns the target of a name. ``QueryError`` where the schema has no such column."""
-    column = schema.column(name)
-    return ClassTarget(name, column.values) if isinstance(column, Categorical) else MeanTarget(name, column)
+    schema.column(name)
+    numeric = schema.numeric_columns.get(name)
+    return ClassTarget(name, schema.categorical(name).values) if numeric is None else MeanTarget(name, numeric)
 
 
 def as_array(classes: Sequence[Value]) -> np.ndarray:

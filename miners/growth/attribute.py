@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -17,6 +17,7 @@ import numpy as np
 
 from miners.fitted.node import Split
 from pinq.errors import QueryError
+from pinq.public.checks import is_listing, is_whole
 from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.parts import Part
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -100,13 +101,13 @@ class NumericAttribute(Attribute):
         """Returns the split at several cut points."""
         if cutting is None:
             cutting = tuple(float(cut) for cut in self.column.cuts) or BINS
-        if isinstance(cutting, (int, np.integer)) and not isinstance(cutting, bool):
+        if is_whole(cutting):
             if not 2 <= cutting <= MAX_BINS:
                 raise QueryError(f"`cuts` asks for {cutting} intervals of `{self.name}`; it must be 2 to {MAX_BINS:,}.")
             points = even_edges(self.name, self.column, int(cutting))
             # A nullable column of a single cell has no cut, but missing and present are two parts.
             return Cuts(self.name, points) if points else Values(self.name)
-        if isinstance(cutting, (str, bytes)) or not isinstance(cutting, Iterable):
+        if not is_listing(cutting):
             raise QueryError(
                 f"`cuts` of `{self.name}` is {cutting!r}; it must be a list of cut points or a number of intervals."
             )
@@ -169,8 +170,8 @@ class CategoricalAttribute(Attribute):
 
 def attribute_of(schema: Schema, name: str) -> Attribute:
     """Returns the attribute of a column."""
-    column = schema.columns[name]
-    return NumericAttribute(name, column) if isinstance(column, Numeric) else CategoricalAttribute(name, column)
+    numeric = schema.numeric_columns.get(name)
+    return CategoricalAttribute(name, schema.categorical(name)) if numeric is None else NumericAttribute(name, numeric)
 
 
 def even_edges(name: str, column: Numeric, bins: int) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from miners.fitted.node import Split
 from miners.growth.attribute import Ways, attribute_of, even_edges
 from pinq.errors import QueryError
+from pinq.public.checks import is_listing
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.schema import Schema
@@ -106,7 +107,7 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
     Raises:
         QueryError: An unknown, repeated or unusable column.
     """
-    if attributes is not None and (isinstance(attributes, (str, bytes)) or not isinstance(attributes, Iterable)):
+    if attributes is not None and not is_listing(attributes):
         raise QueryError(f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all.")
     names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
     for name in names:

@@ -141,8 +141,7 @@ class Card:
     @cached_property
     def numeric(self) -> Numeric | None:
         """The target's declaration where it is numeric."""
-        column = self.schema.columns[self.target]
-        return column if isinstance(column, Numeric) else None
+        return self.schema.numeric_columns.get(self.target)
 
     @property
     def columns(self) -> list[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from miners.growth.candidates import attribute_names, equal_width, multiway_splits
 from pinq.errors import QueryError
@@ -74,11 +73,11 @@ def attribute_cells(
     """
     if cuts is not None and not isinstance(cuts, Mapping):
         raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points.")
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, Sequence[float] | int] = {}
     for name in attribute_names(schema, target, attributes):
-        column = schema.columns[name]
-        if isinstance(column, Numeric) and not column.cuts and (points := public_cuts(schema, name, grid)):
-            chosen[name] = points
+        if name in schema.numeric_columns and not schema.numeric_columns[name].cuts:
+            points = public_cuts(schema, name, grid)
+            chosen |= {name: points} if points else {}
     return multiway_splits(schema, target, attributes=attributes, cuts={**chosen, **(cuts or {})})
 
 

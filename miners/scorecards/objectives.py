@@ -315,7 +315,7 @@ class Mean(Objective):
 def objective_of(schema: Schema, target: str) -> Objective:
     """Returns the objective for a target."""
     column = schema.column(target)
-    if isinstance(column, Numeric):
+    if target in schema.numeric_columns:
         return Mean(schema=schema, target=target)
     kind = TwoClasses if column.cells == 2 else ManyClasses
     return kind(schema=schema, target=target)

@@ -21,7 +21,7 @@ from miners.scorecards.objectives import objective_of
 from miners.scorecards.shares import MAX_STEPS, Shares
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.schema import Numeric, Schema
+from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -254,7 +254,8 @@ class Scorecard(Classifier, ScorecardMiner):
     cuts: Mapping[str, Sequence[float] | int] | None = None
 
     def _checked_target(self, schema: Schema, target: str) -> None:
-        if isinstance(schema.column(target), Numeric):
+        schema.column(target)
+        if target in schema.numeric_columns:
             raise QueryError(f"the target `{target}` is numeric; take ScorecardRegressor, which predicts its mean.")
 
 
@@ -297,5 +298,6 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
     cuts: Mapping[str, Sequence[float] | int] | None = None
 
     def _checked_target(self, schema: Schema, target: str) -> None:
-        if not isinstance(schema.column(target), Numeric):
+        schema.column(target)
+        if target not in schema.numeric_columns:
             raise QueryError(f"the target `{target}` is categorical; take Scorecard, which predicts its values.")

@@ -19,7 +19,6 @@ from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Ro
 from miners.trees.strategy import Problem, many
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.public.epsilon import Loss
-from pinq.public.schema import Numeric
 from pinq.public.specs import Cuts, Values
 
 __all__ = ["DPDecisionForest"]
@@ -120,7 +119,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
     random_state: int | None = None
 
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomFew:
-        numeric = [name for name in names if isinstance(problem.schema.columns[name], Numeric)]
+        numeric = [name for name in names if name in problem.schema.numeric_columns]
         if isinstance(self.bins, Mapping):
             cuts = self.bins
         else:

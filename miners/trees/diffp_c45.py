@@ -16,6 +16,7 @@ from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
 from miners.trees.strategy import Candidate, Problem, many
 from miners.trees.tree_miner import Variant
 from pinq.errors import QueryError
+from pinq.public.checks import is_number
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import AnyCut, Values
@@ -166,9 +167,7 @@ class DiffPC45(GreedyTree):
 
     def _strategies(self, problem: Problem) -> Sequence[GreedyStrategy]:
         factor = self.certainty
-        if factor is not None and (
-            isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 0.5
-        ):
+        if factor is not None and not (is_number(factor, 0, 0.5) and factor):
             raise QueryError(
                 f"`certainty` is {factor!r}; it must be above 0 and at most 0.5, or None to prune nothing."
             )

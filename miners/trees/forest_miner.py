@@ -26,6 +26,7 @@ from miners.growth.open_node import OpenNode
 from miners.trees.strategy import Problem, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import TreeMiner, require_word
 from pinq.errors import QueryError
+from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.scores import PATH_LOSS
 
@@ -188,6 +189,6 @@ def share(name: str, value: object) -> Fraction:
     Raises:
         QueryError: It is no such number.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= 0.999:
+    if not is_number(value, 0.001, 0.999):
         raise QueryError(f"`{name}` is {value!r}; it must be a number between 0 and 1, from 0.001 to 0.999.")
     return Fraction(value).limit_denominator(1000)

@@ -28,7 +28,7 @@ from miners.growth.frontier import grow
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import ZERO, Epsilon, Loss
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS
 from pinq.public.spelling import closest
 
@@ -124,12 +124,12 @@ class TreeMiner(Fitted, ABC, Generic[S]):
         epsilon = Epsilon.of(self.epsilon)
         if target is not None or need_target:
             return self._strategies(self._problem(schema, target, epsilon))
-        codes = [column.codes for column in schema.columns.values() if isinstance(column, Categorical)]
+        codes = [column.codes for column in schema.categorical_columns.values()]
         return self._strategies(Problem(schema, None, max(codes, default=2), 2, epsilon))
 
     def _problem(self, schema: Schema, target: str | None, epsilon: Epsilon) -> Problem:
         column, name = schema.column(target), type(self).__name__
-        is_numeric = isinstance(column, Numeric)
+        is_numeric = target in schema.numeric_columns
         if is_numeric and not self._numeric_target:
             raise QueryError(f"the target `{target}` is numeric; {name} predicts the values of a categorical column.")
         if not is_numeric and self._numeric_target:

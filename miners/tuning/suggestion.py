@@ -26,6 +26,7 @@ from miners.estimator import Classifier, whole_number
 from miners.tuning.simulated import simulated
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
+from pinq.public.checks import is_number
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def _check(
     whole_number("rows", rows, 1, schema.max_rows)
     whole_number("runs", runs, 2, 10_000)
     whole_number("depth", depth, 1, 12)
-    if isinstance(accuracy, bool) or not isinstance(accuracy, (int, float)) or not 0 < accuracy < 1:
+    if not is_number(accuracy, 0, 1) or not 0 < accuracy < 1:
         raise QueryError(f"`accuracy` is {accuracy!r}; it must be above 0 and below 1.")
     if not isinstance(limits, (tuple, list)) or len(limits) != 2 or not 0 < limits[0] < limits[1] <= 1000:
         raise QueryError(

@@ -19,8 +19,9 @@ from miners.fitted.tree import Node, Split, Tree
 from miners.growth.attribute import Ways
 from miners.growth.candidates import attribute_names, random_split
 from pinq.errors import QueryError
+from pinq.public.checks import is_number, is_whole
 from pinq.public.parts import Part
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import bind
 
 __all__ = ["Concept", "Seed"]
@@ -84,7 +85,7 @@ class Concept:
             seed: The same seed, the same rule.
         """
         classes = schema.categorical(target).cells
-        if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 0:
+        if not is_whole(depth, 0):
             raise QueryError(f"`depth` is {depth!r}; it must be a whole number of at least 0.")
         _check_share("leaf_probability", leaf_probability)
         if categorical not in ("values", "groups"):
@@ -131,7 +132,7 @@ class Concept:
             noise: From 0 to 1; 0 for rows that follow the rule without exception.
             seed: The same seed, the same rows.
         """
-        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 0:
+        if not is_whole(rows, 0):
             raise QueryError(f"`rows` is {rows!r}; it must be a whole number of at least 0.")
         _check_share("noise", noise)
         random = np.random.default_rng(seed)
@@ -151,8 +152,13 @@ class Concept:
 
     def _table(self, codes: Mapping[str, np.ndarray], random: np.random.Generator) -> pa.Table:
         """Returns rows with these codes as an Arrow table."""
-        columns = self.schema.columns
-        return pa.table({name: _decoded(columns[name], column, random) for name, column in codes.items()})
+        return pa.table({name: self._decoded(name, column, random) for name, column in codes.items()})
+
+    def _decoded(self, name: str, codes: np.ndarray, random: np.random.Generator) -> pa.Array:
+        """Returns values with these codes."""
+        if name in self.schema.numeric_columns:
+            return _numbers(self.schema.numeric_columns[name], codes, random)
+        return pa.array(list(self.schema.categorical_columns[name].labels)).take(pa.array(codes))
 
     def __repr__(self) -> str:
         leaves = f"{self.tree.n_leaves:,} {'leaf' if self.tree.n_leaves == 1 else 'leaves'}"
@@ -164,10 +170,8 @@ def _certain(code: int, classes: int) -> tuple[float, ...]:
     return tuple(float(code == number) for number in range(classes))
 
 
-def _decoded(column: Categorical | Numeric, codes: np.ndarray, random: np.random.Generator) -> pa.Array:
-    """Returns values with these codes; numbers that are not whole lie anywhere in their bins."""
-    if isinstance(column, Categorical):
-        return pa.array(list(column.labels)).take(pa.array(codes))
+def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) -> pa.Array:
+    """Returns numbers with these codes; those that are not whole lie anywhere in their bins."""
     lower, width = float(column.lower), float(column.width)
     # Away from the edges of the bin: a rounded sum must not lie in the next one.
     inside = 0.0 if column.integer else random.uniform(0.01, 0.99, len(codes))
@@ -177,5 +181,5 @@ def _decoded(column: Categorical | Numeric, codes: np.ndarray, random: np.random
 
 def _check_share(name: str, value: object) -> None:
     """Checks that a parameter is a number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= float(value) <= 1:
+    if not is_number(value, 0, 1):
         raise QueryError(f"`{name}` is {value!r}; it must be a number from 0 to 1.")

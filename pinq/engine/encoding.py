@@ -51,8 +51,7 @@ class Encoder:
         self.columns = [f"c{number}" for number in range(len(policy.columns))]
         self.kept = " AND ".join(f"{name} IS NOT NULL" for name in self.columns)
         self._select = _codes(connection, policy, types)
-        unit = policy.privacy_unit
-        self._unit = None if isinstance(unit, str) else unit
+        self._unit = policy.bounded_unit
         if self._unit is not None:
             self._select.append(f"md5({self._key} || CAST({quoted(self._unit.column)} AS VARCHAR)) AS unit")
 
@@ -88,11 +87,10 @@ class Encoder:
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""
         counts = []
-        for name, column in self._policy.columns.items():
-            if isinstance(column, Numeric):
-                value = _double(name, self._types[name])
-                beyond = f"{value} < {float(column.lower)!r} OR {value} > {float(column.upper)!r}"
-                counts.append(f"count(*) FILTER ({beyond})")
+        for name, column in numeric_columns(self._policy.columns).items():
+            value = _double(name)
+            beyond = f"{value} < {float(column.lower)!r} OR {value} > {float(column.upper)!r}"
+            counts.append(f"count(*) FILTER ({beyond})")
         return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {source}"
 
 
@@ -151,23 +149,30 @@ def unsigned(count: int) -> str:
 
 def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[str, str]) -> list[str]:
     """An expression ``... AS c<i>`` for each column, NULL where a value cannot be encoded."""
-    select = []
-    for number, (name, column) in enumerate(policy.columns.items()):
-        code = _code(connection, number, name, column, types[name])
-        code = f"coalesce({code}, {_missing(name, column, types[name])})"
-        select.append(f"({code})::{unsigned(column.codes)} AS c{number}")
-    return select
+    numbers = {name: number for number, name in enumerate(policy.columns)}
+    values, codes = {}, {}
+    for name, numeric in numeric_columns(policy.columns).items():
+        values[name] = _double(name)
+        codes[name] = _cell(values[name], numeric)
+    for name, categorical in categorical_columns(policy.columns).items():
+        values[name] = _text(name, types[name])
+        codes[name] = _position(connection, numbers[name], values[name], categorical)
+    return [
+        f"(coalesce({codes[name]}, {_missing(values[name], column)}))::{unsigned(column.codes)} AS c{numbers[name]}"
+        for name, column in policy.columns.items()
+    ]
 
 
-def _code(
-    connection: duckdb.DuckDBPyConnection, number: int, name: str, column: Categorical | Numeric, kind: str
-) -> str:
-    if isinstance(column, Numeric):
-        value = _double(name, kind)
-        lower, width = float(column.lower), float(column.width)
-        cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
-        # least() and greatest() pass over NULL, so a missing number must be kept from them.
-        return f"CASE WHEN {value} IS NOT NULL THEN least(greatest({cell}, 0), {column.cells - 1}) END"
+def _cell(value: str, column: Numeric) -> str:
+    """The grid cell of a number: 37 is in cell 18 of a grid from 0 in steps of 2."""
+    lower, width = float(column.lower), float(column.width)
+    cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
+    # least() and greatest() pass over NULL, so a missing number must be kept from them.
+    return f"CASE WHEN {value} IS NOT NULL THEN least(greatest({cell}, 0), {column.cells - 1}) END"
+
+
+def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, column: Categorical) -> str:
+    """The position of a text in the declared list; makes a type ``domain_<number>`` that knows it."""
     # An enum of the declared values, made from a table and not from text, finds any value's place
     # and fits any name.
     connection.register(
@@ -179,10 +184,10 @@ def _code(
     values = f"SELECT value FROM values_{number} ORDER BY place"
     connection.execute(f"CREATE OR REPLACE TYPE domain_{number} AS ENUM ({values})")
     connection.unregister(f"values_{number}")
-    return f"enum_code(TRY_CAST({_text(name, kind)} AS domain_{number}))"
+    return f"enum_code(TRY_CAST({value} AS domain_{number}))"
 
 
-def _double(name: str, kind: str) -> str:
+def _double(name: str) -> str:
     value = f"number_of({quoted(name)})"
     return f"(CASE WHEN isnan({value}) THEN NULL ELSE {value} END)"
 
@@ -199,12 +204,11 @@ def _text(name: str, kind: str) -> str:
     return f"CAST({quoted(name)} AS VARCHAR)"
 
 
-def _missing(name: str, column: Categorical | Numeric, kind: str) -> str:
+def _missing(value: str, column: Column) -> str:
     """The code of a missing value where the column has one.
 
     An undeclared category is not missing but undeclared.
     """
     if not column.nullable:
         return "NULL"
-    value = _double(name, kind) if isinstance(column, Numeric) else _text(name, kind)
     return f"CASE WHEN {value} IS NULL THEN {column.null_code} END"

@@ -21,7 +21,7 @@ from pinq.engine.numbers import define_number_of, other_spelling
 from pinq.engine.sources import missing_path, source_dialect, source_files, source_path
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect
-from pinq.public.policy import DatabaseTable, Policy, SparkTable
+from pinq.public.policy import Policy
 from pinq.public.spelling import closest
 
 __all__ = [
@@ -138,7 +138,7 @@ def is_large(files: Iterable[Path]) -> bool:
 
 def declared_columns(policy: Policy) -> list[str]:
     """The columns that the source must have."""
-    return [*policy.columns, *([] if isinstance(policy.privacy_unit, str) else [policy.privacy_unit.column])]
+    return [*policy.columns, *([] if policy.bounded_unit is None else [policy.bounded_unit.column])]
 
 
 def _attach(
@@ -170,7 +170,7 @@ def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: An
         table = _arrow_table(data)
         connection.register("source", table)
         return "source"
-    if isinstance(policy.source, SparkTable):
+    if policy.spark is not None:
         raise PolicyError(
             "A table of Spark is not looked at by `pinq init`. Propose a policy from a sample of it (`pinq init "
             "sample.parquet`), then name the table in its `source:`."
@@ -178,7 +178,7 @@ def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: An
     path = source_path(policy)
     if path is None:
         raise PolicyError(f"The policy of {policy.dataset!r} names no source: set `source:`, or pass rows from Python.")
-    if isinstance(policy.source, DatabaseTable):
+    if policy.database is not None:
         if not path.is_file():
             raise PolicyError(f"There is no database {path}.")
         try:

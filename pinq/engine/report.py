@@ -11,7 +11,7 @@ import numpy as np
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import Encoder
 from pinq.public.policy import Policy
-from pinq.public.schema import Numeric
+from pinq.public.schema import numeric_columns
 
 __all__ = ["EncodingReport", "Losses"]
 
@@ -48,7 +48,7 @@ class Losses:
 
     def __init__(self, policy: Policy) -> None:
         self._columns = list(policy.columns)
-        self._numeric = [name for name, column in policy.columns.items() if isinstance(column, Numeric)]
+        self._numeric = list(numeric_columns(policy.columns))
         self.numbers = np.zeros(2 + len(self._columns) + len(self._numeric), dtype=np.int64)
 
     def add(self, connection: duckdb.DuckDBPyConnection, encoder: Encoder, piece: str) -> None:

@@ -45,7 +45,7 @@ from pinq.engine.spark_work import (
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
 from pinq.errors import InternalError, PolicyError
 from pinq.public.parts import PartSet
-from pinq.public.policy import Policy, SparkTable
+from pinq.public.policy import Policy
 
 __all__ = ["SparkEngine", "SparkFrame", "is_spark_frame", "open_spark", "spark_frame"]
 
@@ -95,16 +95,16 @@ def spark_frame(policy: Policy, data: Any) -> SparkFrame | None:
     """
     if data is not None:
         return data if is_spark_frame(data) else None
-    if not isinstance(policy.source, SparkTable):
+    if policy.spark is None:
         return None
     try:
         from pyspark.sql import SparkSession as Session
     except ImportError:
         raise PolicyError("A Spark table needs Spark: pip install 'pinq-miners[spark]'.") from None
     try:
-        return Session.builder.getOrCreate().table(policy.source.spark)
+        return Session.builder.getOrCreate().table(policy.spark.spark)
     except Exception:  # classes of errors differ between Spark's two kinds of sessions
-        raise PolicyError(f"Spark does not know the table {policy.source.spark!r}, or cannot be reached.") from None
+        raise PolicyError(f"Spark does not know the table {policy.spark.spark!r}, or cannot be reached.") from None
 
 
 def open_spark(
@@ -217,7 +217,7 @@ class _Encoded:
         """Encodes a raw frame."""
         buckets = _buckets(raw)
         blocks = raw.mapInArrow(Encoding(policy, salt, buckets), BLOCKS)
-        if not isinstance(policy.privacy_unit, str):
+        if policy.bounded_unit is not None:
             blocks = blocks.repartition(buckets, "bucket").mapInArrow(Bounding(policy, salt), BLOCKS)
         return cls(blocks, policy, salt)
 

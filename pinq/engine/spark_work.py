@@ -81,7 +81,7 @@ class Encoding:
     buckets: int
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        bounded, task = not isinstance(self.policy.privacy_unit, str), uuid4().hex
+        bounded, task = self.policy.bounded_unit is not None, uuid4().hex
         for table in _gathered(batches):
             codes = encode(table, self.policy, self.salt)
             if bounded:

@@ -64,7 +64,7 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
     if many(counted.over_unit):
         notes.append(
             f"privacy_unit: {share(counted.over_unit)} are beyond the bound of "
-            f"{unit_text(policy.privacy_unit)}, or name no unit, "
+            f"{unit_text(policy.bounded_unit)}, or name no unit, "
             "and are left out; a higher bound keeps more and makes more noise"
         )
     return notes

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.errors import PolicyError
-from pinq.public.policy import DatabaseTable, Policy, SparkTable
+from pinq.public.policy import Policy
 
 __all__ = ["ledger_url", "masked"]
 
@@ -59,9 +59,9 @@ def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
     That of a table of Spark, by whatever policy of this user, has its claim in the state folder.
     """
     default = str(policy.folder / f"{policy.dataset}.ledger")
-    if not isinstance(policy.source, SparkTable):  # data passed by the caller: nothing is known of them
+    if policy.spark is None:  # data passed by the caller: nothing is known of them
         return wanted or default
-    claim = state_folder() / f"{_digest('spark ' + policy.source.spark.lower())}.claim"
+    claim = state_folder() / f"{_digest('spark ' + policy.spark.spark.lower())}.claim"
     held = _read(claim) if claim.exists() else None
     chosen = wanted or held or os.path.realpath(default)
     if held is not None and held != masked(chosen):
@@ -131,10 +131,8 @@ def masked(url: str) -> str:
 
 def _table(policy: Policy) -> str:
     """Tells the tables of one database file apart."""
-    match policy.source:
-        case DatabaseTable(schema_name=schema, table=table):
-            return "." + _digest(f"{schema}.{table}".lower())
-    return ""
+    source = policy.database
+    return "" if source is None else "." + _digest(f"{source.schema_name}.{source.table}".lower())
 
 
 def _digest(text: str) -> str:

@@ -109,7 +109,7 @@ def propose_like(
     bare = _bare(data, dataset or shared.dataset, folder, csv)
     with closing(read_columns(bare)) as raw:
         types = raw.types
-    unit = [] if shared.privacy_unit == "row" else [shared.privacy_unit.column]
+    unit = [] if shared.bounded_unit is None else [shared.bounded_unit.column]
     for name in [*shared.columns, *unit]:
         if name not in types:
             raise PolicyError(

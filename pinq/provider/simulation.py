@@ -93,6 +93,6 @@ def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
         else:
             texts = np.array(list(column.texts), dtype=object)
             columns[name] = pa.array(texts[codes], pa.string(), mask=missing)
-    if schema.privacy_unit != "row":
-        columns[schema.privacy_unit.column] = pa.array(np.arange(rows) // schema.privacy_unit.max_rows)
+    if schema.bounded_unit is not None:
+        columns[schema.bounded_unit.column] = pa.array(np.arange(rows) // schema.bounded_unit.max_rows)
     return pa.table(columns)

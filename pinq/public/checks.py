@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``is_whole`` and ``is_number`` tell numbers from what only looks like one."""
+"""``is_whole``, ``is_number`` and ``is_listing`` tell what came in from what only looks like it."""
 
 from __future__ import annotations
 
-from typing import TypeGuard
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-__all__ = ["is_number", "is_whole"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+__all__ = ["is_listing", "is_number", "is_whole"]
 
 
-def is_whole(value: object, low: int, high: int) -> TypeGuard[int]:
+def is_whole(value: object, low: float = -math.inf, high: float = math.inf) -> TypeGuard[int]:
     """Whether a value is a whole number from ``low`` to ``high``, numpy's included.
 
     A truth value is none, though Python counts it among them.
@@ -22,3 +27,8 @@ def is_number(value: object, low: float, high: float) -> TypeGuard[float]:
     """Whether a value is a number from ``low`` to ``high``; a truth value or NaN is none."""
     is_real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     return is_real and bool(low <= value <= high)  # type: ignore[operator]
+
+
+def is_listing(value: object) -> TypeIs[Iterable[object]]:
+    """Whether a value lists others; text, whose letters Python would list, does not."""
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes))

@@ -116,9 +116,9 @@ class Policy(Declared):
     @model_validator(mode="after")
     def _consistent(self) -> Policy:
         self.schema_.column(next(iter(self.columns)))
-        if not isinstance(self.privacy_unit, str) and self.privacy_unit.column in self.columns:
+        if self.bounded_unit is not None and self.bounded_unit.column in self.columns:
             raise ValueError(
-                f"the privacy unit {self.privacy_unit.column!r} names people; it cannot be a column that analysts see"
+                f"the privacy unit {self.bounded_unit.column!r} names people; it cannot be a column that analysts see"
             )
         return self
 

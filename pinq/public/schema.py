@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -14,7 +15,18 @@ from pinq.public.columns import Categorical, Column, Numeric, Value, require_tex
 from pinq.public.declared import Declared, derived
 from pinq.public.spelling import closest
 
-__all__ = ["Adjacency", "Categorical", "Column", "Numeric", "PrivacyUnit", "Schema", "Value", "unit_text"]
+__all__ = [
+    "Adjacency",
+    "Categorical",
+    "Column",
+    "Numeric",
+    "PrivacyUnit",
+    "Schema",
+    "Value",
+    "categorical_columns",
+    "numeric_columns",
+    "unit_text",
+]
 
 Adjacency = Literal["add-remove", "substitute"]
 
@@ -62,8 +74,23 @@ class Schema(Declared):
         Adding or removing one row: 1. Replacing one: 2. A unit of k rows: k times that (group
         privacy, privacy.md 1.1).
         """
-        rows = 1 if self.privacy_unit == "row" else self.privacy_unit.max_rows
+        rows = 1 if self.bounded_unit is None else self.bounded_unit.max_rows
         return rows * (2 if self.adjacency == "substitute" else 1)
+
+    @property
+    def bounded_unit(self) -> PrivacyUnit | None:
+        """The privacy unit where it is more than a row."""
+        return None if self.privacy_unit == "row" else self.privacy_unit
+
+    @derived
+    def numeric_columns(self) -> Mapping[str, Numeric]:
+        """The columns of numbers; ``categorical_columns`` are all others."""
+        return numeric_columns(self.columns)
+
+    @derived
+    def categorical_columns(self) -> Mapping[str, Categorical]:
+        """The columns with lists of values."""
+        return categorical_columns(self.columns)
 
     def column(self, name: object) -> Categorical | Numeric:
         """A declared column, else ``QueryError`` that lists the columns."""
@@ -77,28 +104,24 @@ class Schema(Declared):
 
     def categorical(self, name: object) -> Categorical:
         """A declared categorical column, else ``QueryError``."""
-        column = self.column(name)
-        if not isinstance(column, Categorical):
+        self.column(name)
+        if name not in self.categorical_columns:
             raise QueryError(
                 f"`{name}` is numeric; a categorical column is needed here, or cut it with Cuts({name!r}, [...])."
             )
-        return column
+        return self.categorical_columns[str(name)]
 
     def numeric(self, name: object) -> Numeric:
         """A declared numeric column, else ``QueryError``."""
-        column = self.column(name)
-        if not isinstance(column, Numeric):
+        self.column(name)
+        if name not in self.numeric_columns:
             raise QueryError(f"`{name}` is categorical; a numeric column is needed here.")
-        return column
+        return self.numeric_columns[str(name)]
 
     @derived
     def row_digest(self) -> str:
         """Identifies how a row is encoded and kept: columns in order, domains, privacy unit."""
-        unit = (
-            self.privacy_unit
-            if isinstance(self.privacy_unit, str)
-            else [self.privacy_unit.column, self.privacy_unit.max_rows]
-        )
+        unit = "row" if self.bounded_unit is None else [self.bounded_unit.column, self.bounded_unit.max_rows]
         text = json.dumps([[[name, column.digest] for name, column in self.columns.items()], unit])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -112,7 +135,7 @@ class Schema(Declared):
     def __repr__(self) -> str:
         lines = [
             f"Schema: at most {self.max_rows:,} rows, adjacency {self.adjacency}, privacy unit "
-            f"{unit_text(self.privacy_unit)}"
+            f"{unit_text(self.bounded_unit)}"
         ]
         wide = max(len(name) for name in self.columns)
         lines += [f"  {name:<{wide}}  {column.describe()}" for name, column in self.columns.items()]
@@ -131,6 +154,16 @@ class Schema(Declared):
         )
 
 
-def unit_text(unit: Literal["row"] | PrivacyUnit) -> str:
+def unit_text(unit: PrivacyUnit | None) -> str:
     """``row``, or ``person_id (at most 3 rows)``."""
-    return "row" if isinstance(unit, str) else f"{unit.column} (at most {unit.max_rows} rows each)"
+    return "row" if unit is None else f"{unit.column} (at most {unit.max_rows} rows each)"
+
+
+def numeric_columns(columns: Mapping[str, Column]) -> dict[str, Numeric]:
+    """The columns of numbers among some, in their order."""
+    return {name: column for name, column in columns.items() if isinstance(column, Numeric)}
+
+
+def categorical_columns(columns: Mapping[str, Column]) -> dict[str, Categorical]:
+    """The columns with lists of values among some, in their order."""
+    return {name: column for name, column in columns.items() if isinstance(column, Categorical)}

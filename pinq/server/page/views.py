@@ -242,11 +242,8 @@ def _allowed(account: Account) -> str:
 
 
 def _public(policy: Policy) -> str:
-    unit = (
-        "one row"
-        if policy.privacy_unit == "row"
-        else f"one {policy.privacy_unit.column}, at most {policy.privacy_unit.max_rows:,} rows"
-    )
+    bounded = policy.bounded_unit
+    unit = "one row" if bounded is None else f"one {bounded.column}, at most {bounded.max_rows:,} rows"
     size = f"{len(policy.columns)} columns, at most {policy.max_rows:,} rows"
     return f"Protects {unit} ({policy.adjacency}); {size}. No raw data is shown here."
 
