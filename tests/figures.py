@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of the house: ``python -m tests.figures`` prints them, of this tree or of another.
 
-docs/architecture.md has the last
-ones. Another tree is named by its folder, which must hold ``pinq/`` and ``miners/``.
+docs/architecture.md has the last ones. Another tree is named by its folder, which must hold
+``pinq/`` and ``miners/``.
 """
 
 from __future__ import annotations
