@@ -65,10 +65,17 @@ class PinqError(Exception):
     Attributes:
         charged: What the failed call has cost, exact; None where that is not known. The text ends
             with it.
+        retry_after: Seconds after which it is worth trying again; None where nobody says.
     """
 
     code = "pinq"
     charged: Fraction | None = None
+    retry_after: float | None = None
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """What goes over the wire beside the code and the text, by the names of attributes."""
+        return {}
 
     def __str__(self) -> str:
         return self.worded({})
@@ -118,6 +125,13 @@ class QueryError(Refusal, ValueError):
         self.parameter, self.allowed = parameter, allowed
 
     @property
+    def facts(self) -> Mapping[str, object]:
+        """The message's parts, where a parameter is wrong."""
+        if self.parameter is None:
+            return {}
+        return {"parameter": self.parameter, "problem": self.problem, "allowed": self.allowed or None}
+
+    @property
     def problem(self) -> str:
         """The text without the parameter's name and what is allowed."""
         return str(self.args[0])
@@ -145,6 +159,11 @@ class BudgetExceeded(Refusal):
         super().__init__(message)
         self.asked, self.remaining, self.scope = asked, remaining, scope
 
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """All three; losses are exact."""
+        return {"asked": self.asked, "remaining": self.remaining, "scope": self.scope}
+
 
 class NotAuthorised(PinqError):
     """One text for a missing, an expired and a revoked grant."""
@@ -162,17 +181,19 @@ class NotAllowed(Refusal):
 
 
 class TooManyRequests(Refusal):
-    """Asked faster than allowed.
-
-    Attributes:
-        retry_after: Seconds after which it is worth trying again.
-    """
+    """Asked faster than allowed; ``retry_after`` says when to come back."""
 
     code = "too-many-requests"
+    retry_after: float
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """When to come back."""
+        return {"retry_after": self.retry_after}
 
 
 class Unavailable(PinqError):

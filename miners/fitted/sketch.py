@@ -18,7 +18,7 @@ from miners.fitted.target import Target
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole
 from pinq.public.columns import text_of
-from pinq.public.schema import Schema, Value
+from pinq.public.schema import Schema
 from pinq.public.specs import Groups, bind
 
 __all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
@@ -214,17 +214,16 @@ def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
     """Returns what the branches below a node are called, each in short and in full."""
     if node.split is None:
         return []
-    partition = bind(node.split, schema)
-    labels = [partition.label(number) for number in range(partition.size)]
     if not isinstance(node.split, Groups):
-        return [(_value(label), _value(label)) for label in labels]
-    full = [", ".join(_value(value) for value in group) for group in labels]
+        return [(_value(label), _value(label)) for label in bind(node.split, schema).axes[0].labels]
+    groups = node.split.groups
+    full = [", ".join(_value(value) for value in group) for group in groups]
     names = [(text, text) for text in full]
     if len(full) == 2:
         # The group that is quicker to read keeps its name, and a long other one is "others (7)".
         other = max(range(2), key=lambda number: len(full[number]))
         if len(full[other]) > LIST:
-            names[other] = (f"others ({len(labels[other])})", full[other])
+            names[other] = (f"others ({len(groups[other])})", full[other])
     return names
 
 
@@ -249,7 +248,7 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-def _value(label: Value | None) -> str:
+def _value(label: object) -> str:
     """Returns a label of the schema as a picture shows it."""
     return "missing" if label is None else plain(text_of(label))
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.tokens import find_token
-from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable, unspent
+from pinq.errors import PinqError, QueryError, Unavailable, unspent
 from pinq.public.checks import is_number
 from pinq.public.queries import Answer, Asked, Budget, Preview, Request
 from pinq.public.wire import (
@@ -179,7 +179,7 @@ class RemoteSession:
                     error.charged = Fraction(0)
             lost = arrived
             pause = wait * random.uniform(0.5, 1.0)
-            if isinstance(error, TooManyRequests):  # the server says when, so chance would only be late or early
+            if error.retry_after is not None:  # the server says when, so chance would only be late or early
                 wait = pause = max(wait, error.retry_after)
             left = deadline - time.monotonic() - pause  # an attempt has what the ones before it left
             if left <= 0:

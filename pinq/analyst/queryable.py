@@ -17,7 +17,7 @@ from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt
 from pinq.analyst.frames import keys_of
 from pinq.analyst.lessons import lesson_of_columns, lesson_of_length
 from pinq.analyst.session import Session
-from pinq.analyst.verbs import Verbs, joined
+from pinq.analyst.verbs import Verbs, divided, joined
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.parts import Block, Part, PartSet
@@ -90,7 +90,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         if asked.answer is None:
             return None
         values: list[object] = list(asked.answer.values)
-        if isinstance(self.schema.columns.get(asked.classes or ""), Categorical):
+        if asked.classes in self.schema.categorical_columns:
             labels = self.schema.categorical(asked.classes).labels
             values = [labels[int(code)] if code < len(labels) else code for code in asked.answer.values]
         elif asked.answer.chosen or (-1 in asked.answer.values and asked.answer.verb == "exp_mech"):
@@ -184,16 +184,7 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
 
         None in the list leaves a part as it is.
         """
-        if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
-            own = list(specs[0])
-            if len(own) != len(self):
-                raise QueryError(f"{len(own)} specs were given for {len(self)} parts.")
-            blocks = [
-                Block(part, None if spec is None else bind(joined((spec,)), self.schema))
-                for part, spec in zip(self._parts, own, strict=True)
-            ]
-            return Parts(self._session, PartSet(blocks))
-        return Parts(self._session, self._parts.split(bind(joined(specs), self.schema)))
+        return Parts(self._session, divided(self._parts, specs, self.schema))
 
     @staticmethod
     @unspent()

@@ -19,12 +19,12 @@ from pinq.analyst.session import Session
 from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.parts import PartSet
+from pinq.public.parts import Block, PartSet
 from pinq.public.queries import Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.public.questions import ChoiceQuestion
 from pinq.public.schema import Schema, Value
 from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
-from pinq.public.specs import Cross, Spec, Splitting
+from pinq.public.specs import Cross, Spec, bind
 
 __all__ = ["Verbs", "joined"]
 
@@ -283,7 +283,7 @@ class Verbs(Generic[Count, Number]):
         verb: str,
         epsilon: Loss,
         *,
-        column: Any = None,
+        column: str | Derivatives | None = None,
         by: Sequence[Spec] | None = None,
         candidates: object = (),
         score: object = None,
@@ -292,10 +292,6 @@ class Verbs(Generic[Count, Number]):
         reuse: bool = False,
     ) -> Request:
         loss = Epsilon.of(epsilon)
-        if verb == "noisy_sum" and isinstance(column, Derivatives):
-            column.check(self.schema)
-        elif column is not None or verb in ("noisy_sum", "noisy_avg"):
-            self.schema.numeric(column)
         lists, which = candidate_lists(candidates, len(self._parts))
         if verb == "exp_mech":
             require_score(score, self.schema)
@@ -314,6 +310,7 @@ class Verbs(Generic[Count, Number]):
             reuse=True if reuse else None,
         )
         # Refused here, where it is written, rather than after a way over the wire.
+        request.question.check(self.schema)
         _ = request.question.shape(self.schema)
         return request
 
@@ -356,10 +353,21 @@ def joined(specs: Sequence[object]) -> Spec:
                 "spec for each part."
             )
         single = candidate(flat[0])
-        if not isinstance(single, Splitting):
+        if single.as_spec is None:
             raise QueryError(f"{single!r} is a family of candidates; let exp_mech choose a member first.")
-        return single
-    factors: list[Any] = [
-        factor for spec in flat for factor in (spec.factors if isinstance(spec, Splitting) else (spec,))
-    ]
-    return Cross(tuple(factors))
+        return cast(Spec, single)
+    return Cross(tuple(factor for spec in flat for factor in getattr(spec, "factors", (spec,))))
+
+
+def divided(parts: PartSet, specs: Sequence[object], schema: Schema) -> PartSet:
+    """Cuts each part: all by the same spec(s), or, given one list, each by its own.
+
+    None in the list leaves a part as it is.
+    """
+    if len(specs) != 1 or not isinstance(specs[0], (list, np.ndarray)):
+        return parts.split(bind(joined(specs), schema))
+    own = list(specs[0])
+    if len(own) != len(parts):
+        raise QueryError(f"{len(own)} specs were given for {len(parts)} parts.")
+    bound = [None if spec is None else bind(joined((spec,)), schema) for spec in own]
+    return PartSet([Block(part, partition) for part, partition in zip(parts, bound, strict=True)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -78,8 +78,8 @@ class ArrayEngine:
         self._blocks: Sequence[Block] = codes.blocks
         self._shards = ShardColumns(codes, salt)
         self._lock = threading.Lock()
-        self._tables: dict[Any, np.ndarray] = {}
-        self._listed: tuple[Any, Listed] | None = None
+        self._tables: dict[Hashable, np.ndarray] = {}
+        self._listed: tuple[Hashable, Listed] | None = None
         self._frontiers: list[_Frontier] = []
         self._process = os.getpid()
 
@@ -113,9 +113,9 @@ class ArrayEngine:
         if len(parts.blocks) != 1 or parts.blocks[0].part.depth or measure is not None:
             return self._count(parts, tables, measure, check)
         split = parts.blocks[0].partition
-        if split is None and len(tables) == 1 and isinstance(tables[0], ListRequest):
-            return [self._list(tables[0], check)]
-        if any(isinstance(table, ListRequest) or table.sparse or (split and table.axes) for table in tables):
+        if split is None and [table.form for table in tables] == ["listed"]:
+            return [self._list(tables[0].axes, check)]
+        if any(table.form != "dense" or (split and table.axes) for table in tables):
             return self._count(parts, tables, measure, check)
         # All parts of a split of the whole table are a table over its axes.
         wanted = [table.axes if split is None else split.axes for table in tables]
@@ -145,14 +145,14 @@ class ArrayEngine:
         new = {key: axes for key, axes in zip(keys, ordered, strict=True) if key not in known}
         if new:
             counted = self._count(_WHOLE_TABLE, [TableRequest(axes) for axes in new.values()], None, check)
-            known |= dict(zip(new, counted, strict=True))
+            known |= dict(zip(new, cast("list[np.ndarray]", counted), strict=True))
             self._keep({key: known[key] for key in new})
         return [
             known[key].transpose(0, *(1 + order.index(axis) for axis in axes))
             for axes, order, key in zip(wanted, ordered, keys, strict=True)
         ]
 
-    def _keep(self, tables: Mapping[Any, np.ndarray]) -> None:
+    def _keep(self, tables: Mapping[Hashable, np.ndarray]) -> None:
         """Keeps tables of the whole table that are small enough; the oldest make room."""
         for table in tables.values():
             table.flags.writeable = False
@@ -161,19 +161,19 @@ class ArrayEngine:
             while sum(table.size for table in self._tables.values()) > KEPT_CELLS:
                 del self._tables[next(iter(self._tables))]
 
-    def _list(self, table: ListRequest, check: Callable[[], None] | None) -> Listed:
+    def _list(self, wanted: tuple[Axis, ...], check: Callable[[], None] | None) -> Listed:
         """Lists the distinct rows over the axes.
 
         The last listing is kept: attribute after attribute asks for the same columns.
         """
-        axes = tuple(sorted(table.axes, key=lambda axis: axis.identity))
+        axes = tuple(sorted(wanted, key=lambda axis: axis.identity))
         key, kept = tuple(axis.identity for axis in axes), self._listed
         if kept is None or kept[0] != key:
             (listed,) = self._count(_WHOLE_TABLE, [ListRequest(axes)], None, check)
-            kept = (key, listed)
-            if listed.codes.nbytes <= KEPT_BYTES:
+            kept = (key, cast(Listed, listed))  # what a list request gets
+            if kept[1].codes.nbytes <= KEPT_BYTES:
                 self._listed = kept
-        return replace(kept[1], codes=kept[1].codes[[axes.index(axis) for axis in table.axes]])
+        return replace(kept[1], codes=kept[1].codes[[axes.index(axis) for axis in wanted]])
 
     def _count(
         self,
@@ -181,10 +181,10 @@ class ArrayEngine:
         tables: Sequence[TableRequest | ListRequest],
         measure: Measure | None,
         check: Callable[[], None] | None,
-    ) -> list[Any]:
+    ) -> list[Table]:
         """The tables, from the frontier that is nearest to the parts."""
         request, begin = self._begin(parts, tables, measure)
-        blocks = self._with_shards({source for source in request.sources() if isinstance(source, tuple)}, check)
+        blocks = self._with_shards(request.shards(), check)
 
         def locate(number: int) -> Rows:
             if check is not None:

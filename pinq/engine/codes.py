@@ -8,9 +8,9 @@ the rows of one.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,11 +63,11 @@ class Codes:
         self.nbytes = self.rows * sum(kind.itemsize for kind in kinds_of(schema).values())
 
 
-def smallest(count: int) -> np.dtype[Any]:
+def smallest(count: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned type that holds 0 .. count - 1."""
     return np.min_scalar_type(max(0, count - 1))
 
 
-def kinds_of(schema: Schema) -> dict[str, np.dtype[Any]]:
+def kinds_of(schema: Schema) -> dict[str, np.dtype[np.unsignedinteger]]:
     """The type that each column's codes have."""
     return {name: smallest(column.codes) for name, column in schema.columns.items()}

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -259,7 +259,7 @@ class DelimitedFiles:
         """
         misfits: list[str] = []
 
-        def left_out(row: Any) -> str:
+        def left_out(row: _Misfit) -> str:
             misfits.append(row.text)
             return "skip"
 
@@ -301,6 +301,12 @@ def _advice(reason: str) -> str:
         if reason == _FOREIGN + "utf-8"
         else ""
     )
+
+
+class _Misfit(Protocol):
+    """What Arrow tells of a line with another number of fields."""
+
+    text: str
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _cell(value: str, column: Numeric) -> str:
 
 
 def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, column: Categorical) -> str:
-    """The position of a text in the declared list, by a type ``domain_<number>`` that this makes."""
+    """The position of a text in the declared list, by a type that this makes."""
     # An enum of the declared values, made from a table and not from text, finds any value's place
     # and fits any name.
     connection.register(

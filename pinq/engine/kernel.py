@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from pinq.engine.codes import Block
 from pinq.engine.measures import RowMeasure, measure_of
 from pinq.engine.rows import Rows
-from pinq.engine.tables import ListRequest, Measure, Sparse, TableRequest
+from pinq.engine.shards import ShardSource
+from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
 from pinq.engine.tallies import DenseTally, ListTally, SparseTally, Tally
 from pinq.engine.trie import Level, paths_down, split_level
 from pinq.public.parts import PartSet
@@ -72,8 +73,12 @@ class CountRequest:
         """How many there are before the last split."""
         return len(self.answer)
 
-    def sources(self) -> set[Hashable]:
-        """The columns that it reads."""
+    def shards(self) -> set[ShardSource]:
+        """The shards that it reads, by the ``source`` of their axes."""
+        return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
+
+    def _sources(self) -> set[Hashable]:
+        """The columns and shards that it reads."""
         levels = [*self.levels, *([] if self.split is None else [self.split])]
         axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
         axes += [] if self.measure is None else self.measure.inputs
@@ -132,7 +137,7 @@ def _common(partitions: Sequence[Partition | None], tables: Sequence[TableReques
     first = partitions[0]
     if first is None or not all(split is not None and split.key == first.key for split in partitions):
         return None
-    free = all(isinstance(table, TableRequest) and not set(table.axes) & set(first.axes) for table in tables)
+    free = all(table.form != "listed" and not set(table.axes) & set(first.axes) for table in tables)
     return first if free else None
 
 
@@ -160,27 +165,20 @@ class Counts:
             mine.merge(theirs)
         return self
 
-    def tables(self) -> list[Any]:
+    def tables(self) -> list[Table]:
         """The table of each of the request's, in order; see ``Engine.tabulate``."""
-        tables: dict[int, Any] = {}
+        tables: dict[int, Table] = {}
         for tally, numbers in zip(self.tallies, self._numbers, strict=True):
-            tables |= zip(numbers, map(self._shaped, tally.tables()), strict=True)
+            tables |= zip(numbers, tally.tables(), strict=True)
         return [tables[number] for number in range(len(tables))]
-
-    def _shaped(self, table: Any) -> Any:
-        """Makes parts of a common split the first axis; occupied cells are numbered that way."""
-        common = self._request.common
-        if not common or isinstance(table, Sparse):
-            return table
-        return table.reshape(-1, *table.shape[1 + len(common) :])
 
     def _open(self) -> None:
         request, measure, common = self._request, self._request.measure, self._request.common
         dense: list[int] = []
         for number, table in enumerate(request.tables):
-            if isinstance(table, ListRequest):
+            if table.form == "listed":
                 self._take(ListTally(request.parts, table.axes), [number])
-            elif table.sparse:
+            elif table.form == "sparse":
                 self._take(SparseTally(request.parts, (*common, *table.axes), measure), [number])
             else:
                 dense.append(number)
@@ -190,7 +188,7 @@ class Counts:
         )
         for axes, numbers in _packed(axes_of, shared, request.parts, request.room):
             tables = [axes_of[number] for number in numbers]
-            self._take(DenseTally(request.parts, axes, len(shared), tables, measure), numbers)
+            self._take(DenseTally(request.parts, axes, len(shared), tables, measure, len(common)), numbers)
 
     def _take(self, tally: Tally, numbers: list[int]) -> None:
         self.tallies.append(tally)

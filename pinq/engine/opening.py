@@ -27,7 +27,7 @@ __all__ = ["open_engine"]
 
 
 def open_engine(
-    policy: Policy, *, data: Any = None, salt: bytes, report: bool = False
+    policy: Policy, *, data: object = None, salt: bytes, report: bool = False
 ) -> tuple[ArrayEngine | SparkEngine, EncodingReport | None]:
     """Encodes the source of a policy and opens an engine over it.
 

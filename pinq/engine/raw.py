@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -45,6 +44,7 @@ __all__ = [
 IN_MEMORY_BYTES = 2**28
 # By how much text may grow when it is unpacked.
 UNPACKED = 10
+Config = dict[str, str | bool | int | float | list[str]]
 _SAFE = {"preserve_insertion_order": "false"}
 MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
 

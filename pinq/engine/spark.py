@@ -58,11 +58,17 @@ T = TypeVar("T")
 Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
+class SparkSettings(Protocol):
+    """What is used of a session's settings."""
+
+    def get(self, key: str) -> str: ...
+
+
 class SparkSession(Protocol):
     """What is used of a session of Spark."""
 
     @property
-    def conf(self) -> Any: ...
+    def conf(self) -> SparkSettings: ...
     def addTag(self, tag: str) -> None: ...
     def interruptTag(self, tag: str) -> list[str]: ...
 
@@ -87,7 +93,7 @@ def is_spark_frame(data: object) -> TypeGuard[SparkFrame]:
     return hasattr(data, "mapInArrow")
 
 
-def spark_frame(policy: Policy, data: Any) -> SparkFrame | None:
+def spark_frame(policy: Policy, data: object) -> SparkFrame | None:
     """The frame of Spark that is to be opened; None where the source is none.
 
     Raises:
@@ -161,7 +167,7 @@ class SparkEngine:
             raise InternalError("The engine is closed.")
         encoded = self._encoded
         request = count_request(parts, tables, measure, schema=encoded.policy.schema_)
-        if any(isinstance(source, tuple) for source in request.sources()):
+        if request.shards():
             encoded = self._with_coins(encoded, check)
         partial = _cancellable(encoded.session, lambda: encoded.counted(pickle.dumps(request)), check)
         counts = Counts(request)

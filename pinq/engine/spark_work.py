@@ -205,10 +205,9 @@ class Counting:
         """The codes, and the shards that the request reads."""
         block = Block.from_arrow(table, self.policy.schema_)
         columns = dict(block.columns)
-        for source in request.sources():
-            if isinstance(source, tuple):
-                _, key, number = source
-                columns[source] = shards_of(table["coin"].to_numpy(), key, number)
+        for source in request.shards():
+            _, key, number = source
+            columns[source] = shards_of(table["coin"].to_numpy(), key, number)
         return Block(columns, block.rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -33,8 +33,12 @@ MAX_SUM = 2**62
 class Moments:
     """Ask for sums of a column's codes, shifted right by ``shift`` bits, or of their squares too.
 
-    Rows where the column is missing are left out.
+    Rows where the column is missing are left out. Its few sums count as one number of a cell.
     """
+
+    inputs: ClassVar[tuple[Axis, ...]] = ()
+    width: ClassVar[int] = 1
+    steps: ClassVar[int] = 0
 
     column: str
     shift: int = 0
@@ -69,6 +73,10 @@ Measure = Moments | RowSums
 """What can be summed up beside the rows that are counted."""
 
 
+Form = Literal["dense", "sparse", "listed"]
+"""How a table is kept: every cell, the occupied ones by number, or the occupied ones by their codes."""
+
+
 @dataclass(frozen=True, eq=False)
 class TableRequest:
     """One contingency table: parts x axes. ``sparse`` asks for the occupied cells only."""
@@ -82,9 +90,9 @@ class TableRequest:
         return tuple(axis.size for axis in self.axes)
 
     @property
-    def is_dense(self) -> bool:
-        """Whether every cell is kept, occupied or not."""
-        return not self.sparse
+    def form(self) -> Form:
+        """How the table is kept."""
+        return "sparse" if self.sparse else "dense"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +110,9 @@ class Sparse:
 class ListRequest:
     """Ask for the occupied cells of a joint table that is too wide to be numbered, one by one."""
 
-    axes: tuple[Axis, ...]
+    form: ClassVar[Form] = "listed"
 
-    @property
-    def is_dense(self) -> bool:
-        """Only occupied cells are listed."""
-        return False
+    axes: tuple[Axis, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
 from pinq.engine.codes import smallest
 from pinq.engine.measures import RowMeasure
 from pinq.engine.rows import Rows, joint_cells
-from pinq.engine.tables import Listed, Sparse
+from pinq.engine.tables import Listed, Sparse, Table
 from pinq.public.specs import Axis
 
 __all__ = ["DenseTally", "ListTally", "SparseTally", "Tally"]
@@ -31,13 +31,13 @@ class Tally(Protocol):
     def add(self, rows: Rows) -> None:
         """Takes rows in."""
 
-    def merge(self, other: Any) -> None:
+    def merge(self, other: Self) -> None:
         """Takes in what another tally of the same tables counted of other rows."""
 
     def condense(self) -> None:
         """Adds up each occupied cell's rows: what is kept then follows the cells, not the rows."""
 
-    def tables(self) -> list[Any]:
+    def tables(self) -> Sequence[Table]:
         """The table of each request that it is for."""
 
 
@@ -54,6 +54,7 @@ class DenseTally:
         shared: How many of them, from the first on, other joint tables begin with too.
         tables: The axes of each table, all of them among ``axes``.
         measure: What is added up; None to count rows.
+        common: How many axes, from the first on, split all parts: their parts become parts.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class DenseTally:
         shared: int,
         tables: Sequence[tuple[Axis, ...]],
         measure: RowMeasure | None,
+        common: int = 0,
     ) -> None:
         self._axes, self._shared, self._tables, self._measure = tuple(axes), shared, tuple(tables), measure
+        self._common = common
         self._shape = (nodes, *(axis.slots for axis in axes))
         self._cells, self._rows = math.prod(self._shape), 0
         # Half as wide, twice as many cells fit into a cache.
@@ -94,7 +97,8 @@ class DenseTally:
     def tables(self) -> list[np.ndarray]:
         joint = self._sums.reshape(-1, *self._shape)
         tables = [_summed_out(joint, self._axes, axes) for axes in self._tables]
-        return [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
+        tables = [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
+        return [table.reshape(-1, *table.shape[1 + self._common :]) for table in tables]
 
 
 def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis]) -> np.ndarray:

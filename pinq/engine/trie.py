@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -337,7 +336,7 @@ def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Step
     column, offset = np.zeros((2, most, count), dtype=np.int64)
     end = widths[0] if widths else 0
     values = [np.zeros(end, dtype=np.int64)]  # where a partition has no axis: 0, whatever the code
-    known: dict[Any, int] = {}
+    known: dict[Hashable, int] = {}
     for number, partition in enumerate(partitions, start=low):
         stride = 1
         for position, axis in reversed(list(enumerate(partition))):

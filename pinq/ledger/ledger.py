@@ -302,7 +302,7 @@ class Ledger:
             BudgetExceeded: More than the grant or the cap leaves.
         """
 
-        def work(writing: Writing) -> tuple[Earlier | None, str | None] | PinqError:
+        def work(writing: Writing) -> tuple[tuple[Earlier | None, str | None], PinqError | None]:
             try:
                 grant = writing.state.valid(analyst)
                 before = writing.state.asked(analyst, question.question) if reuse else None
@@ -310,15 +310,15 @@ class Ledger:
                 if earlier is None:
                     writing.state.require(grant, question.verb, columns, demand, epsilon)
                     writing.charge(grant, Charged(epsilon, demand, question), analyst, request, answer_bytes)
-                return earlier, payload
+                return (earlier, payload), None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                 writing.refuse(error, analyst, request, question)
-                return error
+                return (None, None), error
 
-        done = self._log.run(work, write=True)
-        if isinstance(done, PinqError):
-            raise done
-        return done
+        charged, refusal = self._log.run(work, write=True)
+        if refusal is not None:
+            raise refusal
+        return charged
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
         """Persists the answer of a charged request before it is sent.

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -35,6 +35,7 @@ from pinq.ledger.writing import Job, T, Writing
 __all__ = ["Earlier", "GivenAnswer", "Log", "Writing", "digest_of"]
 
 
+R = TypeVar("R", bound=Record)
 HELD_SECONDS = 60.0
 CHECKPOINT_EVENTS = 1000
 CHECKPOINT_SHARE = 32
@@ -260,13 +261,11 @@ class Log:
         account = reading.state.accounts.get(analyst)
         if account is not None and request in account.charges:
             reading.flush()  # it may be of this very transaction
-            charged = self._record_at(reading, account.charges[request])
-            assert isinstance(charged, Charged)  # the fold numbered it
+            charged = self._record_at(reading, account.charges[request], Charged)
             charge = Earlier(request, charged.question)
         if account is not None and request in account.answers:
             seq = account.answers[request]
-            answered = self._record_at(reading, seq)
-            assert isinstance(answered, Answered)
+            answered = self._record_at(reading, seq, Answered)
             payload = self._intact(seq, answered.payload, self.store.payload(reading.connection, seq))
         return charge, payload
 
@@ -292,7 +291,7 @@ class Log:
                     case Answered() as record:
                         self._intact(event.seq, record.payload, self.store.payload(reading.connection, event.seq))
 
-    def _record_at(self, reading: Writing, seq: int) -> Record:
+    def _record_at(self, reading: Writing, seq: int, kind: type[R]) -> R:
         """Returns the record of an event; its place in the chain is verified."""
         before, row = self.store.numbered(reading.connection, [seq - 1, seq])
         return self._verified(row, seq, before.hash).record

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from pinq.errors import QueryError
+
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-__all__ = ["is_listing", "is_number", "is_whole"]
+__all__ = ["is_listing", "is_number", "is_whole", "require_kind"]
 
 
 def is_whole(value: object, low: float = -math.inf, high: float = math.inf) -> TypeGuard[int]:
@@ -32,3 +34,12 @@ def is_number(value: object, low: float, high: float) -> TypeGuard[float]:
 def is_listing(value: object) -> TypeIs[Iterable[object]]:
     """Whether a value lists others; text, whose letters Python would list, does not."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+
+
+def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], problem: str) -> None:
+    """Raises ``QueryError`` with this text unless each value is of one of the kinds.
+
+    For what a caller passes; what is ours already answers for itself.
+    """
+    if not all(isinstance(value, kinds) for value in values):
+        raise QueryError(problem)

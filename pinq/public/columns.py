@@ -9,6 +9,7 @@ more code, the last. Encoding looks at one value at a time, so it is a row-wise 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from abc import abstractmethod
@@ -34,6 +35,7 @@ CELL_TOLERANCE = 1e-9
 MAX_TOLERANCE = 1e-3
 
 Value = str | int | bool
+_TYPES = {str: "texts", int: "whole numbers", bool: "truth values"}
 
 
 class _Column(Declared):
@@ -64,6 +66,9 @@ class _Column(Declared):
     @abstractmethod
     def describe(self) -> str:
         """Says what the domain is, in one line."""
+
+    def require_one_type(self, name: str) -> None:
+        """``ValueError`` where a list mixes types: then a value was read as something else."""
 
     @property
     def _missing(self) -> str:
@@ -128,6 +133,19 @@ class Categorical(_Column):
         listed = ", ".join(str(value) for value in self.values[:4])
         more = ", ..." if len(self.values) > 4 else ""
         return f"{len(self.values):,} values: {listed}{more}{self._missing}"
+
+    def require_one_type(self, name: str) -> None:
+        """``ValueError`` where the values mix types: then a value was read as something else."""
+        first = {type(value): value for value in reversed(self.values)}
+        if len(first) > 1:
+            examples = " and ".join(
+                f"{noun} ({json.dumps(first[kind], ensure_ascii=False)})"
+                for kind, noun in _TYPES.items()
+                if kind in first
+            )
+            raise ValueError(
+                f"the values of {name!r} mix {examples}; put each of them in quotes, written as in the source"
+            )
 
     def code_of(self, value: Value | None, name: str) -> int:
         """The code of one value. ``QueryError`` when it is not declared."""

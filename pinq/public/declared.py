@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Self, TypeVar, overload
+from typing import Annotated, Generic, Self, TypeVar, cast, overload
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -33,9 +33,10 @@ FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_c
 
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Declared")
 
 
-class derived(Generic[T]):
+class derived(Generic[D, T]):
     """A property that follows from the fields of a declaration, computed once.
 
     What was computed is kept beside the fields, not among them as ``functools.cached_property``
@@ -43,20 +44,20 @@ class derived(Generic[T]):
     before.
     """
 
-    def __init__(self, compute: Callable[[Any], T]) -> None:
+    def __init__(self, compute: Callable[[D], T]) -> None:
         self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
     @overload
     def __get__(self, declared: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, declared: Declared, owner: type) -> T: ...
-    def __get__(self, declared: Declared | None, owner: type) -> Self | T:
+    def __get__(self, declared: D, owner: type) -> T: ...
+    def __get__(self, declared: D | None, owner: type) -> Self | T:
         if declared is None:
             return self
         kept = declared.kept()
         if self._name not in kept:
             kept[self._name] = self._compute(declared)
-        return kept[self._name]
+        return cast(T, kept[self._name])
 
 
 class Declared(BaseModel):
@@ -65,16 +66,16 @@ class Declared(BaseModel):
     __slots__ = ("_kept",)  # pydantic dumps, compares and copies what is in __dict__
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(derived,))
 
-    def kept(self) -> dict[str, Any]:
+    def kept(self) -> dict[str, object]:
         """What was computed from the fields so far, by name. Starts empty, also in a copy."""
         try:
-            kept: dict[str, Any] = object.__getattribute__(self, "_kept")
+            kept: dict[str, object] = object.__getattribute__(self, "_kept")
         except AttributeError:
             kept = {}
             object.__setattr__(self, "_kept", kept)
         return kept
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
         """A checked copy; pydantic's own takes any fields."""
         fields = {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
         named = {

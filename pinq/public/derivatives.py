@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Derivatives(Expression):
 
     def vectors(self, schema: Schema) -> RowVectors:
         """Binds as ``bind``, or recalls: a schema keeps the vectors of its last few losses."""
-        kept: dict[Hashable, RowVectors] = schema.kept().setdefault("vectors", {})
+        kept = cast("dict[Hashable, RowVectors]", schema.kept().setdefault("vectors", {}))
         vectors = kept.get(self.identity)
         if vectors is None:
             vectors = self.bind(schema)

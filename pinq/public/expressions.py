@@ -7,11 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import fields
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict
 
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
+
+if TYPE_CHECKING:
+    from pinq.public.factors import Splitting
 
 __all__ = ["Expression"]
 
@@ -36,6 +40,11 @@ class Expression(ABC):
     @abstractmethod
     def check(self, schema: Schema) -> None:
         """``QueryError`` unless it means something under this schema."""
+
+    @property
+    def as_spec(self) -> Splitting | None:
+        """Itself where it is a spec, which splits parts; None for a family and for a score."""
+        return None
 
     def inner(self) -> tuple[Expression, ...]:
         """The specs that it looks at rows through, beside those that it is asked with."""

@@ -11,14 +11,14 @@ import hashlib
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.checks import is_whole
+from pinq.public.checks import is_whole, require_kind
 from pinq.public.expressions import Expression
 from pinq.public.partitions import Axis, Partition
 from pinq.public.schema import Schema, Value
@@ -33,6 +33,11 @@ MAX_PARTS = 2**20
 
 class Splitting(Expression):
     """A spec: it names the parts of a table."""
+
+    @property
+    def as_spec(self) -> Splitting:
+        """Itself."""
+        return self
 
     @property
     @abstractmethod
@@ -191,10 +196,10 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    cache = schema.kept().setdefault("bind", {})
-    if not isinstance(spec, Splitting):
-        raise QueryError(f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.")
-    partition: Partition | None = cache.get(spec.identity)
+    cache = cast("dict[Hashable, Partition]", schema.kept().setdefault("bind", {}))
+    wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
+    require_kind([spec], Splitting, f"{spec!r} {wrong}")
+    partition = cache.get(spec.identity)
     if partition is None:
         partition = _bind(spec, schema)
         if len(cache) > 10_000:

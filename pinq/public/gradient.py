@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.checks import is_number
+from pinq.public.checks import is_number, require_kind
 from pinq.public.derivatives import Derivatives, Logistic, Residuals, Softmax
 from pinq.public.expressions import Expression
 from pinq.public.schema import Schema
@@ -46,8 +46,8 @@ class Gradient(Score):
     monotone = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.derivatives, Derivatives):
-            raise QueryError(f"Gradient takes Logistic, Softmax or Residuals, not {self.derivatives!r}.")
+        needed = f"Gradient takes Logistic, Softmax or Residuals, not {self.derivatives!r}."
+        require_kind([self.derivatives], Derivatives, needed)
         if not is_number(self.threshold, 0, MAX_THRESHOLD):
             allowed = f"a number from 0 to {MAX_THRESHOLD:,}"
             raise QueryError(f"is {self.threshold!r}", parameter="threshold", allowed=allowed)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Axis:
         return self.column if self.shard_key is None else ("shards", self.shard_key, self.size)
 
     @cached_property
-    def identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[str, int, tuple[int, ...], bytes]:
         """What tells axes of one schema apart."""
         lookup = b"" if self.lookup is None else self.lookup.tobytes()
         return (str(self.source), self.size, self.thresholds or (), lookup)
@@ -142,13 +142,12 @@ class Partition:
         """Returns which part along each axis part ``index`` is."""
         return list(zip(self.axes, map(int, np.unravel_index(index, self.shape)), strict=True))
 
-    def label(self, index: int) -> Any:
-        """Returns what part ``index`` is called; a tuple for a Cross.
+    def labels(self, index: int) -> tuple[Label, ...]:
+        """Returns what part ``index`` is called along each axis.
 
         It is a value, an interval's text, a group, or a shard's number.
         """
-        labels = tuple(axis.labels[part] for axis, part in self.positions(index))
-        return labels[0] if len(labels) == 1 else labels
+        return tuple(axis.labels[part] for axis, part in self.positions(index))
 
     def describe(self, index: int) -> str:
         """Says what part ``index`` is, for people."""

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.public.checks import require_kind
 from pinq.public.expressions import Expression
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition, Spec, Splitting, bind
@@ -54,8 +55,7 @@ class Points(Expression):
         object.__setattr__(self, "specs", tuple(self.specs))
         object.__setattr__(self, "tables", tuple(_whole(table) for table in self.tables))
         object.__setattr__(self, "base", _whole([self.base])[0])
-        if not all(isinstance(spec, Splitting) for spec in self.specs):
-            raise QueryError("`specs` of Points takes Values, Cuts, Groups, Shards and Cross.")
+        require_kind(self.specs, Splitting, "`specs` of Points takes Values, Cuts, Groups, Shards and Cross.")
         if len(self.specs) != len(self.tables):
             raise QueryError(f"Points has {len(self.specs)} specs and {len(self.tables)} tables; each needs the other.")
 

@@ -10,7 +10,6 @@ of a column) until the provider deletes the name: a domain that follows the rows
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
@@ -110,7 +109,7 @@ class Policy(Declared):
     @classmethod
     def _of_one_type(cls, columns: dict[str, Categorical | Numeric]) -> dict[str, Categorical | Numeric]:
         for name, column in columns.items():
-            _require_one_type(name, column)
+            column.require_one_type(name)
         return columns
 
     @model_validator(mode="after")
@@ -188,20 +187,6 @@ class Policy(Declared):
             self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})
         )
         return write_yaml(rest | {"columns": columns}, None)
-
-
-def _require_one_type(name: str, column: Categorical | Numeric) -> None:
-    """``ValueError`` where a list mixes types: then a value was read as something else."""
-    values = column.values if isinstance(column, Categorical) else ()
-    first = {type(value): value for value in reversed(values)}
-    if len(first) > 1:
-        examples = " and ".join(
-            f"{noun} ({json.dumps(first[kind], ensure_ascii=False)})" for kind, noun in _TYPES.items() if kind in first
-        )
-        raise ValueError(f"the values of {name!r} mix {examples}; put each of them in quotes, written as in the source")
-
-
-_TYPES = {str: "texts", int: "whole numbers", bool: "truth values"}
 
 
 def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:

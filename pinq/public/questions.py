@@ -58,6 +58,10 @@ class Question(ABC):
         """What the log keeps beside the text that identifies the question."""
         return {}
 
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` where what it adds up is not there. The curator checks candidates."""
+        return
+
     def shape(self, schema: Schema) -> tuple[int, ...]:
         """How a part's own answer is arranged: one number, unless the question says otherwise."""
         return ()
@@ -92,6 +96,10 @@ class _OfNumbers(Question):
         """The column."""
         return {self.column}
 
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the column is numeric."""
+        schema.numeric(self.column)
+
 
 @dataclass(frozen=True)
 class Sum(_OfNumbers):
@@ -125,6 +133,10 @@ class SumDerivatives(Question):
     def columns(self) -> set[str]:
         """Those of the loss and of all specs."""
         return self.column.columns().union(*(spec.columns() for spec in self.by or ()))
+
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the loss fits the schema."""
+        self.column.check(schema)
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
         """A vector, or one for each part of each spec."""

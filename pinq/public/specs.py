@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.checks import is_whole
+from pinq.public.checks import is_whole, require_kind
 from pinq.public.expressions import Expression
 from pinq.public.factors import MAX_PARTS, Cuts, Factor, Groups, OfColumn, Shards, Splitting, Values, bind
 from pinq.public.groupings import sides_of
@@ -63,8 +63,7 @@ class Cross(Splitting):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(self.specs))
-        if not self.specs or not all(isinstance(spec, Factor) for spec in self.specs):
-            raise QueryError("Cross takes Values, Cuts, Groups or Shards.")
+        require_kind(self.specs or (None,), Factor, "Cross takes Values, Cuts, Groups or Shards.")
 
     def columns(self) -> set[str]:
         """The columns that its specs name."""
@@ -147,8 +146,7 @@ class AnyCross(Expression):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(self.specs))
-        if not all(isinstance(spec, (Values, Cuts)) for spec in self.specs):
-            raise QueryError("AnyCross takes Values and Cuts.")
+        require_kind(self.specs, (Values, Cuts), "AnyCross takes Values and Cuts.")
         columns = [spec.column for spec in self.specs]
         if len(set(columns)) != len(columns):
             raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}.")

@@ -89,25 +89,8 @@ class Failure(_Wire):
     @classmethod
     def of(cls, error: PinqError) -> Failure:
         """The wire form of an error."""
-        if isinstance(error, BudgetExceeded):
-            return cls(
-                code=error.code,
-                message=str(error),
-                asked=_text(error.asked),
-                remaining=_text(error.remaining),
-                scope=error.scope,
-            )
-        if isinstance(error, TooManyRequests):
-            return cls(code=error.code, message=str(error), retry_after=error.retry_after)
-        if isinstance(error, QueryError) and error.parameter is not None:
-            return cls(
-                code=error.code,
-                message=str(error),
-                parameter=error.parameter,
-                problem=error.problem,
-                allowed=error.allowed or None,
-            )
-        return cls(code=error.code, message=str(error))
+        facts = {name: _text(fact) if isinstance(fact, Fraction) else fact for name, fact in error.facts.items()}
+        return cls.model_validate({"code": error.code, "message": str(error), **facts})
 
     def error(self) -> PinqError:
         """The error again: same class, text and attributes."""

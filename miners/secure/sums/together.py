@@ -41,13 +41,13 @@ from miners.secure.id3.task import Table, require_tables
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.sums.histogram import simulate_noisy_sums
 from miners.secure.sums.own_rows import OwnRows
+from pinq.analyst.verbs import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import plugin
-from pinq.public.queries import Budget, Preview, candidate
+from pinq.public.queries import Budget, Preview
 from pinq.public.schema import Schema
-from pinq.public.specs import Cross, Partition, Splitting, bind
 
 __all__ = ["SecureFederation"]
 
@@ -110,25 +110,7 @@ class _SummedParts:
         self._schema, self.part_set = schema, part_set
 
     def partition(self, *specs: object) -> _SummedParts:
-        if len(specs) == 1 and isinstance(specs[0], (list, np.ndarray)):
-            listed = list(specs[0])
-            if len(listed) != len(self):
-                raise QueryError(f"{len(listed)} specs were given for {len(self)} parts.")
-            bound = [None if spec is None else self._bound(spec) for spec in listed]
-            blocks = [Block(part, partition) for part, partition in zip(self.part_set, bound, strict=True)]
-            return _SummedParts(self._schema, PartSet(blocks))
-        return _SummedParts(self._schema, self.part_set.split(self._bound(*specs)))
-
-    def _bound(self, *specs: object) -> Partition:
-        """Binds several specs as one; a tuple counts as its members."""
-        members: list[object] = []
-        for spec in specs:
-            listed = spec.specs if isinstance(spec, Cross) else spec
-            members += listed if isinstance(listed, tuple) else (listed,)
-        joined = candidate(tuple(members))
-        if not isinstance(joined, Splitting):
-            raise QueryError(f"{joined!r} is not a partition spec.")
-        return bind(joined, self._schema)
+        return _SummedParts(self._schema, divided(self.part_set, specs, self._schema))
 
     def __getitem__(self, chosen: slice | Sequence[int] | np.ndarray) -> _SummedParts:
         try:

@@ -41,7 +41,7 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """The cuts within the interval that a part's own splits leave to it."""
-        dense = self.frame.tables[self.table].is_dense
+        dense = self.frame.tables[self.table].form == "dense"
         return self._every_cut(counted, rows) if dense else self._every_gap(counted, rows)
 
     def _every_cut(self, counted: Counted, rows: np.ndarray) -> list[Runs]:

@@ -16,7 +16,7 @@ import numpy as np
 from pinq.curator.counted import Counted
 from pinq.engine.tables import ListRequest, Measure, Moments, TableRequest
 from pinq.errors import QueryError
-from pinq.public.schema import Categorical, Schema
+from pinq.public.schema import Schema
 from pinq.public.scores import Score
 from pinq.public.specs import Axis, Candidate, Spec, Splitting, Values, bind
 
@@ -126,7 +126,7 @@ class Frame:
         """
         if name not in self._by_codes:
             column = self.schema.column(name)
-            few = column.codes <= DENSE_CODES or isinstance(column, Categorical)
+            few = column.codes <= DENSE_CODES or name in self.schema.categorical_columns
             axis = bind(Values(name), self.schema).axes[0] if few else Axis(name, column.codes, ())
             self._by_codes[name] = len(self.tables)
             self.tables.append(TableRequest((axis, *self.classes), sparse=not few))

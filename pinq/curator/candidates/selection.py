@@ -29,7 +29,7 @@ from pinq.errors import QueryError
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
-from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec, Splitting
+from pinq.public.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
 
 __all__ = ["SCORERS", "Selection", "choose_evenly"]
 
@@ -82,8 +82,8 @@ class Selection:
             choices = f"{len(parts) * self.choices:,} choices"
             raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible.")
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
-        splits = [candidate for candidate in distinct.values() if isinstance(candidate, Splitting)]
-        self.frame = Frame(schema, score, splits)
+        specs = [candidate.as_spec for candidate in distinct.values()]
+        self.frame = Frame(schema, score, [spec for spec in specs if spec is not None])
         scorers = {
             identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
             for identity, candidate in distinct.items()

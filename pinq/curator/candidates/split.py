@@ -48,7 +48,7 @@ class SplitScorer(Scorer[Spec]):
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
         """What is in each part of the split, shape (rows, cells, measure)."""
         axis = self.partition.axes[0]
-        if not self.frame.tables[self.table].is_dense:
+        if self.frame.tables[self.table].form != "dense":
             codes = self.frame.schema.column(self._column).codes
             occupation = occupied(self.frame, counted, self.table, codes, rows)
             return np.stack([cells_by_codes(axis, present, counts) for present, counts in occupation])

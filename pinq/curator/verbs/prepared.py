@@ -14,7 +14,7 @@ from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
 from pinq.curator.turn import Turn
 from pinq.curator.work import CELL, NOISE, PART, ROW, SHARD, units
 from pinq.engine.shards import KEPT_SHARDS
-from pinq.engine.tables import Engine, ListRequest, Measure, Moments, TableRequest
+from pinq.engine.tables import Engine, ListRequest, Measure, TableRequest
 from pinq.errors import QueryError
 from pinq.ledger.composition import Demand
 from pinq.public.parts import PartSet
@@ -117,18 +117,18 @@ class PreparedQuery:
         The engine keeps one more along each axis, for rows in no part of it.
         """
         return self._width * sum(
-            math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.is_dense
+            math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.form == "dense"
         )
 
     @property
     def _width(self) -> int:
         """How many numbers a function of rows adds to a cell."""
-        return 1 if self.measure is None or isinstance(self.measure, Moments) else self.measure.width
+        return 1 if self.measure is None else self.measure.width
 
     @property
     def _steps_for_a_row(self) -> int:
         """How often a row is looked at on its way into the tables, in parts of the whole table."""
-        if self.measure is None or isinstance(self.measure, Moments):
+        if self.measure is None:
             return len(self.tables) + 1
         # Each number of each row is added to each table.
         return self.measure.steps + self.measure.width * len(self.tables) + 1
@@ -136,7 +136,7 @@ class PreparedQuery:
     @property
     def _inputs(self) -> tuple[Axis, ...]:
         """What a function of rows reads."""
-        return () if self.measure is None or isinstance(self.measure, Moments) else self.measure.inputs
+        return () if self.measure is None else self.measure.inputs
 
     @cached_property
     def _shardings(self) -> int:

@@ -72,10 +72,10 @@ def test_one_and_true_are_not_confused() -> None:
 def test_labels_find_their_parts() -> None:
     """By value, by interval's text or number, by group, by shard, by tuple for several."""
     cuts = bind(Cuts("x", (3, 7)), SCHEMA)
-    assert [cuts.label(i) for i in range(4)] == ["< 3", "3 to < 7", ">= 7", None]
+    assert [cuts.labels(i) for i in range(4)] == [("< 3",), ("3 to < 7",), (">= 7",), (None,)]
     assert [cuts.find(label) for label in ("3 to < 7", 1, None)] == [1, 1, 3]
     both = bind(Cross((Values("s"), Groups("j", (("a",), ("b", None))))), SCHEMA)
-    assert both.find(("m", ("b", None))) == 3 == both.find(both.label(3))
+    assert both.find(("m", ("b", None))) == 3 == both.find(both.labels(3))
     assert bind(Shards(4), SCHEMA).find(2) == 2
     assert bind(Values("t"), SCHEMA).find(1) == 0
     assert bind(Values("t"), SCHEMA).find(True) == 1

@@ -239,8 +239,8 @@ def test_every_strategy_says_what_it_needs(strategy: Any) -> None:
 @pytest.mark.parametrize(
     ("specs", "message"),
     [
-        (("ill",), "'ill' is not a partition spec"),
-        ((AnyCut("age"),), "is not a partition spec"),
+        (("ill",), "'ill' is a name, not a spec"),
+        ((AnyCut("age"),), "is a family of candidates"),
         (([Values("ill")],), "1 specs were given for 2 parts"),
         ((Values("smokes"), Values("nosuch")), "nosuch"),
     ],
