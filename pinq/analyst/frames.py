@@ -33,8 +33,7 @@ def keys_of(parts: PartSet) -> pd.DataFrame:
         return pd.DataFrame({"part": [str(part) for part in parts]})
     named = [axis.column or "shard" for axis in block.partition.axes]
     names = [f"{name}_" if name in NUMBERS else name for name in named]
-    labels = [block.partition.label(i) for i in range(len(block))]
-    rows = labels if len(names) > 1 else [[label] for label in labels]
+    rows = [block.partition.labels(number) for number in range(len(block))]
     # Of a column that it types by itself pandas makes a missing label nan, and whole numbers beside
     # it floats.
     kind = object if any(None in row for row in rows) else None

@@ -22,7 +22,7 @@ from pinq.errors import QueryError, unspent
 from pinq.public.checks import is_whole
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.queries import Asked, Budget
-from pinq.public.schema import Categorical, Value
+from pinq.public.schema import Value
 from pinq.public.specs import Shards, Spec, bind
 
 if TYPE_CHECKING:

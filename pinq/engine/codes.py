@@ -8,7 +8,6 @@ the rows of one.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -20,7 +20,7 @@ from pinq.engine.numbers import define_number_of
 from pinq.engine.raw import literal, quoted
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
-from pinq.public.schema import Categorical, Numeric
+from pinq.public.schema import Categorical, Column, Numeric, categorical_columns, numeric_columns
 
 __all__ = ["Encoder", "bound", "candidate_columns", "encode"]
 
@@ -79,10 +79,10 @@ class Encoder:
         names = ", ".join(f"c{number}" for number in range(len(policy.columns)))
         text = " || ',' || ".join(names.split(", "))
         wanted = names + (", unhex(unit) AS unit" if units else "")
-        if isinstance(policy.privacy_unit, str):
+        if policy.bounded_unit is None:
             return f"SELECT {wanted} FROM {encoded}"
         nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({literal(salt.hex())} || {text}), {names})"
-        return f"SELECT {wanted} FROM {encoded} QUALIFY {nth} <= {policy.privacy_unit.max_rows}"
+        return f"SELECT {wanted} FROM {encoded} QUALIFY {nth} <= {policy.bounded_unit.max_rows}"
 
     def outside(self, source: str) -> str:
         """A query for how many rows of each numeric column lie outside of its bounds."""

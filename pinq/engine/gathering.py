@@ -53,7 +53,7 @@ class Gathering:
         self, policy: Policy, source: OpenSource, salt: bytes, losses: Losses | None, *, units: bool = False
     ) -> None:
         self._policy, self._source, self._salt, self._losses = policy, source, salt, losses
-        self._bounded = not isinstance(policy.privacy_unit, str)
+        self._bounded = policy.bounded_unit is not None
         self.units = units and self._bounded
         self.files: list[FileCodes] = []
         self._encoders: dict[tuple[tuple[str, str], ...], Encoder] = {}

@@ -17,7 +17,7 @@ import mmap
 import os
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
@@ -177,14 +177,18 @@ def map_codes(file: IO[bytes], schema: Schema, damaged: Callable[[], None] = lam
     if end < 0 or zlib.crc32(mapped[end:tail]) != int.from_bytes(mapped[tail : tail + 4], "little"):
         raise ValueError("no footer")
     footer = _Footer.model_validate_json(mapped[end:tail])
-    kinds: dict[Hashable, np.dtype[Any]] = dict(kinds_of(schema).items())
+    kinds: dict[Hashable, np.dtype[np.generic]] = dict(kinds_of(schema).items())
     if footer.units:
         kinds[UNIT] = UNIT_KIND
     return MappedCodes(list(_mapped_blocks(mapped, kinds, footer, end, damaged)), footer.files, schema)
 
 
 def _mapped_blocks(
-    mapped: mmap.mmap, kinds: Mapping[Hashable, np.dtype[Any]], footer: _Footer, end: int, damaged: Callable[[], None]
+    mapped: mmap.mmap,
+    kinds: Mapping[Hashable, np.dtype[np.generic]],
+    footer: _Footer,
+    end: int,
+    damaged: Callable[[], None],
 ) -> Iterator[tuple[Block, Columns]]:
     """The blocks of a mapped file; ``ValueError`` where so many rows do not reach to the end."""
     if len(footer.checksums) != -(-footer.rows // BLOCK_ROWS) * len(kinds):

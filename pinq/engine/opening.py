@@ -6,7 +6,6 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -85,7 +84,7 @@ class _Source:
     fingerprints: list[str]
 
     @classmethod
-    def listed(cls, policy: Policy, salt: bytes, data: Any) -> _Source:
+    def listed(cls, policy: Policy, salt: bytes, data: object) -> _Source:
         files = source_files(policy) if data is None else []
         return cls(policy, salt, files, fingerprints(policy, salt, files))
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -76,7 +75,7 @@ class OpenSource:
 
 
 @contextmanager
-def opened(policy: Policy, data: Any, files: Sequence[Path]) -> Iterator[OpenSource]:
+def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[OpenSource]:
     """Opens the source of a policy, or ``data`` in its place.
 
     Args:
@@ -97,7 +96,7 @@ def opened(policy: Policy, data: Any, files: Sequence[Path]) -> Iterator[OpenSou
             connection.close()
 
 
-def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any, files: Sequence[Path]) -> OpenSource:
+def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]) -> OpenSource:
     dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
     define_number_of(connection, dialect)
     if data is not None and not _is_table(data):
@@ -151,12 +150,12 @@ def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table
         connection.unregister("source")
 
 
-def _is_table(data: Any) -> bool:
+def _is_table(data: object) -> bool:
     """Whether what the caller passed is in memory as a whole, and may be read in any order."""
     return isinstance(data, pa.Table) or hasattr(data, "iloc")
 
 
-def _arrow_stream(data: Any) -> pa.RecordBatchReader:
+def _arrow_stream(data: object) -> pa.RecordBatchReader:
     """What else the caller passed, as batches that are read once."""
     if not hasattr(data, "__arrow_c_stream__"):
         home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."

@@ -121,9 +121,9 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def settings(policy: Policy, scratch: str) -> dict[str, Any]:
+def settings(policy: Policy, scratch: str) -> Config:
     """What a connection that reads raw rows is opened with."""
-    config: dict[str, Any] = dict(_SAFE)
+    config: Config = dict(_SAFE)
     if policy.memory_limit:
         config["memory_limit"] = policy.memory_limit
     config["temp_directory"] = str(Path(scratch) / "spill")
@@ -164,7 +164,7 @@ def _attach(
     return source, columns_of(connection, source), lines
 
 
-def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: Any) -> str:
+def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object) -> str:
     """A frame, a table of a database or Parquet files, as SQL names them."""
     if data is not None:
         table = _arrow_table(data)
@@ -189,7 +189,7 @@ def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: An
             raise PolicyError(
                 f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
             ) from None
-        return f"provider.{quoted(policy.source.schema_name)}.{quoted(policy.source.table)}"
+        return f"provider.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
     files = wanted_files(policy, source_files(policy))
     return "read_parquet([" + ", ".join(literal(str(file)) for file in files) + "])"
 
@@ -201,7 +201,7 @@ def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
     return files
 
 
-def _arrow_table(data: Any) -> pa.Table:
+def _arrow_table(data: object) -> pa.Table:
     """A table or frame that the caller passed in place of a source, as Arrow has it."""
     try:
         return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)

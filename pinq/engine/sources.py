@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect, is_delimited
-from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.policy import Policy
 
 __all__ = ["missing_path", "source_dialect", "source_files", "source_grows", "source_path", "state_folder"]
 
@@ -80,8 +80,8 @@ def state_folder() -> Path:
 
 def _paths(policy: Policy) -> list[Path]:
     """The paths that the source names, links resolved."""
-    if isinstance(policy.source, DatabaseTable):
-        return [Path(os.path.realpath(policy.folder / policy.source.database))]
+    if policy.database is not None:
+        return [Path(os.path.realpath(policy.folder / policy.database.database))]
     return [_resolved(policy.folder / path) for path in policy.named_paths]
 
 
@@ -93,7 +93,7 @@ def _resolved(path: Path) -> Path:
 
 def _files_of(path: Path, policy: Policy) -> Iterator[Path]:
     """Yields the real files at one path, some of them twice where links lead to them."""
-    if isinstance(policy.source, DatabaseTable):
+    if policy.database is not None:
         yield path
     elif _is_pattern(path):
         yield from (Path(os.path.realpath(file)) for file in path.parent.glob(path.name) if _is_data(file))

@@ -24,7 +24,7 @@ import duckdb
 from pinq.engine.codes import Block
 from pinq.engine.mapped import FileCodes, MappedCodes, map_codes, write_codes
 from pinq.engine.sources import source_path, state_folder
-from pinq.public.policy import DatabaseTable, Policy
+from pinq.public.policy import Policy
 
 __all__ = ["CodesFile", "digest_of", "fingerprints"]
 
@@ -54,7 +54,7 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
         files: As they are now.
     """
     declared = policy.model_dump_json(include={"columns", "privacy_unit", "csv"})
-    table = policy.source.model_dump() if isinstance(policy.source, DatabaseTable) else None
+    table = None if policy.database is None else policy.database.model_dump()
     common = hashlib.blake2b(
         json.dumps([ENCODER, duckdb.__version__, declared, table]).encode(), key=hashlib.blake2b(salt).digest()
     )
@@ -139,5 +139,5 @@ class CodesFile:
 
 
 def _named(policy: Policy) -> str:
-    table = policy.source.model_dump_json() if isinstance(policy.source, DatabaseTable) else ""
+    table = "" if policy.database is None else policy.database.model_dump_json()
     return f"{source_path(policy)} {table}"

@@ -294,7 +294,9 @@ class Log:
     def _record_at(self, reading: Writing, seq: int, kind: type[R]) -> R:
         """Returns the record of an event; its place in the chain is verified."""
         before, row = self.store.numbered(reading.connection, [seq - 1, seq])
-        return self._verified(row, seq, before.hash).record
+        record = self._verified(row, seq, before.hash).record
+        assert isinstance(record, kind)  # the fold numbered it
+        return record
 
     def _intact(self, seq: int, logged: str, payload: str | None) -> str:
         """Returns the text of an answer; ``LedgerError`` where another one was logged."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -133,9 +133,24 @@ class Policy(Declared):
     @property
     def named_paths(self) -> tuple[str, ...]:
         """The files, patterns and folders that ``source`` names, as they are written there."""
-        if isinstance(self.source, DatabaseTable | SparkTable):
+        if self.source is None or self.database or self.spark:
             return ()
-        return (self.source,) if isinstance(self.source, str) else self.source or ()
+        return (self.source,) if isinstance(self.source, str) else cast("tuple[str, ...]", self.source)
+
+    @property
+    def database(self) -> DatabaseTable | None:
+        """The source where it is a table of a database file."""
+        return self.source if isinstance(self.source, DatabaseTable) else None
+
+    @property
+    def spark(self) -> SparkTable | None:
+        """The source where it is a table that Spark knows."""
+        return self.source if isinstance(self.source, SparkTable) else None
+
+    @property
+    def bounded_unit(self) -> PrivacyUnit | None:
+        """The privacy unit where it is more than a row."""
+        return None if self.privacy_unit == "row" else self.privacy_unit
 
     @property
     def schema_(self) -> Schema:
