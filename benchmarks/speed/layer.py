@@ -98,7 +98,7 @@ def handle_over(policy: Policy, engine: ArrayEngine, ledger: Ledger) -> pinq.Pri
 def forget(engine: ArrayEngine) -> None:
     """Takes away what the engine keeps of earlier requests, so that each round counts anew."""
     engine._tables.clear()
-    engine._frontiers.clear()
+    engine._locations.clear()
 
 
 def level(rows: int, folder: Path) -> None:

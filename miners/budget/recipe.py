@@ -29,7 +29,7 @@ from miners.budget.schedule import spread
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon
 
-__all__ = ["DESCRIBING", "Question", "Recipe", "Step", "StepName", "Verb"]
+__all__ = ["DESCRIBING", "Recipe", "Step", "StepName", "StepQuestion", "Verb"]
 
 Verb = Literal["noisy_count", "noisy_avg", "exp_mech"]
 
@@ -51,7 +51,7 @@ DESCRIBING = (StepName.SIZE, StepName.CLASSES)
 
 
 @dataclass(frozen=True)
-class Question:
+class StepQuestion:
     """One kind of question, before it has a price.
 
     Attributes:
@@ -83,7 +83,7 @@ class Step:
         epsilon: What each asking costs, exact.
     """
 
-    question: Question
+    question: StepQuestion
     level: int
     epsilon: Epsilon
 
@@ -142,8 +142,8 @@ class Recipe:
     def by_weights(
         cls,
         epsilon: Epsilon,
-        levels: Sequence[Sequence[Question]],
-        leaf: Sequence[Question],
+        levels: Sequence[Sequence[StepQuestion]],
+        leaf: Sequence[StepQuestion],
         *,
         spends_rest: bool = True,
     ) -> Recipe:

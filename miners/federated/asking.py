@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from miners.federated.held_node import Answer, HeldNode, gather
-from miners.federated.source import CountSource, FederatedParts, Question, Tally
+from miners.federated.source import CountSource, FederatedParts, HolderQuestion, Tally
 from miners.fitted.node import Split
-from miners.trees.strategy import Candidate, Problem
+from miners.trees.strategy import Problem, SplitCandidate
 from pinq.public.epsilon import Epsilon
 from pinq.public.scores import Score
 from pinq.public.specs import MAX_PARTS, Values
 
-__all__ = ["CountRequest", "Task", "ask_choices", "ask_counts", "ask_leaves"]
+__all__ = ["HistogramRequest", "Task", "ask_choices", "ask_counts", "ask_leaves"]
 
 # Parts that one request names one by one; the layer takes more, a server's limit on bytes perhaps
 # not.
@@ -45,7 +45,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class CountRequest:
+class HistogramRequest:
     """A question for the classes of parts, or of what a split of each makes of it.
 
     Attributes:
@@ -60,7 +60,7 @@ class CountRequest:
     splits: Split | Sequence[Split] | None = None
     width: int = 1
 
-    def questions(self, task: Task) -> list[Question]:
+    def questions(self, task: Task) -> list[HolderQuestion]:
         """Returns one question; several where one could not name so many parts.
 
         They are of disjoint parts, so they cost what one costs.
@@ -81,7 +81,7 @@ class CountRequest:
         return parts.partition(self.splits, classes)
 
 
-def ask_counts(task: Task, requests: Sequence[CountRequest]) -> list[Answer]:
+def ask_counts(task: Task, requests: Sequence[HistogramRequest]) -> list[Answer]:
     """Asks all requests in one round.
 
     Returns:
@@ -103,7 +103,7 @@ def _joined(cells: int, pieces: Sequence[Answer]) -> Answer:
 def ask_choices(
     task: Task,
     parts: FederatedParts,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[SplitCandidate],
     *,
     score: Score,
     epsilon: Mapping[str, Epsilon],
@@ -140,7 +140,7 @@ def ask_leaves(task: Task, leaves: Sequence[HeldNode]) -> None:
         by_left[tuple(task.problem.epsilon - leaf.paid_at(name) for name in holders)].append(leaf)
     gathered = [gather(alike) for alike in by_left.values()]
     requests = [
-        CountRequest(parts, dict(zip(holders, left, strict=True)))
+        HistogramRequest(parts, dict(zip(holders, left, strict=True)))
         for left, (parts, _) in zip(by_left, gathered, strict=True)
     ]
     for answer, (_, ordered) in zip(ask_counts(task, requests), gathered, strict=True):

@@ -31,7 +31,7 @@ from miners.federated.source import (
     Ability,
     Dropped,
     FederatedParts,
-    Question,
+    HolderQuestion,
     Tally,
     progress_of,
     tallies,
@@ -198,7 +198,7 @@ class Federation:
             if name in living and not isinstance(answer, PinqError)
         }
 
-    def ask(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
         """Asks several questions of several holders, all at once: one round.
 
         Returns:
@@ -226,7 +226,7 @@ class Federation:
                 by_question[number][name] = answer
         return by_question
 
-    def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
+    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
         """Asks questions for counts; returns the answers with the variance of their noise.
 
         Each holder adds its own noise, so a sum over k holders has that of k.

@@ -23,8 +23,8 @@ __all__ = [
     "CountSource",
     "Dropped",
     "FederatedParts",
+    "HolderQuestion",
     "PartCollection",
-    "Question",
     "Tally",
     "progress_of",
     "tallies",
@@ -114,14 +114,14 @@ class CountSource(Protocol):
     def parts(self) -> FederatedParts:
         """Returns the whole of each table, as a collection of one part."""
 
-    def ask(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
         """Asks several questions in one round; returns for each the answers by holder.
 
         Raises:
             QueryError: The source cannot answer one of them; nothing was spent.
         """
 
-    def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
+    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
         """Asks questions for counts; returns the answers with the variance of their noise."""
 
     def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
@@ -138,7 +138,7 @@ class CountSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
+class HolderQuestion:
     """One question that is not asked yet: a verb of the handles, and to whom it goes.
 
     Attributes:
@@ -192,12 +192,12 @@ class FederatedParts:
         question = self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)
         return self._source.ask([question])[0]
 
-    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: object) -> Question:
+    def question(self, verb: str, *, epsilon: Loss | Mapping[str, Loss], **named: object) -> HolderQuestion:
         """Makes a question for ``ask``."""
         losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.holders, epsilon)
         for name in losses:
             self._source.require_holder(name)
-        return Question(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
+        return HolderQuestion(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
 
     @staticmethod
     def union(collections: Sequence[FederatedParts]) -> FederatedParts:
@@ -228,7 +228,7 @@ class FederatedParts:
         return FederatedParts(self._source, {name: act(parts) for name, parts in self._living().items()})
 
 
-def tallies(source: CountSource, questions: Sequence[Question]) -> list[dict[str, Tally]]:
+def tallies(source: CountSource, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
     """Asks a source questions for counts; returns the answers with the variance of their noise."""
     return [
         {

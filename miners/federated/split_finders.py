@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from miners.budget.recipe import Question, Step, StepName
-from miners.federated.asking import CountRequest, Task, ask_choices, ask_counts
+from miners.budget.recipe import Step, StepName, StepQuestion
+from miners.federated.asking import HistogramRequest, Task, ask_choices, ask_counts
 from miners.federated.held_node import Answer, pooled
 from miners.federated.source import FederatedParts, Tally
 from miners.federated.splitting import SplitSet
@@ -95,7 +95,7 @@ class LocalChoice:
 
         asked = f"classes below at most {many(holders, 'choice')}"
         numbers = holders * strategy.parts * strategy.problem.cells
-        histograms = Question(StepName.CLASSES, "noisy_count", asked, count_noise, numbers=numbers)
+        histograms = StepQuestion(StepName.CLASSES, "noisy_count", asked, count_noise, numbers=numbers)
         half = epsilon // 2
         choice = strategy.choice_step(level, "best split, of each holder", half)
         return choice, Step(histograms, level, epsilon - half)
@@ -129,7 +129,7 @@ class LocalChoice:
 
 def _histograms(
     task: Task, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
-) -> list[tuple[CountRequest, dict[int, Split]]]:
+) -> list[tuple[HistogramRequest, dict[int, Split]]]:
     """Returns the questions for the classes below every proposal, and each node's split in each.
 
     ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first
@@ -142,7 +142,7 @@ def _histograms(
         for rank in range(count):
             splits = {row: proposed[row][rank] for row in rows}
             width = max(bind(split, task.problem.schema).size for split in splits.values())
-            asked.append((CountRequest(nodes[rows], losses, list(splits.values()), width), splits))
+            asked.append((HistogramRequest(nodes[rows], losses, list(splits.values()), width), splits))
     return asked
 
 
@@ -178,7 +178,7 @@ class NoisyCounts:
         def count_noise(epsilon: Epsilon) -> tuple[float, str]:
             return strategy.count_noise(max(SMALLEST, epsilon // len(self.functions)))
 
-        tables = Question(StepName.TABLES, "noisy_count", "tables of every attribute", count_noise)
+        tables = StepQuestion(StepName.TABLES, "noisy_count", "tables of every attribute", count_noise)
         return (Step(tables, level, epsilon),)
 
     def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
@@ -193,7 +193,7 @@ class NoisyCounts:
         schema, cells, classes = task.problem.schema, task.problem.cells, task.problem.classes
         widths = [bind(function.base, schema).size for function in self.functions]
         requests = [
-            CountRequest(nodes, losses, function.base, width)
+            HistogramRequest(nodes, losses, function.base, width)
             for function, width in zip(self.functions, widths, strict=True)
         ]
         answers = [

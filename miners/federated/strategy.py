@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from miners.budget.plan import PlanLine
-from miners.budget.recipe import Question, Step, StepName
+from miners.budget.recipe import Step, StepName, StepQuestion
 from miners.federated.asking import Task
 from miners.federated.held_node import HeldNode
 from miners.federated.source import Ability, CountSource
@@ -91,12 +91,12 @@ class FederatedStrategy(ABC):
     def leaf_step(self, level: int, epsilon: Epsilon) -> Step:
         """Returns the question to each leaf below so many levels of splits."""
         asked = "classes of each leaf, at least"
-        question = Question(StepName.CLASSES, "noisy_count", asked, self.count_noise, numbers=self.problem.cells)
+        question = StepQuestion(StepName.CLASSES, "noisy_count", asked, self.count_noise, numbers=self.problem.cells)
         return Step(question, level, epsilon)
 
     def choice_step(self, level: int, asked: str, epsilon: Epsilon) -> Step:
         """Returns a question for splits that the criterion judges."""
-        return Step(Question(StepName.SPLIT, "exp_mech", asked, self.choice_noise), level, epsilon)
+        return Step(StepQuestion(StepName.SPLIT, "exp_mech", asked, self.choice_noise), level, epsilon)
 
     def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         """Returns the standard deviation of the noise in one holder's count."""

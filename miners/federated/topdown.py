@@ -30,7 +30,7 @@ from miners.growth.candidates import attribute_names, families, levels_carried
 from miners.growth.criteria import require_criterion
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
-from miners.trees.strategy import Candidate, Problem, many
+from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, require_word
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import ZERO, Epsilon, Loss
@@ -300,7 +300,7 @@ class DPTopDown(TreeClassifier):
 
     def _turns(self, problem: Problem, holders: int) -> InTurns:
         names = attribute_names(problem.schema, problem.target, self.attributes)
-        candidates: Sequence[Candidate] = families(problem.schema, names)
+        candidates: Sequence[SplitCandidate] = families(problem.schema, names)
         if self.splits is not None:
             candidates = [split for functions in self._functions(problem) for split in functions.splits]
         # A full tree of d levels splits 2^d - 1 nodes; more where missing numbers are a third part,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from miners.budget.recipe import Question, Step, StepName
+from miners.budget.recipe import Step, StepName, StepQuestion
 from miners.budget.schedule import spread
 from miners.federated.asking import Task, ask_choices, ask_leaves
 from miners.federated.held_node import HeldNode, branch, gather
@@ -28,7 +28,7 @@ from miners.federated.source import FederatedParts
 from miners.federated.strategy import FederatedStrategy
 from miners.fitted.node import Split
 from miners.growth.criteria import score_of
-from miners.trees.strategy import Candidate, many
+from miners.trees.strategy import SplitCandidate, many
 from pinq.public.epsilon import ZERO, Epsilon
 
 __all__ = ["InTurns", "Turn", "deal"]
@@ -59,7 +59,7 @@ class InTurns(FederatedStrategy):
         size: The loss of each holder's size; 0 where there is one holder, who has all turns.
     """
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[SplitCandidate]
     size: Epsilon
 
     def steps(self, holders: int) -> list[Step]:
@@ -68,7 +68,7 @@ class InTurns(FederatedStrategy):
         # Of equal holders no more than there are levels get a turn.
         names = [f"holder {number}" for number in range(1, min(holders, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
-        asked = Question(StepName.SIZE, "noisy_count", "size of each holder", self.count_noise)
+        asked = StepQuestion(StepName.SIZE, "noisy_count", "size of each holder", self.count_noise)
         size = [Step(asked, 0, self.size)] if self._size_loss else []
         leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
         return [*size, *(turn.step for turn in turns), leaves]

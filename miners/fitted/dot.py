@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from html import escape
 
-from miners.fitted.sketch import Card, Sketch, colour, shorten
+from miners.fitted.sketch import NodeCard, Sketch, colour, shorten
 
 __all__ = ["dot"]
 
@@ -60,7 +60,7 @@ def _legend(picture: Sketch) -> str:
     return "<" + "".join(f'{line}<BR ALIGN="LEFT"/>' for line in (title, classes, note)) + ">"
 
 
-def _label(card: Card) -> str:
+def _label(card: NodeCard) -> str:
     """Returns the table that stands in a node."""
     if card.question is None:
         answer = f'<FONT COLOR="{colour(card.best)}"><B>{_words(card.vote)}</B></FONT>'
@@ -77,7 +77,7 @@ def _label(card: Card) -> str:
     )
 
 
-def _bar(card: Card) -> str:
+def _bar(card: NodeCard) -> str:
     """Returns a bar with one cell for each class that can be seen; the rest of it is grey.
 
     All cells together are ``BAR`` points wide. Each ends where the sum of shares so far ends, so

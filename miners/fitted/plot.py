@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from miners.fitted.sketch import Card, Sketch, colour, shorten
+from miners.fitted.sketch import NodeCard, Sketch, colour, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,7 +152,7 @@ class _Pen:
 
         self.ax.add_patch(Rectangle((x, y), wide, high, facecolor=shade, edgecolor="none", zorder=3))
 
-    def bar(self, x: float, y: float, card: Card) -> None:
+    def bar(self, x: float, y: float, card: NodeCard) -> None:
         """Draws the shares of a node's classes side by side."""
         self.box(x, y - BAR_HIGH / 2, BAR, BAR_HIGH, TRACK)
         for number, share in enumerate(card.shares):
@@ -178,7 +178,7 @@ class _Pen:
         )
 
 
-def _inner(pen: _Pen, card: Card, column: _Column, y: float) -> None:
+def _inner(pen: _Pen, card: NodeCard, column: _Column, y: float) -> None:
     """Draws an inner node on three lines: its branch, its bar with its size, its question."""
     x = column.start
     pen.write(x, y - ABOVE, shorten(card.branch, LABEL), BRANCH)
@@ -187,7 +187,7 @@ def _inner(pen: _Pen, card: Card, column: _Column, y: float) -> None:
     pen.write(x, y + BELOW, _question(card), QUESTION)
 
 
-def _end(pen: _Pen, card: Card, column: _Column, y: float) -> None:
+def _end(pen: _Pen, card: NodeCard, column: _Column, y: float) -> None:
     """Draws an end on one line: its branch, its bar, its vote, its size."""
     pen.write(_left(card, column), y, shorten(card.branch, LABEL), BRANCH)
     pen.bar(column.bar, y, card)
@@ -214,27 +214,27 @@ def _columns(picture: Sketch) -> list[_Column]:
     return columns
 
 
-def _left(card: Card, column: _Column) -> float:
+def _left(card: NodeCard, column: _Column) -> float:
     """Returns where a node begins: an inner one with its bar, an end with the label before it."""
     return column.start if card.children else column.bar - SPACE - _wide(shorten(card.branch, LABEL), BRANCH)
 
 
-def _line_wide(card: Card) -> float:
+def _line_wide(card: NodeCard) -> float:
     """Returns how far the middle line of an inner node reaches."""
     return BAR + SPACE + _wide(card.size, SIZE)
 
 
-def _block_wide(card: Card) -> float:
+def _block_wide(card: NodeCard) -> float:
     """Returns how far the widest of the three lines of an inner node reaches."""
     return max(_line_wide(card), _wide(shorten(card.branch, LABEL), BRANCH), _wide(_question(card), QUESTION))
 
 
-def _question(card: Card) -> str:
+def _question(card: NodeCard) -> str:
     """Returns the question of an inner node."""
     return f"{shorten(card.question or '', LABEL)} ?"
 
 
-def _folded(card: Card) -> str:
+def _folded(card: NodeCard) -> str:
     """Returns the note at an end below which leaves are not shown."""
     return f"… {card.hidden:,} leaves, by {shorten(card.question or '', LABEL)}"
 

@@ -21,7 +21,7 @@ from pinq.public.columns import text_of
 from pinq.public.schema import Schema
 from pinq.public.specs import Groups, bind
 
-__all__ = ["COLOURS", "Card", "Sketch", "colour", "shorten", "sketch"]
+__all__ = ["COLOURS", "NodeCard", "Sketch", "colour", "shorten", "sketch"]
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f", "#ff9da7", "#bab0ac")
 MIXED = 3  # classes that are named where there are more than two
@@ -32,7 +32,7 @@ VISIBLE = 0.005  # share of a class that does not round to 0 %
 
 
 @dataclass(frozen=True)
-class Card:
+class NodeCard:
     """A card holds what a picture shows of one node.
 
     Attributes:
@@ -83,7 +83,7 @@ class Sketch:
 
     title: str
     classes: tuple[str, ...]
-    cards: dict[int, Card]
+    cards: dict[int, NodeCard]
 
     def walk(self) -> list[int]:
         """Returns positions from top to bottom, each node before all that is below it."""
@@ -95,7 +95,7 @@ class Sketch:
 
 
 class _Answer(NamedTuple):
-    """An answer holds what a node predicts, as ``Card`` describes its fields."""
+    """An answer holds what a node predicts, as ``NodeCard`` describes its fields."""
 
     shares: tuple[float, ...]
     best: int
@@ -176,7 +176,7 @@ def sketch(
         if depth < limit:
             names |= zip(node.children, part_names(node, schema), strict=True)
         answer = _votes(classes, shares[index]) if means is None else _mean(shares[index, 1], means[index])
-        cards[index] = Card(
+        cards[index] = NodeCard(
             parent=int(shape.parents[index]) if index else None,
             depth=depth,
             branch=names[index][0],

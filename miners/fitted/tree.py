@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from miners.fitted.arrays import TreeArrays, to_arrays
 from miners.fitted.checks import checked_depths, summed
 from miners.fitted.dot import dot
 from miners.fitted.estimates import class_shares, drowned, moment_shares
@@ -27,6 +26,7 @@ from miners.fitted.plot import MAX_LINES, plot
 from miners.fitted.route import Router, encode_rows
 from miners.fitted.sketch import Sketch, sketch
 from miners.fitted.target import ENDS, Target, as_array, target_of
+from miners.fitted.tree_arrays import TreeArrays, to_arrays
 from miners.fitted.view import MAX_HTML_LINES, html, text
 from pinq.errors import QueryError
 from pinq.public.schema import Schema, Value
@@ -258,7 +258,7 @@ class Tree:
     def to_arrays(self) -> TreeArrays:
         """Returns the tree as plain numpy arrays, enough to predict with a few lines of numpy.
 
-        See ``miners.fitted.arrays.TreeArrays``.
+        See ``miners.fitted.tree_arrays.TreeArrays``.
         """
         value = self.probabilities if self.classes else self.values[:, None]
         return to_arrays(self.schema, self.target, self.classes, self.nodes, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from html import escape
 
-from miners.fitted.sketch import Card, Sketch, colour
+from miners.fitted.sketch import NodeCard, Sketch, colour
 
 __all__ = ["MAX_HTML_LINES", "html", "text"]
 
@@ -30,7 +30,7 @@ def text(picture: Sketch, heading: str) -> str:
     return "\n".join(lines)
 
 
-def _line(card: Card) -> str:
+def _line(card: NodeCard) -> str:
     """Returns what a line of text tells about a node, after its branch."""
     rows = f"{card.size} {'row' if card.size == '1' else 'rows'}"
     if card.hidden:
@@ -56,7 +56,7 @@ def html(picture: Sketch, heading: str) -> str:
     return f"<div style='line-height:1.5'><p>{escape(heading)}<br>{legend}{more}<br>{note}</p>{written[0]}</div>"
 
 
-def _inner(card: Card, below: str) -> str:
+def _inner(card: NodeCard, below: str) -> str:
     """Returns a node that opens and closes what is below it."""
     opened = " open" if card.depth < 2 else ""
     question = f" &mdash; <i>{escape(card.question or '')}&thinsp;?</i>"
@@ -64,7 +64,7 @@ def _inner(card: Card, below: str) -> str:
     return f"<details style='margin-left:1.2em'{opened}>{summary}{below}</details>"
 
 
-def _end(card: Card) -> str:
+def _end(card: NodeCard) -> str:
     """Returns a leaf, or a node whose leaves are not shown."""
     folded = ""
     if card.hidden:
@@ -74,13 +74,13 @@ def _end(card: Card) -> str:
     return f"<div style='margin-left:1.2em;padding-left:1em'>{_summary(card)}{folded}</div>"
 
 
-def _summary(card: Card) -> str:
+def _summary(card: NodeCard) -> str:
     """Returns a node's bar, branch, vote and rows."""
     branch = f"<b title='{escape(card.meaning)}'>{escape(card.branch)}</b>"
     return f"{_bar(card)} {branch}: {escape(card.mix)}, <span style='opacity:.65'>{escape(card.size)} rows</span>"
 
 
-def _bar(card: Card) -> str:
+def _bar(card: NodeCard) -> str:
     """Returns a bar of the classes, hidden from screen readers because the vote follows it."""
     block = "display:inline-block;height:.7em"
     parts = "".join(

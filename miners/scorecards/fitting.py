@@ -20,7 +20,7 @@ from miners.budget.noise import count_scale
 from miners.budget.plan import PlanLine
 from miners.scorecards.card import Card
 from miners.scorecards.objectives import Objective
-from miners.scorecards.shares import Shares, Step
+from miners.scorecards.shares import CardStep, Shares
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.scores import Gradient
@@ -73,7 +73,7 @@ class CardFit:
         counts = np.asarray(parts.noisy_count(epsilon=epsilon), dtype=np.float64)
         return counts.reshape(bind(spec, self.objective.schema).size, -1)
 
-    def _stepped(self, rows: Parts, objective: Objective, card: Card, step: Step) -> Card:
+    def _stepped(self, rows: Parts, objective: Objective, card: Card, step: CardStep) -> Card:
         """Chooses an attribute where the scores are off, and moves its points."""
         loss, scale = objective.loss(card), objective.scale(step.sums)
         spec = self.specs[0]
@@ -118,7 +118,7 @@ class CardFit:
         noise = standard_deviation(count_scale(self.objective.schema, each or epsilon))
         return PlanLine(level, asked, "noisy_count", parts, epsilon.exact, noise)
 
-    def _step_lines(self, number: int, step: Step, cells: int) -> list[PlanLine]:
+    def _step_lines(self, number: int, step: CardStep, cells: int) -> list[PlanLine]:
         """Returns what a step asks: perhaps a choice, and sums."""
         unit, lines = self.objective.noise_unit, []
         if step.choice is not None:

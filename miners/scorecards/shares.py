@@ -19,7 +19,7 @@ from miners.budget.schedule import spread
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
-__all__ = ["MAX_STEPS", "Shares", "Step", "rows_epsilon", "steps_for_classes", "steps_for_means"]
+__all__ = ["MAX_STEPS", "CardStep", "Shares", "rows_epsilon", "steps_for_classes", "steps_for_means"]
 
 MAX_STEPS = 200
 STEP = 1000  # what an average step weighs
@@ -33,7 +33,7 @@ TABLES = 2.3  # what all of them together weigh, for each unit of all steps: sev
 
 
 @dataclass(frozen=True)
-class Step:
+class CardStep:
     """What one step pays.
 
     Attributes:
@@ -57,7 +57,7 @@ class Shares:
 
     base: Epsilon
     tables: tuple[Epsilon, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[CardStep, ...]
 
     @property
     def total(self) -> Epsilon:
@@ -127,9 +127,9 @@ def _growing(mean: int, factor: float, count: int) -> list[int]:
     return [max(1, round(mean * power * count / sum(powers))) for power in powers]
 
 
-def _steps(shares: Sequence[Epsilon], chooses: bool) -> Iterator[Step]:
+def _steps(shares: Sequence[Epsilon], chooses: bool) -> Iterator[CardStep]:
     """Yields steps from their shares, in order."""
     width = 2 if chooses else 1
     for start in range(0, len(shares), width):
         *choice, sums = shares[start : start + width]
-        yield Step(choice[0] if choice else None, sums)
+        yield CardStep(choice[0] if choice else None, sums)

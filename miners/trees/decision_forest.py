@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from miners.budget.recipe import Question, StepName
+from miners.budget.recipe import StepName, StepQuestion
 from miners.estimator import Classifier, ForestFaces, whole_number
 from miners.fitted.node import Split
 from miners.growth.attribute import MAX_BINS
@@ -40,7 +40,7 @@ class RandomFew(ForestStrategy):
     def _split_by(self) -> dict[str, Values | Cuts]:
         return {split.column: split for split in self.splits}
 
-    def node_questions(self, level: int) -> list[Question]:
+    def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns one choice, among the attributes that a path of this length has left."""
         offered = min(self.features, len(self.names) - level)
         return [self.choice_question(StepName.SPLIT, f"best of {many(offered, 'split')}")]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from miners.budget.recipe import Question, StepName
+from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
 from miners.growth.attribute import attribute_of
 from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, Published
-from miners.trees.strategy import Candidate, Problem, many
+from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import Variant
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
@@ -30,7 +30,7 @@ class Best(GreedyStrategy):
     """Attribute and cut, or group of values, are chosen together."""
 
     @staticmethod
-    def candidates(schema: Schema, names: Sequence[str]) -> tuple[Candidate, ...]:
+    def candidates(schema: Schema, names: Sequence[str]) -> tuple[SplitCandidate, ...]:
         """Returns all splits in two of each attribute."""
         return families(schema, names)
 
@@ -47,7 +47,7 @@ class Best(GreedyStrategy):
         """Returns how many levels the budget carries."""
         return levels_carried(self.schema, self.columns, rows, self.epsilon)
 
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         asked = f"best split by {many(self.attributes, 'attribute')}, cuts and groups included"
         split = self.choice_question(StepName.SPLIT, asked, LEAF_SHARE - 1)
@@ -62,7 +62,7 @@ class Paper(Published):
     """Section 4.3: a cut for each numeric attribute, then the best of the attributes."""
 
     @staticmethod
-    def candidates(schema: Schema, names: Sequence[str]) -> tuple[Candidate, ...]:
+    def candidates(schema: Schema, names: Sequence[str]) -> tuple[SplitCandidate, ...]:
         """Returns the cuts of each numeric attribute, and all values of each other one."""
         return tuple(attribute_of(schema, name).cut_or_values for name in names)
 
@@ -71,7 +71,7 @@ class Paper(Published):
         """The numeric attributes."""
         return [split for split in self.splits if isinstance(split, AnyCut)]
 
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         asked = f"best split by {many(self.attributes, 'attribute')}"
         node = [self.size_question("each node"), self.choice_question(StepName.SPLIT, asked)]
@@ -85,7 +85,7 @@ class Paper(Published):
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds a cut of each numeric attribute, then chooses among those and the others."""
-        offered: list[list[Candidate]] = [
+        offered: list[list[SplitCandidate]] = [
             [split for split in self.open_splits(node.used) if isinstance(split, Values)] for node in level.nodes
         ]
         for family in self.cuts:
@@ -173,5 +173,5 @@ class DiffPC45(GreedyTree):
             )
         return super()._strategies(problem)
 
-    def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
+    def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         return VARIANTS[self.variant].candidates(schema, attribute_names(schema, target, self.attributes))

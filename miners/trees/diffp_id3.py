@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from miners.budget.recipe import Question, StepName
+from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
-from miners.trees.strategy import Candidate, many
+from miners.trees.strategy import SplitCandidate, many
 from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema
@@ -23,12 +23,12 @@ __all__ = ["DiffPID3"]
 class Best(MultiwayStrategy):
     """Asks a node for its classes, and a leaf for one histogram with all that its path has left."""
 
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         levels = [[self.classes_question("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.classes_question("each leaf", 2)]
 
-    def choice(self, level: int) -> Question:
+    def choice(self, level: int) -> StepQuestion:
         """Returns the question for the best of the splits that a path of this length has left."""
         return self.choice_question(StepName.SPLIT, f"best of {many(self.attributes - level, 'split')}")
 
@@ -41,7 +41,7 @@ class Best(MultiwayStrategy):
 class Paper(Published, Best):
     """Algorithm 2: a node is asked for its size; a leaf for size and classes."""
 
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         levels = [[self.size_question("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.size_question("each leaf"), self.classes_question("each leaf")]
@@ -118,5 +118,5 @@ class DiffPID3(GreedyTree):
     attributes: Sequence[str] | None = None
     cuts: CutsByColumn | None = None
 
-    def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
+    def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)

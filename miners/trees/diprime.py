@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, cast
 
-from miners.budget.recipe import Question, Step, StepName
+from miners.budget.recipe import Step, StepName, StepQuestion
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import default_levels, families, levels_carried
@@ -18,7 +18,7 @@ from miners.growth.fitted_nodes import released_nodes
 from miners.growth.frontier import Level
 from miners.growth.open_node import OpenNode
 from miners.trees.forest_miner import MAX_TREES, ForestMiner, ForestStrategy, Rows, share
-from miners.trees.strategy import Candidate, Problem, many
+from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant, require_word
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.scores import Balance
@@ -64,7 +64,7 @@ class DiPriMeStrategy(ForestStrategy):
         rest = self.split_share.denominator - self.split_share.numerator
         return max(1, self.depth) * self.parts_of_share * rest
 
-    def offered(self, level: Level) -> list[list[Candidate]]:
+    def offered(self, level: Level) -> list[list[SplitCandidate]]:
         """Draws the attributes that each node looks at; returns all their splits in two."""
         drawn = self.drawn([self.names] * len(level.nodes))
         return [list(families(self.schema, names)) for names in drawn]
@@ -84,7 +84,7 @@ class Best(DiPriMeStrategy):
         """Returns all attributes."""
         return attributes
 
-    def node_questions(self, level: int) -> list[Question]:
+    def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns one choice."""
         asked = f"best split by {many(self.features, 'attribute')}, cuts and groups included"
         return [self.choice_question(StepName.SPLIT, asked, self.split_weight)]
@@ -109,11 +109,11 @@ class Paper(DiPriMeStrategy):
         """Returns the paper's number."""
         return min(PAPER_FEATURES, attributes)
 
-    def node_questions(self, level: int) -> list[Question]:
+    def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns the medians, which share one loss, and the choice among them."""
         medians = f"median of each of {many(self.features, 'attribute')}"
         return [
-            Question(StepName.MEDIAN, "exp_mech", medians, self._imbalance, self.split_weight),
+            StepQuestion(StepName.MEDIAN, "exp_mech", medians, self._imbalance, self.split_weight),
             self.choice_question(StepName.SPLIT, f"best of {many(self.features, 'median')}", self.split_weight),
         ]
 

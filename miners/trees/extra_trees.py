@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from miners.budget.recipe import Question
+from miners.budget.recipe import StepQuestion
 from miners.estimator import Classifier, ForestFaces, Regressor, whole_number
 from miners.fitted.node import Split
 from miners.growth.candidates import random_split
@@ -22,7 +22,7 @@ __all__ = ["DPExtraTrees", "DPExtraTreesRegressor"]
 class RandomSplits(ForestStrategy):
     """Splits that are drawn blindly, and cost nothing."""
 
-    def node_questions(self, level: int) -> list[Question]:
+    def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns nothing: a node is asked nothing."""
         return []
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from miners.budget.noise import count_scale
 from miners.budget.plan import lost_votes
-from miners.budget.recipe import Question, Recipe, StepName
+from miners.budget.recipe import Recipe, StepName, StepQuestion
 from miners.budget.schedule import spread
 from miners.estimator import whole_number
 from miners.growth.candidates import attribute_names, families
@@ -54,14 +54,14 @@ class ForestStrategy(TreeStrategy):
     random: np.random.Generator
 
     @abstractmethod
-    def node_questions(self, level: int) -> list[Question]:
+    def node_questions(self, level: int) -> list[StepQuestion]:
         """Returns what a node of this level is asked, by weight."""
 
     @abstractmethod
     def leaf_weight(self) -> int:
         """Returns the weight of all that a leaf is asked."""
 
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         levels = [self.node_questions(level) for level in range(self.depth)]
         classes = self.classes_question("each leaf", self.leaf_weight())
@@ -71,7 +71,7 @@ class ForestStrategy(TreeStrategy):
         # and every other weight is taken 10 times.
         whole, part = self.stopping.denominator, self.stopping.numerator
         levels = [[replace(question, weight=question.weight * whole) for question in row] for row in levels]
-        stop = Question(StepName.STOP, "exp_mech", "", self._stop_noise, classes.weight * part)
+        stop = StepQuestion(StepName.STOP, "exp_mech", "", self._stop_noise, classes.weight * part)
         return levels, [stop, replace(classes, weight=classes.weight * (whole - part))]
 
     @cached_property

@@ -19,7 +19,7 @@ from miners.growth.candidates import MAX_LEVELS
 from miners.growth.criteria import CRITERIA, require_criterion
 from miners.growth.fitted_nodes import calibrated_nodes, estimated_nodes, released_nodes
 from miners.growth.open_node import OpenNode
-from miners.trees.strategy import Candidate, Problem, TreeStrategy, many, noise_of
+from miners.trees.strategy import Problem, SplitCandidate, TreeStrategy, many, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeMiner, Variant, require_word
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
@@ -45,7 +45,7 @@ class GreedyStrategy(TreeStrategy):
         disjoint_note: What a plan says of the cost of a path.
     """
 
-    splits: tuple[Candidate, ...]
+    splits: tuple[SplitCandidate, ...]
     attributes: int
     certainty: float | None = None
 
@@ -57,7 +57,7 @@ class GreedyStrategy(TreeStrategy):
         """Parts that a split makes on average."""
         return 2.0
 
-    def open_splits(self, used: frozenset[str]) -> list[Candidate]:
+    def open_splits(self, used: frozenset[str]) -> list[SplitCandidate]:
         """Returns the splits whose column a path has not used up."""
         return [split for split in self.splits if split.column not in used]
 
@@ -186,7 +186,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         return self._planned(self._checked(schema, target, need_target=False), rows)
 
     @abstractmethod
-    def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
+    def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         """Returns what each node may be split by, one for each attribute."""
 
     def _strategies(self, problem: Problem) -> Sequence[GreedyStrategy]:

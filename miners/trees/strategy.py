@@ -18,7 +18,7 @@ import numpy as np
 
 from miners.budget.noise import count_scale
 from miners.budget.plan import many
-from miners.budget.recipe import Question, Recipe, Step, StepName
+from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
 from miners.fitted.node import Node, Split
 from miners.growth.criteria import choice_noise_scale, score_of
 from miners.growth.describe import ask_classes, ask_ends
@@ -33,10 +33,10 @@ from pinq.public.specs import AnyCut, AnyGrouping, Cuts, Groups, Values
 if TYPE_CHECKING:
     from pinq.analyst.queryable import Parts
 
-__all__ = ["Candidate", "Problem", "TreeStrategy", "many", "noise_of"]
+__all__ = ["Problem", "SplitCandidate", "TreeStrategy", "many", "noise_of"]
 
-Candidate = Values | Cuts | Groups | AnyCut | AnyGrouping
-Offer = Sequence[Candidate] | Sequence[Sequence[Candidate]]
+SplitCandidate = Values | Cuts | Groups | AnyCut | AnyGrouping
+Offer = Sequence[SplitCandidate] | Sequence[Sequence[SplitCandidate]]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class TreeStrategy(ABC):
     spends_rest: ClassVar[bool] = True
 
     @abstractmethod
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
 
     @abstractmethod
@@ -155,21 +155,21 @@ class TreeStrategy(ABC):
 
     # Questions
 
-    def size_question(self, of: str, weight: int = 1) -> Question:
+    def size_question(self, of: str, weight: int = 1) -> StepQuestion:
         """Returns the question for the rows of nodes."""
-        return Question(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
+        return StepQuestion(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
 
-    def classes_question(self, of: str, weight: int = 1) -> Question:
+    def classes_question(self, of: str, weight: int = 1) -> StepQuestion:
         """Returns the question that describes nodes."""
         if self.problem.numeric:
             asked = f"mean of `{self.target}` in {of}"
-            return Question(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
+            return StepQuestion(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
         asked = f"classes of {of}"
-        return Question(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
+        return StepQuestion(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
 
-    def choice_question(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> Question:
+    def choice_question(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuestion:
         """Returns the question for splits that the criterion judges."""
-        return Question(name, "exp_mech", asked, self.choice_noise, weight, times)
+        return StepQuestion(name, "exp_mech", asked, self.choice_noise, weight, times)
 
     def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         """Returns the standard deviation of a count's noise."""
@@ -193,7 +193,9 @@ class TreeStrategy(ABC):
         splits = parts.exp_mech(offered, score=score, epsilon=step.epsilon, textbook=self.textbook)
         return cast(list[Split | None], splits)  # what was offered
 
-    def ask_where_offered(self, level: Level, offered: Sequence[Sequence[Candidate]], step: Step) -> list[Split | None]:
+    def ask_where_offered(
+        self, level: Level, offered: Sequence[Sequence[SplitCandidate]], step: Step
+    ) -> list[Split | None]:
         """Returns the same where some nodes are offered nothing: not asked, they get None."""
         splits: list[Split | None] = [None] * len(offered)
         rows = [row for row, candidates in enumerate(offered) if candidates]

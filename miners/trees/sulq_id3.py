@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from miners.budget.noise import count_scale, count_variance
-from miners.budget.recipe import Question, StepName
+from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.growth.criteria import CRITERIA, gain
 from miners.growth.frontier import Level
 from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
-from miners.trees.strategy import Candidate, many
+from miners.trees.strategy import SplitCandidate, many
 from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
@@ -44,11 +44,11 @@ class NoisyTables(MultiwayStrategy):
     def _tables(self, level: int) -> int:
         return self.tables_per_attribute * (self.attributes - level)
 
-    def tables_question(self, level: int) -> Question:
+    def tables_question(self, level: int) -> StepQuestion:
         """Returns the question for the tables of all attributes that a path has left here."""
         asked = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
         tables = self._tables(level)
-        return Question(
+        return StepQuestion(
             StepName.TABLES,
             "noisy_count",
             asked,
@@ -91,7 +91,7 @@ class NoisyTables(MultiwayStrategy):
 class Best(NoisyTables):
     """All of a level goes into the tables, which also say what is known of nodes and children."""
 
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         levels = [[self.tables_question(level)] for level in range(self.levels)]
         return levels, [self.classes_question("each leaf", self.level_weight)]
@@ -118,7 +118,7 @@ class Paper(Published, NoisyTables):
     tables_per_attribute = 2
     tables_text = ", and their sums"
 
-    def questions(self) -> tuple[list[list[Question]], list[Question]]:
+    def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         weight = self.level_weight
         levels = [[self.size_question("each node", weight), self.tables_question(n)] for n in range(self.levels)]
@@ -192,5 +192,5 @@ class SuLQID3(GreedyTree):
     attributes: Sequence[str] | None = None
     cuts: CutsByColumn | None = None
 
-    def _splits(self, schema: Schema, target: str | None) -> tuple[Candidate, ...]:
+    def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)

@@ -7,7 +7,7 @@ the way in and ``kernel.py`` for the way to tables; ``spark.py`` does both on ot
 """
 
 from pinq.engine.arrays import ArrayEngine
-from pinq.engine.codes import Block
+from pinq.engine.codes import RowBlock
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import encode
 from pinq.engine.kernel import count, count_request
@@ -20,7 +20,6 @@ from pinq.engine.tables import Engine, Listed, ListRequest, Measure, Moments, Ro
 
 __all__ = [
     "ArrayEngine",
-    "Block",
     "ColumnProfile",
     "EncodingReport",
     "Engine",
@@ -30,6 +29,7 @@ __all__ = [
     "Measure",
     "Moments",
     "RawTable",
+    "RowBlock",
     "RowSums",
     "SparkEngine",
     "Sparse",

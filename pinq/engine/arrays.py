@@ -13,14 +13,13 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from pinq.engine.codes import BLOCK_ROWS, Block, Codes
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows
 from pinq.engine.shards import ShardColumns, ShardSource
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest
 from pinq.errors import InternalError
-from pinq.public.parts import Block as PartBlock
-from pinq.public.parts import Part, PartSet
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
 
@@ -29,7 +28,7 @@ __all__ = ["ArrayEngine"]
 # Exact tables of the whole table that are kept in memory, and the bytes of one listing.
 KEPT_CELLS = 2**21
 KEPT_BYTES = 2**26
-KEPT_FRONTIERS = 4
+KEPT_LOCATIONS = 4
 MAX_THREADS = 8
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ U = TypeVar("U")
 
 
 @dataclass(frozen=True, eq=False)
-class _Frontier:
+class _Location:
     """Where the rows are that a request has found: a request for parts below goes on from here.
 
     Attributes:
@@ -54,7 +53,7 @@ class _Frontier:
         return sum(rows.node.nbytes + (0 if rows.picked is None else rows.picked.nbytes) for rows in self.rows)
 
     def above(self, part: Part) -> float:
-        """Counts the splits between a part of the frontier and this one; infinite for none."""
+        """Counts the splits between a part of the location and this one; infinite for none."""
         splits, above = 0, part
         while above.key not in self.known:
             if above.parent is None:
@@ -75,12 +74,12 @@ class ArrayEngine:
     def __init__(self, codes: Codes, schema: Schema, salt: bytes) -> None:
         self.schema = schema
         self._codes: Codes | None = codes
-        self._blocks: Sequence[Block] = codes.blocks
+        self._blocks: Sequence[RowBlock] = codes.blocks
         self._shards = ShardColumns(codes, salt)
         self._lock = threading.Lock()
         self._tables: dict[Hashable, np.ndarray] = {}
         self._listed: tuple[Hashable, Listed] | None = None
-        self._frontiers: list[_Frontier] = []
+        self._locations: list[_Location] = []
         self._process = os.getpid()
 
     def tabulate(
@@ -130,7 +129,7 @@ class ArrayEngine:
         """Frees the memory."""
         self._codes, self._blocks = None, ()
         self._shards = ShardColumns(Codes((), self.schema), b"")
-        self._tables, self._listed, self._frontiers = {}, None, []
+        self._tables, self._listed, self._locations = {}, None, []
 
     def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:
         """Returns tables of the whole table, shape (1, *axes), from memory where they are there.
@@ -182,7 +181,7 @@ class ArrayEngine:
         measure: Measure | None,
         check: Callable[[], None] | None,
     ) -> list[Table]:
-        """The tables, from the frontier that is nearest to the parts."""
+        """The tables, from the location that is nearest to the parts."""
         request, begin = self._begin(parts, tables, measure)
         blocks = self._with_shards(request.shards(), check)
 
@@ -196,7 +195,7 @@ class ArrayEngine:
         located = self._each(locate, range(len(blocks)))
         if request.levels:
             keys = {block.part.key: number for number, block in enumerate(parts.blocks)}
-            self._keep_frontier(_Frontier(keys, [rows.over(rows.block) for rows in located]))
+            self._keep_location(_Location(keys, [rows.over(rows.block) for rows in located]))
         divided = self._each(lambda rows: request.divide(rows.over(rows.block)), located)
         counts = Counts(request)
         workers = min(len(counts.tallies), self._threads)
@@ -212,32 +211,32 @@ class ArrayEngine:
 
     def _begin(
         self, parts: PartSet, tables: Sequence[TableRequest | ListRequest], measure: Measure | None
-    ) -> tuple[CountRequest, _Frontier | None]:
-        """Compiles a request from the nearest frontier above all parts; None is the whole table."""
+    ) -> tuple[CountRequest, _Location | None]:
+        """Compiles a request from the nearest location above all parts; None is the whole table."""
         first = parts.blocks[0].part
         with self._lock:
-            frontiers = list(self._frontiers)
-        splits = {frontier: frontier.above(first) for frontier in frontiers}
-        for frontier in sorted(frontiers, key=lambda frontier: splits[frontier]):
-            if splits[frontier] < first.depth:
+            locations = list(self._locations)
+        splits = {location: location.above(first) for location in locations}
+        for location in sorted(locations, key=lambda location: splits[location]):
+            if splits[location] < first.depth:
                 try:
-                    request = count_request(parts, tables, measure, schema=self.schema, known=frontier.known)
+                    request = count_request(parts, tables, measure, schema=self.schema, known=location.known)
                 except KeyError:
                     continue
-                self._keep_frontier(frontier)
-                return request, frontier
+                self._keep_location(location)
+                return request, location
         return count_request(parts, tables, measure, schema=self.schema, known=WHOLE), None
 
-    def _keep_frontier(self, frontier: _Frontier) -> None:
-        """Keeps a frontier; those not gone on from for longest make room."""
+    def _keep_location(self, location: _Location) -> None:
+        """Keeps a location; those not gone on from for longest make room."""
         room = max(KEPT_BYTES, 0 if self._codes is None else self._codes.nbytes)
         with self._lock:
-            kept = [*(other for other in self._frontiers if other is not frontier), frontier][-KEPT_FRONTIERS:]
+            kept = [*(other for other in self._locations if other is not location), location][-KEPT_LOCATIONS:]
             while len(kept) > 1 and sum(other.nbytes for other in kept) > room:
                 kept = kept[1:]
-            self._frontiers = kept
+            self._locations = kept
 
-    def _with_shards(self, wanted: set[ShardSource], check: Callable[[], None] | None) -> Sequence[Block]:
+    def _with_shards(self, wanted: set[ShardSource], check: Callable[[], None] | None) -> Sequence[RowBlock]:
         """Returns the blocks with the columns of these shards."""
         if not wanted:
             return self._blocks
@@ -267,4 +266,4 @@ class ArrayEngine:
         return list(self._pool.map(work, listed))
 
 
-_WHOLE_TABLE = PartSet([PartBlock(Part())])
+_WHOLE_TABLE = PartSet([Block(Part())])

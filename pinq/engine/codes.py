@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from pinq.public.schema import Schema
 
-__all__ = ["BLOCK_ROWS", "Block", "Codes", "kinds_of", "smallest"]
+__all__ = ["BLOCK_ROWS", "Codes", "RowBlock", "kinds_of", "smallest"]
 
 # Rows of a block: a few columns of one fit into a core's cache.
 BLOCK_ROWS = 2**18
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class RowBlock:
     """Some rows of an encoded table. It can be pickled.
 
     Attributes:
@@ -36,7 +36,7 @@ class Block:
     rows: int
 
     @classmethod
-    def from_arrow(cls, encoded: pa.Table | pa.RecordBatch, schema: Schema) -> Block:
+    def from_arrow(cls, encoded: pa.Table | pa.RecordBatch, schema: Schema) -> RowBlock:
         """Reads what ``encode`` made: columns ``c0``, ``c1``, ... are the schema's, in order."""
         columns: dict[Hashable, np.ndarray] = {
             name: encoded[f"c{number}"].to_numpy() for number, name in enumerate(schema.columns)
@@ -56,8 +56,8 @@ class Codes:
         nbytes: Bytes of all codes.
     """
 
-    def __init__(self, blocks: Iterable[Block], schema: Schema) -> None:
-        self.blocks: Sequence[Block] = tuple(blocks)
+    def __init__(self, blocks: Iterable[RowBlock], schema: Schema) -> None:
+        self.blocks: Sequence[RowBlock] = tuple(blocks)
         self.rows = sum(block.rows for block in self.blocks)
         self.nbytes = self.rows * sum(kind.itemsize for kind in kinds_of(schema).values())
 

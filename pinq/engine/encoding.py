@@ -107,7 +107,7 @@ def encode(
 
     Returns:
         The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in
-        the policy's order (``Block.from_arrow`` reads them) and, with a privacy unit, ``unit``, its
+        the policy's order (``RowBlock.from_arrow`` reads them) and, with a privacy unit, ``unit``, its
         keyed hash. What is made of two batches together is what is made of each; only who has all
         rows of a unit can choose the ``max_rows`` that are kept of it, by ``Encoder.bounded``. A
         call costs some milliseconds beside its rows: give it many.

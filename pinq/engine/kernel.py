@@ -20,13 +20,13 @@ from typing import cast
 
 import numpy as np
 
-from pinq.engine.codes import Block
+from pinq.engine.codes import RowBlock
 from pinq.engine.measures import RowMeasure, measure_of
 from pinq.engine.rows import Rows
 from pinq.engine.shards import ShardSource
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
 from pinq.engine.tallies import DenseTally, ListTally, SparseTally, Tally
-from pinq.engine.trie import Level, paths_down, split_level
+from pinq.engine.trie import Descent, paths_down, split_level
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition
@@ -55,9 +55,9 @@ class CountRequest:
     """
 
     begin: np.ndarray
-    levels: tuple[Level, ...]
+    levels: tuple[Descent, ...]
     answer: np.ndarray
-    split: Level | None
+    split: Descent | None
     common: tuple[Axis, ...]
     tables: tuple[TableRequest | ListRequest, ...]
     measure: RowMeasure | None
@@ -222,7 +222,7 @@ def _packed(
     return [((*shared, *axes), numbers) for axes, numbers in groups]
 
 
-def count(block: Block, request: CountRequest) -> Counts:
+def count(block: RowBlock, request: CountRequest) -> Counts:
     """Counts a block of rows; what several blocks give is added up by ``Counts.merged``."""
     counts = Counts(request)
     counts.add(request.divide(request.locate(Rows.of(block))))

@@ -22,7 +22,7 @@ from typing import IO
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-from pinq.engine.codes import BLOCK_ROWS, Block, Codes, kinds_of
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, kinds_of
 from pinq.errors import InternalError
 from pinq.public.schema import Schema
 
@@ -88,7 +88,7 @@ class MappedCodes:
         units: Whether it has units' hashes.
     """
 
-    def __init__(self, blocks: Sequence[tuple[Block, Columns]], files: Sequence[FileCodes], schema: Schema) -> None:
+    def __init__(self, blocks: Sequence[tuple[RowBlock, Columns]], files: Sequence[FileCodes], schema: Schema) -> None:
         self.files, self._units = tuple(files), [units for _, units in blocks]
         self.codes = Codes([block for block, _ in blocks], schema)
         self.units = all(self._units)
@@ -112,7 +112,7 @@ class MappedCodes:
             yield {name: codes[rows] for name, codes in columns.items()}
 
 
-def blocks_of(columns: Iterable[Columns]) -> Iterator[Block]:
+def blocks_of(columns: Iterable[Columns]) -> Iterator[RowBlock]:
     """Yields blocks of ``BLOCK_ROWS`` rows, the last of fewer, from batches of any size."""
     waiting: list[Columns] = []
     rows = 0
@@ -122,11 +122,11 @@ def blocks_of(columns: Iterable[Columns]) -> Iterator[Block]:
         if rows >= BLOCK_ROWS:
             joined = _joined(waiting)
             for start in range(0, rows - BLOCK_ROWS + 1, BLOCK_ROWS):
-                yield Block({name: codes[start : start + BLOCK_ROWS] for name, codes in joined.items()}, BLOCK_ROWS)
+                yield RowBlock({name: codes[start : start + BLOCK_ROWS] for name, codes in joined.items()}, BLOCK_ROWS)
             rest = rows - rows % BLOCK_ROWS
             waiting, rows = [{name: codes[rest:] for name, codes in joined.items()}], rows % BLOCK_ROWS
     if rows:
-        yield Block(_joined(waiting), rows)
+        yield RowBlock(_joined(waiting), rows)
 
 
 def _joined(batches: list[Columns]) -> Columns:
@@ -135,7 +135,9 @@ def _joined(batches: list[Columns]) -> Columns:
     return {name: np.concatenate([columns[name] for columns in batches]) for name in batches[0]}
 
 
-def write_codes(file: IO[bytes], blocks: Iterable[Block], files: Sequence[FileCodes], *, units: bool = False) -> None:
+def write_codes(
+    file: IO[bytes], blocks: Iterable[RowBlock], files: Sequence[FileCodes], *, units: bool = False
+) -> None:
     """Writes codes to an empty file.
 
     Args:
@@ -189,7 +191,7 @@ def _mapped_blocks(
     footer: _Footer,
     end: int,
     damaged: Callable[[], None],
-) -> Iterator[tuple[Block, Columns]]:
+) -> Iterator[tuple[RowBlock, Columns]]:
     """The blocks of a mapped file; ``ValueError`` where so many rows do not reach to the end."""
     if len(footer.checksums) != -(-footer.rows // BLOCK_ROWS) * len(kinds):
         raise ValueError("other checksums")
@@ -202,7 +204,7 @@ def _mapped_blocks(
             offset += columns[name].nbytes + -columns[name].nbytes % _ALIGNED
         written = dict(zip(kinds, checksums, strict=False))
         units: Columns = {UNIT: columns.pop(UNIT)} if footer.units else {}
-        yield Block(_Checked(columns, written, damaged), count), _Checked(units, written, damaged)
+        yield RowBlock(_Checked(columns, written, damaged), count), _Checked(units, written, damaged)
     if offset != end:
         raise ValueError("other rows")
 

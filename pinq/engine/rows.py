@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pinq.engine.codes import Block, smallest
+from pinq.engine.codes import RowBlock, smallest
 from pinq.engine.measures import RowMeasure
 from pinq.public.specs import Axis
 
@@ -34,7 +34,7 @@ class Rows:
 
     def __init__(
         self,
-        block: Block,
+        block: RowBlock,
         picked: np.ndarray | None,
         node: np.ndarray,
         nodes: int,
@@ -48,11 +48,11 @@ class Rows:
         self._values: np.ndarray | None = None
 
     @classmethod
-    def of(cls, block: Block) -> Rows:
+    def of(cls, block: RowBlock) -> Rows:
         """All rows of a block, at node 0."""
         return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1)
 
-    def over(self, block: Block, check: Callable[[], None] | None = None) -> Rows:
+    def over(self, block: RowBlock, check: Callable[[], None] | None = None) -> Rows:
         """The same rows, nothing looked up yet; ``block`` has at least the columns of their own."""
         return Rows(block, self.picked, self.node, self.nodes, self.measure, check)
 

@@ -27,7 +27,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pinq.engine.codes import BLOCK_ROWS, Block, Codes
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
 from pinq.engine.encoding import Encoder, bound, encode
 from pinq.engine.kernel import CountRequest, Counts
 from pinq.engine.numbers import define_number_of
@@ -126,7 +126,7 @@ class Tossing:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         tables, task, schema = list(_tables(batches)), uuid4().hex, self.policy.schema_
-        coins = coins_of(Codes([Block.from_arrow(table, schema) for table in tables], schema), self.salt)
+        coins = coins_of(Codes([RowBlock.from_arrow(table, schema) for table in tables], schema), self.salt)
         for table in tables:
             yield _block(table.append_column("coin", pa.array(coins[: table.num_rows])), task)
             coins = coins[table.num_rows :]
@@ -201,14 +201,14 @@ class Counting:
             tally.condense()
         yield from Partial(total, digest, counts.tallies).pieces()
 
-    def _block(self, table: pa.Table, request: CountRequest) -> Block:
+    def _block(self, table: pa.Table, request: CountRequest) -> RowBlock:
         """The codes, and the shards that the request reads."""
-        block = Block.from_arrow(table, self.policy.schema_)
+        block = RowBlock.from_arrow(table, self.policy.schema_)
         columns = dict(block.columns)
         for source in request.shards():
             _, key, number = source
             columns[source] = shards_of(table["coin"].to_numpy(), key, number)
-        return Block(columns, block.rows)
+        return RowBlock(columns, block.rows)
 
 
 class Adding:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import duckdb
 
-from pinq.engine.codes import Block
+from pinq.engine.codes import RowBlock
 from pinq.engine.mapped import FileCodes, MappedCodes, map_codes, write_codes
 from pinq.engine.sources import source_path, state_folder
 from pinq.public.policy import Policy
@@ -104,7 +104,7 @@ class CodesFile:
             return None
 
     def written(
-        self, blocks: Iterable[Block], files: Sequence[FileCodes], unchanged: Callable[[], None], *, units: bool
+        self, blocks: Iterable[RowBlock], files: Sequence[FileCodes], unchanged: Callable[[], None], *, units: bool
     ) -> MappedCodes:
         """Writes codes, in place of those that were there, and maps them.
 

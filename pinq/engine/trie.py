@@ -27,7 +27,7 @@ from pinq.engine.rows import Rows
 from pinq.public.parts import Part
 from pinq.public.specs import Axis, Partition
 
-__all__ = ["Level", "paths_down", "split_level"]
+__all__ = ["Descent", "paths_down", "split_level"]
 
 # What a part is in the arrays where a row is in none: sums with it stay below 0.
 NONE = np.iinfo(np.int32).min
@@ -40,7 +40,7 @@ MAX_SLOTS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _Lookup:
     """The tables for some of a level's partitions.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class Descent:
     """One step down from numbered nodes to their children.
 
     Attributes:
@@ -98,7 +98,7 @@ class Level:
     kind: np.ndarray
     first: np.ndarray
     step_of: np.ndarray
-    steps: tuple[_Step, ...]
+    steps: tuple[_Lookup, ...]
     children: np.ndarray | None
     searched: np.ndarray | None
 
@@ -124,17 +124,17 @@ class Level:
         return np.where((self.searched.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
 
 
-def split_level(partitions: Sequence[Partition | None]) -> Level:
+def split_level(partitions: Sequence[Partition | None]) -> Descent:
     """Makes a request's last level: node i becomes all parts of ``partitions[i]``.
 
     Where that is None it stays one part.
     """
     kind, steps, sizes = _tables(partitions)
     ends = np.cumsum(sizes.take(kind))
-    return Level(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *steps, None, None)
+    return Descent(int(ends[-1]), kind, _narrow(ends - sizes.take(kind)), *steps, None, None)
 
 
-def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Level], np.ndarray]:
+def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Descent], np.ndarray]:
     """Makes the paths from known parts down to others.
 
     Args:
@@ -155,7 +155,7 @@ def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.nd
     return trie.levels()
 
 
-class _Node:
+class _Branch:
     """A part above others, with those below it by index; or one that is asked for, by number."""
 
     __slots__ = ("answer", "children", "depth", "partition")
@@ -163,15 +163,15 @@ class _Node:
     def __init__(self, depth: int, answer: int = -1) -> None:
         self.depth, self.answer = depth, answer
         self.partition: Partition | None = None
-        self.children: dict[int, _Node] | None = None  # there may be a million nodes without
+        self.children: dict[int, _Branch] | None = None  # there may be a million nodes without
 
-    def enter(self, partition: Partition | None, index: int, child: _Node) -> _Node:
+    def enter(self, partition: Partition | None, index: int, child: _Branch) -> _Branch:
         """Returns the child with this index, which is ``child`` if there was none."""
         if self.children is None:
             self.partition, self.children = partition, {}
         return self.children.setdefault(index, child)
 
-    def below(self) -> Iterable[tuple[int, _Node]]:
+    def below(self) -> Iterable[tuple[int, _Branch]]:
         """Its children. One that is asked for goes down with the others as it is."""
         return ((0, self),) if self.children is None else self.children.items()
 
@@ -181,7 +181,7 @@ class _Trie:
 
     def __init__(self, known: Mapping[bytes, int]) -> None:
         self._known, self._depth = known, 0
-        self._nodes, self._begin = dict[bytes, _Node](), dict[int, _Node]()
+        self._nodes, self._begin = dict[bytes, _Branch](), dict[int, _Branch]()
 
     def ask(self, part: Part, answer: int) -> None:
         """Adds a part that is asked for."""
@@ -189,26 +189,26 @@ class _Trie:
             self._node(part).answer = answer
             return
         parent = self._node(part.parent)
-        parent.enter(part.partition, part.index, _Node(parent.depth + 1, answer))
+        parent.enter(part.partition, part.index, _Branch(parent.depth + 1, answer))
         self._depth = max(self._depth, parent.depth + 1)
 
-    def _node(self, part: Part) -> _Node:
+    def _node(self, part: Part) -> _Branch:
         """The node of a part, made with those above it."""
         node = self._nodes.get(part.key)
         if node is None:
             node = self._nodes[part.key] = self._made(part)
         return node
 
-    def _made(self, part: Part) -> _Node:
+    def _made(self, part: Part) -> _Branch:
         number = self._known.get(part.key)
         if number is not None:
-            return self._begin.setdefault(number, _Node(0))
+            return self._begin.setdefault(number, _Branch(0))
         if part.parent is None:
             raise KeyError(part.key)
         parent = self._node(part.parent)
-        return parent.enter(part.partition, part.index, _Node(parent.depth + 1))
+        return parent.enter(part.partition, part.index, _Branch(parent.depth + 1))
 
-    def levels(self) -> tuple[np.ndarray, list[Level], np.ndarray]:
+    def levels(self) -> tuple[np.ndarray, list[Descent], np.ndarray]:
         """The arrays of ``paths_down``."""
         begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))
         nodes, levels = list(self._begin.values()), []
@@ -221,7 +221,7 @@ class _Trie:
         return begin, levels, np.array([node.answer for node in nodes], dtype=np.int64)
 
 
-def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Level:
+def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Descent:
     """Makes a level of which children with these indices are asked for, ``counts[i]`` of node i."""
     kind, steps, sizes = _tables(partitions)
     ends = np.cumsum(sizes.take(kind))
@@ -230,14 +230,14 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
     if ends[-1] < MAX_SLOTS:
         children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
         children[places] = np.arange(len(places))
-        return Level(len(places), kind, _narrow(first), *steps, children, None)
+        return Descent(len(places), kind, _narrow(first), *steps, children, None)
     order = np.argsort(places)
-    return Level(len(places), kind, first, *steps, order, places[order])
+    return Descent(len(places), kind, first, *steps, order, places[order])
 
 
 def _tables(
     partitions: Sequence[Partition | None],
-) -> tuple[np.ndarray, tuple[np.ndarray, tuple[_Step, ...]], np.ndarray]:
+) -> tuple[np.ndarray, tuple[np.ndarray, tuple[_Lookup, ...]], np.ndarray]:
     """The number of each node's partition among the distinct ones, their steps, and their sizes."""
     numbers: dict[bytes, int] = {}
     distinct: list[Partition | None] = []
@@ -257,12 +257,12 @@ def _narrow(places: np.ndarray) -> np.ndarray:
     return places.astype(np.int32) if places[-1] < 2**30 else places
 
 
-def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_Step, ...]]:
+def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_Lookup, ...]]:
     """Makes the steps that look up these partitions, and says which has which.
 
     They are as few as their tables' size allows.
     """
-    step_of, steps, low = np.empty(len(partitions), dtype=np.int64), list[_Step](), 0
+    step_of, steps, low = np.empty(len(partitions), dtype=np.int64), list[_Lookup](), 0
     while low < len(partitions):
         high = len(partitions)
         while high > low + 1 and _size(partitions[low:high]) > MAX_VALUES:
@@ -327,7 +327,7 @@ class _Ranks:
         return rank.astype(np.min_scalar_type(len(self.edges)))
 
 
-def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Step:
+def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Lookup:
     """The tables of some partitions, numbered from ``low`` on, of ``count``."""
     axes_of = _columns(partitions)
     sources, most = list(axes_of), max(1, *map(len, partitions))
@@ -349,7 +349,7 @@ def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Step
             column[position, number], offset[position, number] = source, known[key]
             stride *= axis.size
     ranks = tuple(None if thresholds is None else _Ranks.of(thresholds) for thresholds in edges)
-    return _Step(tuple(sources), ranks, column, offset, np.concatenate(values).astype(np.int32))
+    return _Lookup(tuple(sources), ranks, column, offset, np.concatenate(values).astype(np.int32))
 
 
 def _parts(axis: Axis, edges: np.ndarray | None, width: int, stride: int) -> np.ndarray:

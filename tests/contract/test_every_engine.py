@@ -21,12 +21,10 @@ from hypothesis import strategies as st
 
 import pinq.engine
 from pinq.engine import (
-    Block as CodesBlock,
-)
-from pinq.engine import (
     Listed,
     ListRequest,
     Moments,
+    RowBlock,
     Sparse,
     TableRequest,
     count,
@@ -256,7 +254,7 @@ def test_tables_of_batches_add_up(data: st.DataObject) -> None:
     total: Any = None
     for low, high in itertools.pairwise(cuts):
         batch = pa.Table.from_pandas(frame[low:high], preserve_index=False)
-        block = CodesBlock.from_arrow(encode(batch, policy), schema)
+        block = RowBlock.from_arrow(encode(batch, policy), schema)
         counts = pickle.loads(pickle.dumps(count(block, pickle.loads(request))))
         total = counts if total is None else total.merged(counts)
     engine, _ = open_engine(policy, data=frame, salt=b"")
@@ -295,7 +293,7 @@ def test_paths_down_in_many_small_steps(data: st.DataObject) -> None:
         parts = parts.split([bind(spec, schema) for spec in specs])
         keep = sorted(data.draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=5)))
         parts = parts.take(np.array(keep))
-    block = CodesBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)
+    block = RowBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)
     with pytest.MonkeyPatch.context() as small:
         for name, limit in (("MAX_VALUES", 6), ("MAX_SLOTS", 2), ("MAX_RANKED", 4)):
             small.setattr(trie, name, limit)

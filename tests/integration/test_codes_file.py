@@ -21,19 +21,18 @@ import pandas as pd
 import pytest
 
 from pinq.engine import open_engine, store
-from pinq.engine.codes import BLOCK_ROWS, Block
+from pinq.engine.codes import BLOCK_ROWS, RowBlock
 from pinq.engine.encoding import Encoder
 from pinq.engine.mapped import blocks_of
 from pinq.engine.pieces import OpenSource, Piece
 from pinq.errors import InternalError, PolicyError
-from pinq.public.parts import Block as PartBlock
-from pinq.public.parts import Part, PartSet
+from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Cross, Shards, Values, bind
 from tests.handles import encoded_rows
 
 ROOT = Path(__file__).parents[2]
-WHOLE = PartSet([PartBlock(Part())])
+WHOLE = PartSet([Block(Part())])
 
 
 @pytest.fixture
@@ -183,7 +182,7 @@ def test_writers_of_one_file_open_what_each_wrote(large: Policy, tmp_path: Path)
     assert file.make_folder()
 
     def write(code: int) -> list[int]:
-        blocks = iter([Block({name: np.full(5, code, np.uint8) for name in large.schema_.columns}, 5)] * 3)
+        blocks = iter([RowBlock({name: np.full(5, code, np.uint8) for name in large.schema_.columns}, 5)] * 3)
         waited = (block for block in blocks if both.wait() >= 0)
         written = file.written(blocks_of(block.columns for block in waited), [], lambda: None, units=False)
         return sorted(
@@ -331,6 +330,6 @@ def test_blocks_are_cut_wherever_batches_end() -> None:
     sizes = [0, 5, BLOCK_ROWS, 3, BLOCK_ROWS - 8, 2 * BLOCK_ROWS + 1, 0]
     numbers = np.arange(sum(sizes), dtype=np.uint32)
     batches = np.split(numbers, np.cumsum(sizes)[:-1])
-    blocks: list[Block] = list(blocks_of({"a": batch} for batch in batches))
+    blocks: list[RowBlock] = list(blocks_of({"a": batch} for batch in batches))
     assert [block.rows for block in blocks] == [BLOCK_ROWS] * 4 + [1]
     assert np.array_equal(np.concatenate([block.columns["a"] for block in blocks]), numbers)

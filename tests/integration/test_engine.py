@@ -261,7 +261,7 @@ def test_a_level_goes_on_from_the_one_above(
     for key in range(6):
         level = WHOLE.split(bind(Shards(2, key), schema))
         engine.tabulate(PartSet([Block(part) for part in level]))
-    assert len(engine._frontiers) <= arrays.KEPT_FRONTIERS
+    assert len(engine._locations) <= arrays.KEPT_LOCATIONS
     engine.close()
 
 

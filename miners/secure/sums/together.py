@@ -31,7 +31,7 @@ from miners.federated.source import (
     Ability,
     Dropped,
     FederatedParts,
-    Question,
+    HolderQuestion,
     Tally,
     progress_of,
     tallies,
@@ -253,7 +253,7 @@ class SecureFederation:
         """Returns the whole of all tables, as a collection of one part."""
         return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
 
-    def ask(self, questions: Sequence[Question]) -> list[dict[str, np.ndarray]]:
+    def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, np.ndarray]]:
         """Asks several questions for counts in one addition of all parties; returns the sums.
 
         Raises:
@@ -275,7 +275,7 @@ class SecureFederation:
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
         return [{ALL: counts} for counts in sums]
 
-    def tally(self, questions: Sequence[Question]) -> list[dict[str, Tally]]:
+    def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
         """Asks questions for counts; returns the sums with the variance of their one noise."""
         return tallies(self, questions)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import dlaplace
 
 from miners.budget.noise import count_scale
-from miners.budget.recipe import Question, Recipe, Step, StepName
+from miners.budget.recipe import Recipe, Step, StepName, StepQuestion
 from miners.budget.schedule import spread
 from pinq.errors import QueryError
 from pinq.public.accuracy import laplace_interval, standard_deviation
@@ -18,7 +18,7 @@ SIZE, CLASSES, SPLIT, CUT, TABLES = StepName.SIZE, StepName.CLASSES, StepName.SP
 
 
 def question(name: Any, weight: Any = 1, times: Any = 1) -> Any:
-    return Question(
+    return StepQuestion(
         name, "noisy_count", f"its {name.value}", lambda epsilon: (float(1 / epsilon.exact), "rows"), weight, times
     )
 
@@ -90,7 +90,7 @@ def test_what_does_not_divide_goes_to_the_leaf() -> None:
 
 def test_a_step_reads_as_a_line_of_a_plan() -> None:
     step = Step(
-        Question(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Epsilon.of(1)
+        StepQuestion(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Epsilon.of(1)
     )
     line = step.line(5, Epsilon.of(2))
     assert (line.level, line.asked, line.verb, line.parts) == (1, "its classes", "noisy_count", 15)
