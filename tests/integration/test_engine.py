@@ -17,7 +17,7 @@ import pytest
 
 from pinq.engine import TableRequest, arrays, open_engine, shards
 from pinq.engine.kernel import CountRequest
-from pinq.engine.trie import Level
+from pinq.engine.trie import Descent
 from pinq.errors import PolicyError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
@@ -244,8 +244,8 @@ def test_a_level_goes_on_from_the_one_above(
 ) -> None:
     """Parts below those that were found last are found from there, one step down; what is kept for it stays bounded."""
     engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
-    steps, down = [], Level.down
-    monkeypatch.setattr(Level, "down", lambda *asked: (steps.append(1), down(*asked))[1])
+    steps, down = [], Descent.down
+    monkeypatch.setattr(Descent, "down", lambda *asked: (steps.append(1), down(*asked))[1])
     schema = tiny_policy.schema_
     parts = WHOLE.split(bind(Values("sex"), schema))
     for number, spec in enumerate((Values("job"), Cuts("age", (40,)), Values("income"))):
