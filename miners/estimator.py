@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all miners share before and after ``fit``: checks, the bill, predictions, stored text."""
+"""What all miners share before and after ``fit``: checks, predictions, pictures, stored text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -19,7 +18,7 @@ from miners.fitted.forest import Forest
 from miners.fitted.json_form import read_json
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
-from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
+from pinq.errors import QueryError
 from pinq.public.checks import is_whole
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, Value
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
-    from miners.budget.plan import Priced
     from miners.fitted.route import Frame
-    from pinq.analyst.queryable import PrivateQueryable
 
 __all__ = [
     "Classifier",
@@ -42,7 +39,6 @@ __all__ = [
     "plain",
     "public_schema",
     "read_stored",
-    "require_budget",
     "whole_number",
 ]
 
@@ -274,60 +270,6 @@ def public_schema(handle: object) -> Schema:
         "or pinq.simulate to try for free; miners.PublicRows lets scikit-learn cross-validate on rows that anybody "
         "may see."
     ) from (QueryError(WRAP) if hasattr(handle, "shape") else None)
-
-
-class Bill:
-    """Reads off the ledger what the questions inside a ``with`` block cost.
-
-    A refusal that ends the block says so too.
-
-    Attributes:
-        total: Once it ended without an error: what was spent, exact.
-    """
-
-    total: Fraction
-
-    def __init__(self, handle: PrivateQueryable) -> None:
-        self._handle = handle
-
-    def __enter__(self) -> Self:
-        self._before = self._handle.budget.spent
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is None:
-            self.total = self._spent()
-        elif isinstance(error, Refusal):
-            error.charged = None
-            with suppress(PinqError):  # whoever cannot look cannot say
-                error.charged = self._spent()
-
-    def _spent(self) -> Fraction:
-        return Fraction(self._handle.budget.spent - self._before)
-
-
-def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
-    """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
-    require_remaining(handle, needed, name=f"{type(miner).__name__}.fit")
-
-
-def require_remaining(handle: Priced, needed: Epsilon, *, name: str) -> None:
-    """Raises ``BudgetExceeded`` unless so much remains as all questions of a name cost together."""
-    # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
-    # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
-    # them costs, so the fit is affordable where that one count is.
-    asked = needed.exact
-    try:
-        remaining = handle.preview("noisy_count", epsilon=needed).remaining + asked
-    except NotAllowed:  # the terms bind each question of the fit, not the count that stands for them
-        remaining = handle.budget.remaining
-    if asked > remaining:
-        raise BudgetExceeded(
-            f"{name} needs an epsilon of {needed}; {loss_text(remaining)} remains. Ask for less.",
-            asked=asked,
-            remaining=remaining,
-            scope="analyst",
-        )
 
 
 def read_stored(

@@ -140,7 +140,9 @@ class FitWarning(UserWarning):
 _fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.WeakKeyDictionary()
 
 
-def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequence[str]) -> None:
+def warn_before_fit(
+    miner: object, handle: object, cost: Epsilon, hopes: Sequence[str], *, reuse: bool = False, stacklevel: int = 3
+) -> None:
     """Warns at the line that called ``fit``, once for all there is to say.
 
     Args:
@@ -148,14 +150,16 @@ def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequenc
         handle: On what: a private handle or a federation.
         cost: What it is going to be charged.
         hopes: What ``plan`` would warn of.
+        reuse: Whether answers that were paid for will do, so that fitting again may cost nothing.
+        stacklevel: How many calls above this one ``fit`` was called.
     """
     sentences = list(hopes)
     before = _fitted_on.get(miner)
-    if before is not None and before() is handle:
+    if before is not None and before() is handle and not reuse:
         already = f"this {type(miner).__name__} is fitted on this handle already"
         sentences.insert(0, f"{already}, and fitting it again costs an epsilon of {cost} again.")
     if sentences:
-        warnings.warn(" ".join(sentences), FitWarning, stacklevel=3)
+        warnings.warn(" ".join(sentences), FitWarning, stacklevel=stacklevel)
 
 
 def remember_fit(miner: object, handle: object) -> None:

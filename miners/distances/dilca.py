@@ -17,12 +17,13 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from miners.budget.plan import Plan, loss_text, remember_fit, warn_before_fit
+from miners.budget.payment import Bill, begin_fit
+from miners.budget.plan import Plan, loss_text, remember_fit
 from miners.distances.arithmetic import conditionals, embedding, pairwise, value_distances
 from miners.distances.context import NoisyTable, ask_tables, select, tables_of
 from miners.distances.forecast import forecast
 from miners.distances.task import ContextTask, make_task
-from miners.estimator import Bill, plain, public_schema, read_stored, require_budget, whole_number
+from miners.estimator import plain, public_schema, read_stored, whole_number
 from miners.fitted.route import encode
 from pinq.errors import QueryError, unspent
 from pinq.public.columns import text_of
@@ -131,13 +132,14 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         self.attributes = attributes
         self.cuts = cuts
 
-    def fit(self, handle: PrivateQueryable, target: str | Sequence[str] | None = None) -> Self:
+    def fit(self, handle: PrivateQueryable, target: str | Sequence[str] | None = None, *, reuse: bool = False) -> Self:
         """Learns the distances between the values of one attribute, of several, or of all.
 
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.simulate``.
             target: An attribute or a list of them; None for all. Records can be compared by the
                 attributes that were targets.
+            reuse: Take the stored answers where the same fit was paid for before, at no cost.
 
         Raises:
             QueryError: A parameter or the target is wrong.
@@ -145,12 +147,12 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """
         with unspent():
             task = self._task(public_schema(handle), target)
-            require_budget(handle, task.total, miner=self)
-            warn_before_fit(self, handle, task.total, self.plan(task.schema, target).warnings)
+            hopes = self.plan(task.schema, target).warnings
+            asked_handle = begin_fit(self, handle, task.total, hopes, reuse=reuse)
         with Bill(handle) as bill:
-            contexts, tables = select(handle, task)
+            contexts, tables = select(asked_handle, task)
             if task.table_epsilon:
-                asked = ask_tables(handle, task, task.pairs(contexts), task.table_epsilon)
+                asked = ask_tables(asked_handle, task, task.pairs(contexts), task.table_epsilon)
                 tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
         distances = {name: _distances(tables_of(name, context, tables)) for name, context in contexts.items()}
         remember_fit(self, handle)

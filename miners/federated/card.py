@@ -9,11 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from miners.budget.plan import loss_text
-from miners.federated.source import Dropped
+from miners.federated.source import CountSource, Dropped
 from miners.trees.strategy import many
 from pinq.errors import QueryError
 
-__all__ = ["Card"]
+__all__ = ["Card", "charged_by", "spent_since"]
 
 
 @dataclass(frozen=True)
@@ -65,3 +65,18 @@ class Card:
             return cls(str(stored["strategy"]), spent, dropped, int(stored["rounds"]), requests)
         except (TypeError, ValueError, KeyError, AttributeError):
             raise QueryError("`card` of a stored DPTopDown is not what `to_json` writes.") from None
+
+
+def spent_since(before: Mapping[str, Fraction | None], source: CountSource) -> dict[str, Fraction | None]:
+    """Returns what each holder has charged since then; None where it did not say."""
+    return {
+        name: None if now is None or then is None else now - then
+        for (name, now), then in zip(source.spent().items(), before.values(), strict=True)
+    }
+
+
+def charged_by(spent: Fraction | None, requests: int, total: Fraction) -> Fraction:
+    """Returns what a holder charged; the total where it was asked and does not say."""
+    if spent is None:
+        return total if requests else Fraction(0)
+    return spent

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
+from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, lost_votes, remember_fit, warn_before_fit
-from miners.estimator import TreeClassifier, public_schema, require_budget, whole_number
+from miners.estimator import TreeClassifier, public_schema, whole_number
 from miners.federated.asking import Task
 from miners.federated.best_first import BestFirst
-from miners.federated.card import Card
+from miners.federated.card import Card, charged_by, spent_since
 from miners.federated.federation import Federation, HolderFailed, spent_text
 from miners.federated.held_node import HeldNode
 from miners.federated.source import CountSource
@@ -32,6 +34,7 @@ from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, require_word
+from pinq.analyst.reuse import reusing
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
@@ -131,13 +134,15 @@ class DPTopDown(TreeClassifier):
     at_once: int = 16
     resume: bool = False
 
-    def fit(self, handle: CountSource | PrivateQueryable, target: str) -> Self:
+    def fit(self, handle: CountSource | PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Grows the tree.
 
         Args:
             handle: The holders' handles, as a ``Federation``; parties that add up, as a
                 ``miners.secure.SecureFederation``; or one handle.
             target: The categorical column to predict.
+            reuse: Take the stored answers where the same fit was paid for before, at no cost; of
+                several holders as ``resume=True``.
 
         Raises:
             QueryError: A parameter or the target is wrong.
@@ -145,27 +150,28 @@ class DPTopDown(TreeClassifier):
                 does not go on without it; says what was spent where.
         """
         with unspent():
-            source = handle if isinstance(handle, CountSource) else Federation({"holder 1": _one_handle(handle)})
+            resume = self._resumes(reuse)
+            source = handle if isinstance(handle, CountSource) else self._alone(handle, reuse=reuse)
             count = len(source.holders)
             strategy = self._checked(source.schema, target, count)
             require_abilities(self.strategy, source)
-            if not self.resume:  # of a fit that was broken off a part has been paid for
+            if not resume:  # of a fit that was broken off a part has been paid for
                 source.each(lambda budget: require_budget(budget, strategy.problem.epsilon, miner=self))
                 warn_before_fit(self, handle, strategy.problem.epsilon, self._warnings(strategy, count))
         before, rounds, requests = source.spent(), source.rounds, dict(source.requests)
         try:
-            nodes = strategy.grow(Task(source, strategy.problem, self.resume))
+            nodes = strategy.grow(Task(source, strategy.problem, resume))
         except HolderFailed:  # which says itself what was spent
             raise
         except PinqError as error:
             error.charged = None  # of one holder's request; the note is about all
-            error.add_note(f"Spent by the whole fit until then: {spent_text(_since(before, source))}.")
+            error.add_note(f"Spent by the whole fit until then: {spent_text(spent_since(before, source))}.")
             raise
-        spent = _since(before, source)
+        spent = spent_since(before, source)
         asked = {name: sent - requests[name] for name, sent in source.requests.items()}
         self.card_: Card = Card(self.strategy, spent, tuple(source.dropped), source.rounds - rounds, asked)
         remember_fit(self, handle)
-        costs = [_cost(spent[name], asked[name], strategy.problem.epsilon.exact) for name in spent]
+        costs = [charged_by(spent[name], asked[name], strategy.problem.epsilon.exact) for name in spent]
         return self._fitted(_tree(strategy.problem, source, nodes), max(costs, default=Fraction(0)))
 
     def to_json(self) -> str:
@@ -274,12 +280,7 @@ class DPTopDown(TreeClassifier):
     def _problem(self, schema: Schema, target: str, holders: int) -> Problem:
         """Returns what is to be learned, the parameters checked."""
         require_word("strategy", self.strategy, STRATEGIES)
-        if not isinstance(self.resume, bool):
-            raise QueryError(f"`resume` is {self.resume!r}; it must be True or False.")
-        if self.strategy == "secure" and self.resume:
-            raise QueryError(
-                "`resume` goes with holders that keep their answers; parties of a secure session keep none."
-            )
+        _ = self._resumes(False)
         if self.strategy == "single" and holders > 1:
             raise QueryError(
                 f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' "
@@ -295,6 +296,23 @@ class DPTopDown(TreeClassifier):
         if column.cells < 2:
             raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
         return Problem(schema, target, column.codes, column.cells, Epsilon.of(self.epsilon))
+
+    def _alone(self, handle: PrivateQueryable, *, reuse: bool) -> Federation:
+        """Returns one holder, whose first question says whether a fit was paid for before."""
+        single = _one_handle(handle)
+        require = partial(require_budget, single, Epsilon.of(self.epsilon), miner=self)
+        return Federation({"holder 1": reusing(single, require) if reuse else single})
+
+    def _resumes(self, reuse: bool) -> bool:
+        """Returns whether answers that were paid for will do. ``QueryError`` where they cannot."""
+        for name, value in (("resume", self.resume), ("reuse", reuse)):
+            if not isinstance(value, bool):
+                raise QueryError(f"`{name}` is {value!r}; it must be True or False.")
+            if value and self.strategy == "secure":
+                raise QueryError(
+                    f"`{name}` goes with holders that keep their answers; parties of a secure session keep none."
+                )
+        return self.resume or reuse
 
     # Strategies
 
@@ -378,18 +396,3 @@ def _tree(problem: Problem, source: CountSource, nodes: Sequence[HeldNode]) -> T
     for node in nodes:
         node.pool(source)
     return Tree(problem.schema, str(problem.target), estimated_nodes(nodes, problem.cells, problem.classes, CERTAINTY))
-
-
-def _since(before: Mapping[str, Fraction | None], source: CountSource) -> dict[str, Fraction | None]:
-    """Returns what each holder has charged since then; None where it did not say."""
-    return {
-        name: None if now is None or then is None else now - then
-        for (name, now), then in zip(source.spent().items(), before.values(), strict=True)
-    }
-
-
-def _cost(spent: Fraction | None, requests: int, total: Fraction) -> Fraction:
-    """Returns what a holder charged; the total where it was asked and does not say."""
-    if spent is None:
-        return total if requests else Fraction(0)
-    return spent

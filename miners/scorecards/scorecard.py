@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from miners.budget.plan import Plan, loss_text, many, remember_fit, rows_text, warn_before_fit
-from miners.estimator import Bill, Classifier, Fitted, Regressor, public_schema, require_budget, whole_number
+from miners.budget.payment import Bill, begin_fit
+from miners.budget.plan import Plan, loss_text, many, remember_fit, rows_text
+from miners.estimator import Classifier, Fitted, Regressor, public_schema, whole_number
 from miners.growth.candidates import attribute_names
 from miners.scorecards.card import Card
 from miners.scorecards.cells import attribute_cells
@@ -46,12 +47,14 @@ class ScorecardMiner(Fitted):
     card_: Card
     _state = Card
 
-    def fit(self, handle: PrivateQueryable, target: str) -> Self:
+    def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Learns the points.
 
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
             target: The column to predict.
+            reuse: Take the stored answers where the same fit was paid for before, at no cost: for
+                notebooks, whose cells run twice. Forests need a ``random_state``.
 
         Raises:
             QueryError: A parameter or the target is wrong.
@@ -59,11 +62,10 @@ class ScorecardMiner(Fitted):
         """
         with unspent():
             card_fit = self._card_fit(public_schema(handle), target)
-            total = card_fit.shares.total
-            require_budget(handle, total, miner=self)
-            warn_before_fit(self, handle, total, self._warnings(card_fit, None))
+            hopes = self._warnings(card_fit, None)
+            asked = begin_fit(self, handle, card_fit.shares.total, hopes, reuse=reuse)
         with Bill(handle) as bill:
-            card = card_fit.fit(handle)
+            card = card_fit.fit(asked)
         remember_fit(self, handle)
         return self._fitted(card, bill.total)
 

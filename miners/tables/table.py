@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
 
 import pandas as pd
 
+from miners.budget.payment import require_remaining
 from miners.budget.plan import Plan, PlanLine
-from miners.estimator import require_remaining
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon

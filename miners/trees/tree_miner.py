@@ -19,9 +19,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 
-from miners.budget.plan import Plan, PlanLine, remember_fit, warn_before_fit
+from miners.budget.payment import Bill, begin_fit
+from miners.budget.plan import Plan, PlanLine, remember_fit
 from miners.budget.recipe import DESCRIBING, Step
-from miners.estimator import Bill, Fitted, public_schema, require_budget
+from miners.estimator import Fitted, public_schema
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree
 from miners.growth.frontier import grow
@@ -54,12 +55,14 @@ class TreeMiner(Fitted, ABC, Generic[S]):
     attributes: Sequence[str] | None
     _numeric_target = False
 
-    def fit(self, handle: PrivateQueryable, target: str) -> Self:
+    def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Grows the tree or the trees.
 
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
             target: The column to predict.
+            reuse: Take the stored answers where the same fit was paid for before, at no cost: for
+                notebooks, whose cells run twice. Forests need a ``random_state``.
 
         Raises:
             QueryError: A parameter or the target is wrong.
@@ -67,13 +70,11 @@ class TreeMiner(Fitted, ABC, Generic[S]):
         """
         with unspent():
             strategies = self._checked(public_schema(handle), target, need_target=True)
-            total = _total(strategies)
-            require_budget(handle, total, miner=self)
-            warn_before_fit(self, handle, total, self._warnings(strategies, None))
+            asked = begin_fit(self, handle, _total(strategies), self._warnings(strategies, None), reuse=reuse)
         trees: list[Tree] = []
         with Bill(handle) as bill:
             for strategy in strategies:
-                roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
+                roots = asked.shards(strategy.trees) if strategy.trees > 1 else asked.parts()
                 grown = grow(roots, strategy)
                 trees += [Tree(strategy.schema, target, strategy.estimates(nodes)) for nodes in grown]
         remember_fit(self, handle)

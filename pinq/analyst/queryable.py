@@ -6,7 +6,7 @@ It holds no data and no secrets. The verbs themselves are in ``verbs.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, NoReturn, Self, overload
 
@@ -108,6 +108,10 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
 
     def __bool__(self) -> bool:
         return True
+
+    def through(self, change: Callable[[Session], Session]) -> PrivateQueryable:
+        """Returns a handle on this part whose requests go through a changed session."""
+        return PrivateQueryable(change(self._session), self._parts.at(0))
 
     def close(self) -> None:
         """Lets go of what stands behind the handle; also at the end of a ``with`` block."""

@@ -259,13 +259,15 @@ class Verbs(Generic[Count, Number]):
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
         """Says what a call would cost and how exact it would be. Costs nothing.
 
+        With ``reuse=True`` a question that was paid for costs 0.
+
         Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
         """
         build = {
-            "noisy_count": ("epsilon",),
-            "noisy_sum": ("column", "epsilon", "by"),
-            "noisy_avg": ("column", "epsilon"),
-            "exp_mech": ("candidates", "epsilon", "score", "textbook", "each"),
+            "noisy_count": ("epsilon", "reuse"),
+            "noisy_sum": ("column", "epsilon", "by", "reuse"),
+            "noisy_avg": ("column", "epsilon", "reuse"),
+            "exp_mech": ("candidates", "epsilon", "score", "textbook", "each", "reuse"),
         }
         if verb not in build:
             raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}.")

@@ -39,7 +39,7 @@ from pinq.engine.tables import Engine
 from pinq.errors import EngineError, QueryError, Refusal, unspent
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.requests import LoggedQuestion
-from pinq.public.epsilon import Epsilon
+from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.queries import Answer, Preview, Request
 from pinq.public.schema import Schema
 
@@ -167,8 +167,10 @@ class Curator:
         """What ``ask`` would cost and how exact it would be."""
         work = self._validate(request, turn or Turn())
         self.meter(analyst, work.checking)
+        is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, request.identity(self.schema.digest))
+        epsilon = ZERO if is_paid else work.epsilon
         cost, left = self.ledger.price(
-            analyst, work.query.demand, work.epsilon, verb=request.verb, columns=request.columns()
+            analyst, work.query.demand, epsilon, verb=request.verb, columns=request.columns()
         )
         return Preview(cost.exact, left.exact, work.noise.error, work.noise.scale if work.noise.uniform else None)
 

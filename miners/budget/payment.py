@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a fit must be able to pay before its first question, and what it paid in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from miners.budget.plan import Priced, loss_text, warn_before_fit
+from pinq.analyst.reuse import reusing
+from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
+from pinq.public.epsilon import Epsilon
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["Bill", "begin_fit", "require_budget", "require_remaining"]
+
+UNSEEDED = (
+    "random_state is not given, so another fit draws other questions and finds no paid answers; give a number "
+    "beside reuse=True."
+)
+
+
+class Bill:
+    """Reads off the ledger what the questions inside a ``with`` block cost.
+
+    A refusal that ends the block says so too.
+
+    Attributes:
+        total: Once it ended without an error: what was spent, exact.
+    """
+
+    total: Fraction
+
+    def __init__(self, handle: PrivateQueryable) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> Self:
+        self._before = self._handle.budget.spent
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self.total = self._spent()
+        elif isinstance(error, Refusal):
+            error.charged = None
+            with suppress(PinqError):  # whoever cannot look cannot say
+                error.charged = self._spent()
+
+    def _spent(self) -> Fraction:
+        return Fraction(self._handle.budget.spent - self._before)
+
+
+def begin_fit(
+    miner: object, handle: PrivateQueryable, total: Epsilon, hopes: Sequence[str], *, reuse: bool
+) -> PrivateQueryable:
+    """Refuses a fit that cannot be paid, warns of what can be hoped for; returns whom to ask.
+
+    With ``reuse`` a fit whose first question was paid for goes on as far as its answers reach; one
+    that nobody paid for needs all of its epsilon as ever.
+
+    Args:
+        miner: What is going to be fitted.
+        handle: On what.
+        total: What all questions cost.
+        hopes: What ``plan`` would warn of.
+        reuse: Whether answers that were paid for will do.
+
+    Raises:
+        QueryError: ``reuse`` is not True or False.
+        BudgetExceeded: Less than ``total`` remains.
+    """
+    if not isinstance(reuse, bool):
+        raise QueryError(f"is {reuse!r}", parameter="reuse", allowed="True or False")
+    require = partial(require_budget, handle, total, miner=miner)
+    if not reuse:
+        require()
+    elif getattr(miner, "random_state", 0) is None:
+        hopes = [*hopes, UNSEEDED]
+    warn_before_fit(miner, handle, total, hopes, reuse=reuse, stacklevel=4)
+    return reusing(handle, require) if reuse else handle
+
+
+def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:
+    """``BudgetExceeded`` before the first question, so that no budget goes into half a tree."""
+    require_remaining(handle, needed, name=f"{type(miner).__name__}.fit")
+
+
+def require_remaining(handle: Priced, needed: Epsilon, *, name: str) -> None:
+    """Raises ``BudgetExceeded`` unless so much remains as all questions of a name cost together."""
+    # Which parts a fit is going to ask follows from answers, so one count of the whole table stands
+    # for them all: the steps of a path add up to ``needed``, and disjoint parts cost what one of
+    # them costs, so the fit is affordable where that one count is.
+    asked = needed.exact
+    try:
+        remaining = handle.preview("noisy_count", epsilon=needed).remaining + asked
+    except NotAllowed:  # the terms bind each question of the fit, not the count that stands for them
+        remaining = handle.budget.remaining
+    if asked > remaining:
+        raise BudgetExceeded(
+            f"{name} needs an epsilon of {needed}; {loss_text(remaining)} remains. Ask for less.",
+            asked=asked,
+            remaining=remaining,
+            scope="analyst",
+        )

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``reusing``: the same handle, whose questions are answered again at no cost where they were paid.
+
+A verb with ``reuse=True`` finds the last answer to the same question. Whoever asks many questions,
+a fit, may ask one of them twice and wants two answers, each with noise of its own, the same two when
+all is asked again. So each question gets an id that follows from what it is and how often it was
+asked before: sha256 of ``reuse``, its identity (the digest of schema and question that the ledger
+logs) and that number. The ledger answers an id that it has charged as it did the first time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.session import Session
+from pinq.public.queries import Answer, Asked, Budget, Preview, Request
+from pinq.public.schema import Schema
+
+__all__ = ["Reusing", "reusing"]
+
+
+class Reusing:
+    """A session that asks what was asked before under the same ids, counting each question.
+
+    Args:
+        session: Who answers.
+        before_first: Called before the first question where that is not paid for yet.
+
+    Privacy:
+        Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing where the
+        question was charged, and everything else is charged as ever.
+    """
+
+    name: str
+    schema: Schema
+
+    def __init__(self, session: Session, before_first: Callable[[], None]) -> None:
+        self.name, self.schema = session.name, session.schema
+        self._session, self._before_first = session, before_first
+        self._times: Counter[str] = Counter()
+        self._seen: defaultdict[str, set[str]] = defaultdict(set)
+        self._lock = threading.Lock()
+
+    def ask(self, request: Request) -> Answer:
+        """Returns the paid answer to this question, or a new one.
+
+        A question that comes first may have been asked without this session; then its last answer
+        will do. One that comes again is a question of its own. The last answer may be that of a
+        number to come: then the next number is taken.
+        """
+        identity = request.identity(self.schema.digest)
+        with self._lock:
+            is_first_of_all, number = not self._times, self._times[identity]
+            self._times[identity] += 1
+        request = request.model_copy(update={"id": _key(identity, number), "reuse": True if number == 0 else None})
+        if is_first_of_all and self._session.preview(request).cost > 0:
+            self._before_first()
+        answer = self._session.ask(request)
+        while answer.id in self._seen[identity]:
+            number += 1
+            answer = self._session.ask(request.model_copy(update={"id": _key(identity, number)}))
+        self._seen[identity].add(answer.id)
+        return answer
+
+    def preview(self, request: Request) -> Preview:
+        """Says what a request would cost, at no cost."""
+        return self._session.preview(request)
+
+    def budget(self) -> Budget:
+        """Returns the analyst's budget as the ledger has it now."""
+        return self._session.budget()
+
+    def history(self, start: int = 0) -> list[Asked]:
+        """Returns the analyst's own lines of the log, from one on."""
+        return self._session.history(start)
+
+    def terms(self) -> str:
+        """Says what the grant allows beside the budget."""
+        return self._session.terms()
+
+    def close(self) -> None:
+        """Frees what the session holds."""
+        self._session.close()
+
+
+def reusing(handle: PrivateQueryable, before_first: Callable[[], None]) -> PrivateQueryable:
+    """Returns a handle on the same part, for one fit; see ``Reusing``."""
+    return handle.through(lambda session: Reusing(session, before_first))
+
+
+def _key(identity: str, number: int) -> str:
+    return hashlib.sha256(f"reuse {identity} {number}".encode()).hexdigest()[:32]
