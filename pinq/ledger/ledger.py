@@ -305,10 +305,8 @@ class Ledger:
         def work(writing: Writing) -> tuple[tuple[Earlier | None, str | None], PinqError | None]:
             try:
                 grant = writing.state.valid(analyst)
-                earlier, payload = self._log.charge_of(writing, analyst, request)
-                if earlier is None and reuse:  # an id that was charged stands for itself
-                    before = writing.state.asked(analyst, question.question)
-                    earlier, payload = self._log.charge_of(writing, analyst, before or request)
+                asked = question.question if reuse else None
+                earlier, payload = self._log.charge_of(writing, analyst, request, asked)
                 if earlier is None:
                     writing.state.require(grant, question.verb, columns, demand, epsilon)
                     writing.charge(grant, Charged(epsilon, demand, question), analyst, request, answer_bytes)
@@ -353,9 +351,8 @@ class Ledger:
 
     def is_paid(self, analyst: str, request: str, question: str) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
-        with self._log.transaction(write=False) as reading:
-            charge, _ = self._log.charge_of(reading, analyst, request)
-            return charge is not None or reading.state.asked(analyst, question) is not None
+        charge, _ = self._log.run(lambda reading: self._log.charge_of(reading, analyst, request, question))
+        return charge is not None
 
     def price(
         self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()

@@ -255,10 +255,17 @@ class Log:
                 why = error.strerror or type(error).__name__
                 raise self.store.unusable(f"{head.file.name} cannot be written ({why})") from None
 
-    def charge_of(self, reading: Writing, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
-        """Returns the charge of a request and its answer, each None where there is none."""
+    def charge_of(
+        self, reading: Writing, analyst: str, request: str, question: str | None = None
+    ) -> tuple[Earlier | None, str | None]:
+        """Returns the charge of a request and its answer, each None where there is none.
+
+        With a question its last charge will do; an id that was charged stands for itself.
+        """
         charge, payload = None, None
         account = reading.state.accounts.get(analyst)
+        if question is not None and account is not None and request not in account.charges:
+            request = reading.state.asked(analyst, question) or request
         if account is not None and request in account.charges:
             reading.flush()  # it may be of this very transaction
             charged = self._record_at(reading, account.charges[request], Charged)
