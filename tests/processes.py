@@ -26,6 +26,7 @@ IMPORTED = [
     "pinq.provider.report.audit",
     "pinq.server.app",
     "pinq.server.run",
+    "pinq.server.start",
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.h11_impl",

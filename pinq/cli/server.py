@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +35,17 @@ Log = Annotated[
 MetricsPort = Annotated[
     int | None,
     typer.Option(
-        metavar="PORT", min=1, max=65535, help="Counters for Prometheus, to this machine only; by default off."
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="Counters for Prometheus, by default off; further workers use the ports after it.",
     ),
 ]
+MetricsHost = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS", help="Where they are told; others than this machine can read them unencrypted."),
+]
+Processes = Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve the port together.")]
 Rate = Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")]
 PasswordFile = Annotated[
     Path | None,
@@ -62,54 +69,35 @@ def serve(
     insecure_http: InsecureHttp = False,
     log: Log = None,
     metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     rate: Rate = 500,
     provider_page: PasswordFile = None,
     public_url: PublicUrl = "",
+    workers: Processes = 1,
 ) -> None:
     """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
 
     Analysts connect with [cyan]pinq.connect("https://host:8443/DATASET", token=...)[/cyan]; `pinq
-    grant` prints the token.
+    grant` prints the token. SIGHUP reads policies, certificate and log file again.
     """
-    from pinq.server.api.limits import Settings
-    from pinq.server.app import create_app
-    from pinq.server.datasets import Datasets
-    from pinq.server.log import RequestLog
-    from pinq.server.page.login import read_password_file
-    from pinq.server.run import is_private, require_secure
-    from pinq.server.run import serve as serve_app
+    from pinq.server.start import Start
 
-    host = host or ("127.0.0.1" if insecure_http else "0.0.0.0")
-    hashed = None if provider_page is None else read_password_file(provider_page)
-    require_secure(host, tls_cert, tls_key, insecure_http)  # before minutes are spent on encoding
-    datasets = Datasets.open(policies)
-    _name_drafts(datasets.drafts)
-
-    def listening(port: int) -> None:
-        root = f"{'http' if insecure_http else 'https'}://{host}:{port}"
-        page = "" if hashed is None else f" The provider's page is {root}/provider."
-        typer.echo(f"Serving {', '.join(datasets)} on {root}.{page} Stop with Ctrl-C.", err=True)
-
-    private = is_private(tls_cert, tls_key)
-    app = create_app(
-        datasets,
-        Settings(rate=rate),
-        RequestLog(log),
-        metrics_port,
-        hashed,
-        private_certificate=private,
+    start = Start(
+        policies=policies,
+        host=host or ("127.0.0.1" if insecure_http else "0.0.0.0"),
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        insecure_http=insecure_http,
+        log=log,
+        metrics=None if metrics_port is None else (metrics_host, metrics_port),
+        rate=rate,
+        provider_page=provider_page,
         public_url=public_url,
+        workers=workers,
+        say=lambda text: typer.echo(printable(text), err=True),
     )
-    serve_app(
-        app, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, insecure_http=insecure_http, listening=listening
-    )
-
-
-def _name_drafts(drafts: Sequence[Path]) -> None:
-    """Names the policies that nobody reviewed yet."""
-    for draft in drafts:
-        waiting = f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits."
-        typer.echo(printable(waiting), err=True)
+    raise typer.Exit(start.run())
 
 
 @commands.command(rich_help_panel="Serve")

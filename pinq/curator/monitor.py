@@ -74,11 +74,21 @@ class Curator:
         ledger: Where they are charged.
         engine: What they are computed from.
         max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
+        before: The dataset's curator so far, whose requests at work and metered work count on.
     """
 
-    def __init__(self, schema: Schema, ledger: Ledger, engine: Engine, *, max_work: int = MAX_WORK) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        ledger: Ledger,
+        engine: Engine,
+        *,
+        max_work: int = MAX_WORK,
+        before: Curator | None = None,
+    ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
-        self._working, self._meter = KeyLocks(), WorkMeter()
+        self._working: KeyLocks = KeyLocks() if before is None else before._working
+        self._meter: WorkMeter = WorkMeter() if before is None else before._meter
 
     def ask(self, analyst: str, request: Request, turn: Turn | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.

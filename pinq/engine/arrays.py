@@ -125,6 +125,10 @@ class ArrayEngine:
         """Encoded rows, exact: for the provider's eyes only."""
         return 0 if self._codes is None else self._codes.rows
 
+    def problem(self) -> str:
+        """Says what would keep it from counting now; see ``Engine.problem``."""
+        return "its engine is closed" if self._codes is None else self._codes.problem()
+
     def close(self) -> None:
         """Frees the memory."""
         self._codes, self._blocks = None, ()

@@ -8,7 +8,7 @@ the rows of one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,13 +50,15 @@ class Codes:
     Args:
         blocks: Its rows.
         schema: Its columns.
+        problem: Says what keeps them from being read, empty for nothing; it reads none.
 
     Attributes:
         rows: How many there are.
         nbytes: Bytes of all codes.
     """
 
-    def __init__(self, blocks: Iterable[RowBlock], schema: Schema) -> None:
+    def __init__(self, blocks: Iterable[RowBlock], schema: Schema, problem: Callable[[], str] = str) -> None:
+        self.problem = problem
         self.blocks: Sequence[RowBlock] = tuple(blocks)
         self.rows = sum(block.rows for block in self.blocks)
         self.nbytes = self.rows * sum(kind.itemsize for kind in kinds_of(schema).values())

@@ -81,6 +81,7 @@ class MappedCodes:
             it has any.
         files: What it has of each of the source's files.
         schema: The columns of codes.
+        problem: Says what became of the file, empty for nothing.
 
     Attributes:
         codes: Its rows, as an engine takes them.
@@ -88,9 +89,15 @@ class MappedCodes:
         units: Whether it has units' hashes.
     """
 
-    def __init__(self, blocks: Sequence[tuple[RowBlock, Columns]], files: Sequence[FileCodes], schema: Schema) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[tuple[RowBlock, Columns]],
+        files: Sequence[FileCodes],
+        schema: Schema,
+        problem: Callable[[], str],
+    ) -> None:
         self.files, self._units = tuple(files), [units for _, units in blocks]
-        self.codes = Codes([block for block, _ in blocks], schema)
+        self.codes = Codes([block for block, _ in blocks], schema, problem)
         self.units = all(self._units)
 
     def file(self, fingerprint: str) -> FileCodes | None:
@@ -182,7 +189,30 @@ def map_codes(file: IO[bytes], schema: Schema, damaged: Callable[[], None] = lam
     kinds: dict[Hashable, np.dtype[np.generic]] = dict(kinds_of(schema).items())
     if footer.units:
         kinds[UNIT] = UNIT_KIND
-    return MappedCodes(list(_mapped_blocks(mapped, kinds, footer, end, damaged)), footer.files, schema)
+    state = _FileState(mapped, damaged)
+    blocks = list(_mapped_blocks(mapped, kinds, footer, end, state.note_damage))
+    return MappedCodes(blocks, footer.files, schema, state.problem)
+
+
+class _FileState:
+    """What became of a mapped file since it was opened."""
+
+    def __init__(self, mapped: mmap.mmap, damaged: Callable[[], None]) -> None:
+        self._mapped, self._damaged, self._is_damaged = mapped, damaged, False
+
+    def note_damage(self) -> None:
+        """Codes were read that are not those that were written."""
+        self._is_damaged = True
+        self._damaged()
+
+    def problem(self) -> str:
+        """Says what is wrong with it; empty for nothing.
+
+        Whoever may write to the file can cut off its end while it is mapped.
+        """
+        if self._is_damaged:
+            return "the file of its codes is damaged"
+        return "the file of its codes was cut" if self._mapped.size() < len(self._mapped) else ""
 
 
 def _mapped_blocks(

@@ -12,7 +12,20 @@ from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect, is_delimited
 from pinq.public.policy import Policy
 
-__all__ = ["missing_path", "source_dialect", "source_files", "source_grows", "source_path", "state_folder"]
+__all__ = [
+    "FileFacts",
+    "file_facts",
+    "missing_path",
+    "source_dialect",
+    "source_facts",
+    "source_files",
+    "source_grows",
+    "source_path",
+    "state_folder",
+]
+
+FileFacts = tuple[str | int, ...]
+"""A file's path, and what changes with its content; the path alone where there is no file."""
 
 _OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 
@@ -50,6 +63,22 @@ def missing_path(policy: Policy) -> Path | None:
         if not files or not all(file.exists() for file in files):
             return path
     return None
+
+
+def source_facts(policy: Policy) -> tuple[FileFacts, ...]:
+    """Returns what changes with the content of the source's files, and reads none of them."""
+    files = source_files(policy)
+    beside = [file.with_name(file.name + ".wal") for file in files]  # a database's latest rows
+    return tuple(map(file_facts, (*files, *beside)))
+
+
+def file_facts(file: Path) -> FileFacts:
+    """Returns a file's path, and what changes with its content."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return (str(file),)
+    return (str(file), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
 
 
 def source_dialect(policy: Policy) -> Dialect | None:

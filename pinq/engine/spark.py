@@ -179,6 +179,16 @@ class SparkEngine:
         """Encoded rows, exact: for the provider's eyes only."""
         return 0 if self._encoded is None else self._encoded.rows
 
+    def problem(self) -> str:
+        """Says whether its session has ended; see ``Engine.problem``. No job of Spark's is run."""
+        if self._encoded is None:
+            return "its engine is closed"
+        try:
+            self._encoded.session.interruptTag("pinq-nothing-has-this-tag")  # only a session that lives takes it
+        except Exception:  # classes of errors differ between Spark's two kinds of sessions
+            return "its session of Spark has ended"
+        return ""
+
     def close(self) -> None:
         """Lets Spark forget the codes."""
         for encoded in (self._encoded, self._tossed):

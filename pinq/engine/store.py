@@ -23,7 +23,7 @@ import duckdb
 
 from pinq.engine.codes import RowBlock
 from pinq.engine.mapped import FileCodes, MappedCodes, map_codes, write_codes
-from pinq.engine.sources import source_path, state_folder
+from pinq.engine.sources import file_facts, source_path, state_folder
 from pinq.public.policy import Policy
 
 __all__ = ["CodesFile", "digest_of", "fingerprints"]
@@ -62,18 +62,9 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
     for file in files:
         own = common.copy()
         beside = file.with_name(file.name + ".wal")  # a database's latest rows
-        own.update(json.dumps([_as_it_is(file), _as_it_is(beside)]).encode())
+        own.update(json.dumps([file_facts(file), file_facts(beside)]).encode())
         prints.append(own.hexdigest())
     return prints
-
-
-def _as_it_is(file: Path) -> tuple[str | int, ...]:
-    """Returns what changes with a file's content; its path alone where none can be looked at."""
-    try:
-        facts = file.stat()
-    except OSError:
-        return (str(file),)
-    return (str(file), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
 
 
 class CodesFile:

@@ -159,5 +159,8 @@ class Engine(Protocol):
             ``ListRequest`` a ``Listed``.
         """
 
+    def problem(self) -> str:
+        """Says what would keep it from counting now; empty for nothing. No row is read for it."""
+
     def close(self) -> None:
         """Frees what it holds."""

@@ -26,7 +26,7 @@ from pinq.ledger.head import Head
 from pinq.ledger.postgresql import watched
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
 
-__all__ = ["AnswerSize", "EventRow", "Store", "StoredAnswer"]
+__all__ = ["AnswerSize", "EventRow", "Store", "StoredAnswer", "url_of"]
 
 IDS_AT_A_TIME = 500
 ROWS_AT_A_TIME = 1000
@@ -78,6 +78,12 @@ _texts = sa.select(_events.c.seq, _events.c.at, _events.c.body, _answers.c.paylo
 _payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
 
 
+def url_of(ledger: str | os.PathLike[str]) -> str:
+    """Returns the SQLAlchemy URL of a ledger; a path is that of an SQLite file."""
+    text = os.fspath(ledger)
+    return text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
+
+
 class EventRow(NamedTuple):
     """An event as the table has it; ``body`` is its record as JSON."""
 
@@ -124,8 +130,7 @@ class Store:
     """
 
     def __init__(self, url: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> None:
-        text = os.fspath(url)
-        self.url = text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
+        self.url = url_of(url)
         self._sqlite = self.url.startswith("sqlite")
         memory = self.url in ("sqlite://", "sqlite:///:memory:")
         self._file = Path(self.url.removeprefix("sqlite:///")) if self._sqlite and not memory else None

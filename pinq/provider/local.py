@@ -96,9 +96,16 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     return PrivateQueryable(LocalSession(loaded.dataset, analyst, curator_of(loaded, ledger, engine)))
 
 
-def curator_of(policy: Policy, ledger: Ledger, engine: Engine) -> Curator:
-    """Makes the curator of a policy's dataset, under the policy's limit of work."""
-    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK)
+def curator_of(policy: Policy, ledger: Ledger, engine: Engine, before: Curator | None = None) -> Curator:
+    """Makes the curator of a policy's dataset, under the policy's limit of work.
+
+    Args:
+        policy: Reviewed.
+        ledger: The dataset's.
+        engine: Over the dataset's codes.
+        before: The dataset's curator so far, where there is one.
+    """
+    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, before=before)
 
 
 def open_ledger(

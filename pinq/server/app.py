@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -27,6 +28,7 @@ from pinq.server.page.login import Login
 from pinq.server.page.routes import create_page
 from pinq.server.page.views import PATH
 from pinq.server.readiness import Readiness
+from pinq.server.reload import Reload
 
 __all__ = ["create_app"]
 
@@ -43,11 +45,12 @@ def create_app(
     datasets: Datasets,
     settings: Settings | None = None,
     log: RequestLog | None = None,
-    metrics_port: int | None = None,
+    metrics_address: tuple[str, int] | None = None,
     provider_password: str | None = None,
     *,
     private_certificate: bool = False,
     public_url: str = "",
+    reload: Reload | None = None,
 ) -> FastAPI:
     """Makes the application over open datasets; it closes them when it shuts down.
 
@@ -55,12 +58,13 @@ def create_app(
         datasets: What is served.
         settings: Limits, where they differ from the usual.
         log: The provider's log of requests.
-        metrics_port: Where on this machine Prometheus may ask; None for nowhere.
+        metrics_address: Where Prometheus may ask, host and port; None for nowhere.
         provider_password: The hash of the password that opens the provider's page
             (``login.hash_password``); None for no page.
         private_certificate: Whether analysts need the provider's own certificate authority to
             connect, which that page then says.
         public_url: Where analysts reach this server, as that page says; empty for its own address.
+        reload: What SIGHUP asks; None for the policies alone.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
     readiness = Readiness(datasets, gate.log)
@@ -68,7 +72,7 @@ def create_app(
         title="pinq",
         version=__version__,
         description=ABOUT,
-        lifespan=_lifespan(gate, metrics_port, readiness),
+        lifespan=_lifespan(gate, metrics_address, readiness, reload or Reload(datasets, gate.log)),
         redirect_slashes=False,  # such a redirect would follow the Host header
         docs_url="/docs",
         redoc_url=None,
@@ -95,9 +99,10 @@ def _answer_probes(app: FastAPI, readiness: Readiness) -> None:
 
     @app.get("/readyz", include_in_schema=False)
     async def readyz() -> Response:
-        """Says whether questions can be answered now: 200, or 503."""
-        ready = await readiness.is_ready()
-        return JSONResponse({"ready": ready}, 200 if ready else 503)
+        """Says whether questions can be answered now (200 or 503), and whether all is current."""
+        state = await readiness.state()
+        ready, current = not state.problems, not state.outdated
+        return JSONResponse({"ready": ready, "current": current}, 200 if ready else 503)
 
 
 async def _to_page(_: Request) -> Response:
@@ -105,25 +110,25 @@ async def _to_page(_: Request) -> Response:
 
 
 def _lifespan(
-    gate: Gate, metrics_port: int | None, readiness: Readiness
+    gate: Gate, metrics_address: tuple[str, int] | None, readiness: Readiness, reload: Reload
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Makes what happens around serving: the log says so, and in the end all is closed."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         datasets, log = gate.datasets, gate.log
-        stop = gate.metrics.serve(metrics_port) if metrics_port is not None else None
+        stop = gate.metrics.serve(*metrics_address) if metrics_address is not None else None
         log.capture("uvicorn.error")
         drafts = [str(file) for file in datasets.drafts]
-        log.write("started", datasets=sorted(datasets), version=__version__, drafts=drafts)
+        log.write("started", datasets=sorted(datasets), version=__version__, drafts=drafts, pid=os.getpid())
         with suppress(ValueError, RuntimeError):  # only a process's first thread takes signals
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.reopen)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
         yield
         await gate.close()
         readiness.close()
         if stop is not None:
             stop()
-        log.write("stopped")
+        log.write("stopped", pid=os.getpid())
         log.close()
         datasets.close()
 

@@ -4,80 +4,240 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pinq.curator.monitor import Curator
-from pinq.engine import open_engine
+from pinq.engine import Engine, open_engine
+from pinq.engine.sources import FileFacts, source_facts
 from pinq.errors import LedgerError, NotAuthorised, PolicyError
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.store import url_of
 from pinq.ledger.terms import Grant
 from pinq.provider.backup import heads_folder
-from pinq.provider.local import curator_of, open_ledger
+from pinq.provider.claim import ledger_url
+from pinq.provider.local import curator_of, declare, open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
 
-__all__ = ["Dataset", "Datasets"]
+__all__ = ["Dataset", "Datasets", "Reloaded"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataset:
-    """One open dataset."""
+    """One open dataset.
+
+    Attributes:
+        policy: Under which it is open.
+        ledger: Where its requests are charged.
+        curator: Answers them.
+        engine: Counts for the curator.
+        source: The facts of the source's files, from before they were read.
+    """
 
     policy: Policy
     ledger: Ledger
     curator: Curator
+    engine: Engine
+    source: tuple[FileFacts, ...] = ()
 
     @classmethod
     def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None) -> Dataset:
         """Opens a policy's ledger and encodes its source; the provider's own act."""
         loaded = load_policy(policy)
         ledger = open_ledger(loaded, heads=heads_folder())
+        source = source_facts(loaded)
         engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-        return cls(loaded, ledger, curator_of(loaded, ledger, engine))
+        return cls(loaded, ledger, curator_of(loaded, ledger, engine), engine, source)
+
+    def renewed(self, policy: Policy) -> Dataset:
+        """Opens it under a policy that may have changed, by the rules that hold at a start.
+
+        Ledger and codes are kept where they would be the same ones. The ledger hears of the policy
+        last, so a source that cannot be read leaves no trace of a policy that never held.
+
+        Returns:
+            This very dataset where nothing changed, else another one. This one goes on answering.
+
+        Raises:
+            PolicyError, LedgerError: As ``open``. Nothing was changed.
+        """
+        policy.require_reviewed()
+        url, source = url_of(ledger_url(policy, create=True)), source_facts(policy)
+        ledger = self.ledger if url == self.ledger.url else Ledger(url, policy.dataset, heads=heads_folder())
+        same_source = ledger is self.ledger and source == self.source and not self.engine.problem()
+        same_codes = same_source and _codes(policy) == _codes(self.policy)
+        engine = self.engine if same_codes else open_engine(policy, salt=ledger.salt)[0]
+        declare(policy, ledger, may_raise=True)
+        if same_codes and policy == self.policy:
+            return self
+        return Dataset(policy, ledger, curator_of(policy, ledger, engine, self.curator), engine, source)
 
     @property
     def name(self) -> str:
         """Under which analysts know it."""
         return self.policy.dataset
 
+    def outdated(self) -> str:
+        """Says how the source's files differ from those that were encoded; empty for not at all.
+
+        Files are looked at and not read: the price follows their number.
+        """
+        try:
+            now = source_facts(self.policy)
+        except PolicyError as error:
+            return str(error)
+        if now == self.source:
+            return ""
+        gone = any(len(facts) == 1 and facts not in self.source for facts in now)
+        return "its source is not there any more" if gone else "its source changed after it was encoded"
+
+    def difference(self, later: Dataset) -> str:
+        """Names the policy's keys in which a later state differs, and says whether its codes are new."""
+        keys = [key for key in Policy.model_fields if getattr(self.policy, key) != getattr(later.policy, key)]
+        encoded = [] if later.engine is self.engine else ["encoded again"]
+        return f"{self.name} ({', '.join(keys + encoded)})"
+
+    def retire(self, later: Dataset | None) -> None:
+        """Closes what no later state uses, once the last question that was let in has ended."""
+        if later is None or later.engine is not self.engine:
+            weakref.finalize(self, self.engine.close)
+        if later is None or later.ledger is not self.ledger:
+            weakref.finalize(self, self.ledger.close)
+
+
+def _codes(policy: Policy) -> tuple[object, ...]:
+    """What decides a table's codes and how they are counted, beside the source's content."""
+    return policy.schema_, policy.source, policy.csv, policy.folder
+
+
+@dataclass(frozen=True)
+class Reloaded:
+    """What a reload of the policies changed; names of datasets, with what is different.
+
+    Attributes:
+        failed: What could not be reloaded, and why. What was served before still is.
+    """
+
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
 
 class Datasets(Mapping[str, Dataset]):
     """All datasets of a server, by name.
 
+    Args:
+        datasets: What is served.
+
     Attributes:
         drafts: Policy files of a folder that are not served, for they are not reviewed yet.
+        failed: What the last reload could not reload, and why.
     """
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self._all: dict[str, Dataset] = {}
+        self._paths: Sequence[Path] = ()
+        self._files: dict[str, Path] = {}
+        self._processes = 1
         self.drafts: tuple[Path, ...] = ()
+        self.failed: tuple[str, ...] = ()
         for dataset in datasets:
             if dataset.name in self._all:
-                raise PolicyError(f"Two policies call their dataset {dataset.name!r}; a server needs different names.")
+                raise _same_name(dataset.name)
             self._all[dataset.name] = dataset
         if not self._all:
             raise PolicyError("There is no policy to serve.")
 
     @classmethod
-    def open(cls, paths: Iterable[str | os.PathLike[str]]) -> Datasets:
+    def open(cls, paths: Iterable[str | os.PathLike[str]], *, processes: int = 1) -> Datasets:
         """Opens policy files, and every ``*.yaml`` of folders but for unreviewed drafts.
+
+        Args:
+            paths: Files and folders.
+            processes: How many serve them beside each other.
 
         Raises:
             PolicyError: A policy is wrong, or its name is taken; a file was named that is not
-                reviewed; a folder has drafts alone.
+                reviewed; a folder has drafts alone; several processes would pad.
             LedgerError: A ledger that cannot be trusted.
         """
-        files = [(path, file) for path in map(Path, paths) for file in _files(path)]
+        listed = [*map(Path, paths)]
+        files = [(path, file) for path in listed for file in _files(path)]
         drafts = tuple(file for path, file in files if path.is_dir() and _is_draft(file))
         if files and len(drafts) == len(files):
             verb = "is" if len(drafts) == 1 else "are"
             raise PolicyError(f"There is no policy to serve: {', '.join(map(str, drafts))} {verb} not reviewed yet.")
-        datasets = cls(_opened(file) for _, file in files if file not in drafts)
-        datasets.drafts = drafts
+        served = [file for _, file in files if file not in drafts]
+        datasets = cls(_opened(file, processes) for file in served)
+        datasets._paths, datasets._processes, datasets.drafts = listed, processes, drafts
+        datasets._files = dict(zip(datasets, served, strict=True))
         return datasets
+
+    def reload(self) -> Reloaded:
+        """Reads all policies again. What cannot be served leaves what was served before.
+
+        A policy of a folder that is there no more is served no more. Questions that were let in end
+        under the policy that let them in.
+        """
+        try:
+            files = [(path, file) for path in self._paths for file in _files(path)]
+        except PolicyError as error:
+            return self._note(Reloaded(failed=(str(error),)))
+        served, failed, drafts = dict[str, Dataset](), list[str](), list[Path]()
+        places = dict[str, Path]()
+        for path, file in files:
+            before = next((name for name, own in self._files.items() if own == file), "")
+            try:
+                policy = load_policy(file)
+                if path.is_dir() and not before and policy.unreviewed_fields():
+                    drafts.append(file)
+                    continue
+                dataset = self._renewed(policy, file, [file for _, file in files])
+            except (PolicyError, LedgerError, OSError) as error:
+                failed.append(_named(file, error))
+                if not before:
+                    continue
+                dataset = self._all[before]
+            served[dataset.name], places[dataset.name] = dataset, file
+        return self._note(self._swap(served, places, tuple(drafts), tuple(failed)))
+
+    def _renewed(self, policy: Policy, file: Path, files: Sequence[Path]) -> Dataset:
+        """Opens a policy file's dataset, beside the one of this name that is served."""
+        _require_one_clock(policy, self._processes)
+        served = self._all.get(policy.dataset)
+        if served is None:
+            return Dataset.open(policy)
+        if self._files[served.name] != file and self._files[served.name] in files:
+            raise _same_name(policy.dataset)
+        return served.renewed(policy)
+
+    def _swap(
+        self, served: dict[str, Dataset], places: dict[str, Path], drafts: tuple[Path, ...], failed: tuple[str, ...]
+    ) -> Reloaded:
+        """Serves other datasets from now on."""
+        if not served:
+            return Reloaded(failed=(*failed, "There is no policy to serve."))
+        before, self._all = self._all, served  # at once: each request sees the one or the other
+        self._files, self.drafts = places, drafts
+        for name, dataset in before.items():
+            if served.get(name) is not dataset:
+                dataset.retire(served.get(name))
+        both = [(before[name], dataset) for name, dataset in served.items() if name in before]
+        return Reloaded(
+            changed=tuple(old.difference(new) for old, new in both if old is not new),
+            added=tuple(name for name in served if name not in before),
+            removed=tuple(name for name in before if name not in served),
+            failed=failed,
+        )
+
+    def _note(self, reloaded: Reloaded) -> Reloaded:
+        self.failed = reloaded.failed
+        return reloaded
 
     def authorise(self, name: str, hashed: str) -> tuple[Dataset, Grant]:
         """The dataset and the grant that the token with a digest opens.
@@ -87,7 +247,8 @@ class Datasets(Mapping[str, Dataset]):
                 a token that is wrong, expired, revoked or another dataset's. What is left of a
                 difference in time, the gate hides.
         """
-        dataset = self._all.get(name, next(iter(self._all.values())))
+        datasets = self._all
+        dataset = datasets.get(name, next(iter(datasets.values())))
         grant = dataset.ledger.holder(hashed)
         if grant is None or dataset.name != name:
             raise NotAuthorised()
@@ -101,6 +262,16 @@ class Datasets(Mapping[str, Dataset]):
         """Closes every engine and ledger."""
         for dataset in self._all.values():
             dataset.curator.close()
+
+    # A reload replaces them all at once: whoever goes through them sees those of one moment.
+
+    def items(self) -> ItemsView[str, Dataset]:
+        """All by name, as they are now."""
+        return self._all.items()
+
+    def values(self) -> ValuesView[Dataset]:
+        """All, as they are now."""
+        return self._all.values()
 
     def __getitem__(self, name: str) -> Dataset:
         return self._all[name]
@@ -116,12 +287,30 @@ def _is_draft(file: Path) -> bool:
     return bool(load_policy(file).unreviewed_fields())
 
 
-def _opened(file: Path) -> Dataset:
+def _opened(file: Path, processes: int) -> Dataset:
     """A policy's dataset; what is wrong names the file, for a folder may have many."""
     try:
-        return Dataset.open(file)
+        policy = load_policy(file)
+        _require_one_clock(policy, processes)
+        return Dataset.open(policy)
     except (PolicyError, LedgerError) as error:
-        raise error if str(file) in str(error) else type(error)(f"{file}: {error}") from None
+        raise type(error)(_named(file, error)) from None
+
+
+def _named(file: Path, error: Exception) -> str:
+    return str(error) if str(file) in str(error) else f"{file}: {error}"
+
+
+def _require_one_clock(policy: Policy, processes: int) -> None:
+    if processes > 1 and policy.padding is not None:
+        raise PolicyError(
+            f"{policy.dataset!r} has `padding`, which needs one clock for each token, and {processes} processes have "
+            "as many. Serve it with --workers 1."
+        )
+
+
+def _same_name(name: str) -> PolicyError:
+    return PolicyError(f"Two policies call their dataset {name!r}; a server needs different names.")
 
 
 def _files(path: Path) -> list[Path]:

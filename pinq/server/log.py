@@ -41,11 +41,12 @@ class RequestLog:
 
     Attributes:
         lost: Lines that could not be written.
+        failing: Whether the last line was one of them.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._lock, self._file = threading.Lock(), file
-        self.lost = 0
+        self.lost, self.failing = 0, False
         self._out: TextIO = self._opened()
 
     def write(self, event: str, **facts: str | int | float | Sequence[str] | None) -> None:
@@ -57,8 +58,10 @@ class RequestLog:
             try:
                 self._out.write(json.dumps(line) + "\n")
                 self._out.flush()
+                self.failing = False
             except (OSError, ValueError):
                 self.lost += 1
+                self.failing = True
 
     def reopen(self) -> None:
         """Goes on in a new file where the old one was renamed; where it cannot, in the old one."""

@@ -7,6 +7,7 @@ A shutdown finishes what runs.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import socket
 import ssl
@@ -23,7 +24,7 @@ from pinq.errors import PolicyError
 from pinq.server.api.connections import connections
 from pinq.server.api.limits import Settings
 
-__all__ = ["Config", "is_private", "require_secure", "serve"]
+__all__ = ["Certificate", "Config", "bind", "is_private", "require_secure", "serve"]
 
 SHUTDOWN_SECONDS = 20  # then what runs is stopped
 SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
@@ -68,39 +69,83 @@ class Config(uvicorn.Config):
         return patient
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's, which says when it listens."""
+
+    def __init__(self, config: Config, listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._listening()
+
+
+class Certificate:
+    """A certificate with its key, which a running server may read again.
+
+    Args:
+        cert: Certificate chain, PEM.
+        key: Its private key, PEM.
+
+    Attributes:
+        context: What the server shakes hands by, once it serves.
+    """
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        self.cert, self.key = cert, key
+        self.context: ssl.SSLContext | None = None
+        self._digest = self._read()
+
+    def renew(self) -> bool:
+        """Shakes hands by what the files have now. Connections that are open keep theirs.
+
+        Returns:
+            Whether it is another one.
+
+        Raises:
+            PolicyError: The files are no certificate with its key; the old one stays.
+        """
+        digest = self._read()
+        if digest == self._digest or self.context is None:
+            return False
+        self.context.load_cert_chain(self.cert, self.key, password="")
+        self._digest = digest
+        return True
+
+    def _read(self) -> bytes:
+        """Checks the files; returns their digest."""
+        _require_pair(self.cert, self.key)
+        return hashlib.sha256(self.cert.read_bytes() + self.key.read_bytes()).digest()
+
+
 def serve(
     app: FastAPI,
+    bound: socket.socket,
+    certificate: Certificate | None,
     *,
-    host: str = "0.0.0.0",
-    port: int = 8443,
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
-    insecure_http: bool = False,
     settings: Settings | None = None,
-    listening: Callable[[int], None] = lambda port: None,
+    listening: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until it is told to stop (SIGTERM or SIGINT), then finishes what runs.
 
-    Errors are as in ``require_secure``.
-
     Args:
         app: What is served.
-        host: Where to listen.
-        port: Where to listen; 0 takes a free one.
-        tls_cert: Certificate chain, PEM.
-        tls_key: Its private key, PEM.
-        insecure_http: Plain HTTP, to this machine only.
+        bound: Where; see ``bind``. It is closed at the end.
+        certificate: For TLS; None for plain HTTP.
         settings: Limits, where they differ from the usual.
-        listening: Called with the port once it is ours.
+        listening: Called once connections are taken.
+
+    Raises:
+        SystemExit: The application could not start; its log says why.
     """
-    require_secure(host, tls_cert, tls_key, insecure_http)
-    config = Config(
-        app, settings or Settings(), **({} if insecure_http else {"ssl_certfile": tls_cert, "ssl_keyfile": tls_key})
-    )
+    files = {} if certificate is None else {"ssl_certfile": certificate.cert, "ssl_keyfile": certificate.key}
+    config = Config(app, settings or Settings(), **files)
+    config.load()
+    if certificate is not None:
+        certificate.context = config.ssl
     sys.setswitchinterval(SWITCH_SECONDS)
-    with _listen(host, port) as bound:
-        listening(bound.getsockname()[1])
-        uvicorn.Server(config).run(sockets=[bound])
+    _Server(config, listening).run(sockets=[bound])
 
 
 def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insecure_http: bool) -> None:
@@ -114,8 +159,12 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
         raise PolicyError(
             "Give a certificate and its key (--tls-cert, --tls-key), or --insecure-http to serve this machine only."
         )
-    if insecure_http or tls_cert is None:
-        return
+    if not insecure_http and tls_cert is not None and tls_key is not None:
+        _require_pair(tls_cert, tls_key)
+
+
+def _require_pair(tls_cert: Path, tls_key: Path) -> None:
+    """``PolicyError`` unless the files are a certificate and its key."""
     try:
         # An encrypted key would ask for its password on a terminal that a server does not have.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password="")
@@ -149,12 +198,23 @@ def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
     return False
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """Takes a port, and does not listen on it yet: what knocks before a server is up is refused.
+
+    Args:
+        host: Where to listen.
+        port: 0 takes a free one.
+
+    Raises:
+        PolicyError: It cannot be taken.
+    """
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
-        )
+        bound.bind((host, port))
+        return bound
     except OSError as error:
+        bound.close()
         raise PolicyError(
             f"Port {port} of {host} cannot be used: {error.strerror}. Choose another with --port."
         ) from None

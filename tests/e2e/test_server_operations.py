@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.servers import Certificate, Server, publish, serving, token_of
@@ -38,11 +42,11 @@ def test_a_server_without_its_ledger_is_alive_and_not_ready(server: Server, tmp_
     """A balancer learns that nothing can be answered, and no more."""
     with server.http() as client:
         ready = client.get("/readyz")
-        assert (ready.status_code, ready.json()) == (200, {"ready": True})
+        assert (ready.status_code, ready.json()) == (200, {"ready": True, "current": True})
         for file in tmp_path.glob("*.ledger*"):
             file.unlink()
         _until(lambda: client.get("/readyz").status_code == 503)
-        assert client.get("/readyz").json() == {"ready": False}
+        assert client.get("/readyz").json() == {"ready": False, "current": True}
         assert client.get("/healthz").status_code == 200
 
 
@@ -92,3 +96,41 @@ def test_a_redirect_follows_no_host_that_the_request_names(server: Server) -> No
     with server.http(Host="evil.example") as client:
         assert client.get("/provider").headers.get("location", "/") in ("/", "/provider/")
         assert client.get("/healthz/").status_code == 404
+
+
+def _lines(log: Path, event: str) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]
+
+
+def test_sighup_reads_policies_and_certificate_again(server: Server, tmp_path: Path) -> None:
+    """What reads counts from then on; what does not leaves the old one in force, and is said in the log and to balancers."""
+    log, policy, certificate = tmp_path / "requests.log", tmp_path / "people.yaml", server.certificate
+    assert certificate is not None
+    before, text = certificate.authority.read_text(), policy.read_text()
+
+    def reload(change: Callable[[str], str]) -> dict[str, Any]:
+        policy.write_text(change(text))
+        seen = len(_lines(log, "reloaded"))
+        server.process.send_signal(signal.SIGHUP)
+        _until(lambda: len(_lines(log, "reloaded")) > seen)
+        return _lines(log, "reloaded")[-1]
+
+    renewed = Certificate.make(tmp_path)  # in the same files, by another authority
+    line = reload(lambda text: text.replace("cap: 1000", "cap: 900"))
+    assert (line["changed"], line.get("failed")) == (["certificate", "people (cap)"], None)
+    with server.http() as client:
+        assert client.get("/readyz").json() == {"ready": True, "current": True}
+    stranger = Server(server.process, server.root, replace(renewed, authority=tmp_path / "before.pem"), server.log)
+    stranger.certificate.authority.write_text(before)  # type: ignore[union-attr]
+    with stranger.http() as client, pytest.raises(httpx.ConnectError):
+        client.get("/healthz")
+    renewed.key.write_text("no key")
+    line = reload(lambda text: text.replace("cap: 1000", "cap: much"))
+    assert [problem.split(":")[0] for problem in line["failed"]] == [
+        "certificate",
+        f"The policy file {policy} is not valid",
+    ]
+    with server.http() as client:
+        _until(lambda: client.get("/readyz").json() == {"ready": True, "current": False})
+        assert client.get("/readyz").status_code == 200
+    assert str(policy) in _lines(log, "readiness")[-1]["outdated"][1]

@@ -70,9 +70,6 @@ class Gate:
         self.metrics = Metrics(datasets, log)
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
         self._lanes = Lanes(datasets, settings)
-        # A refusal must not tell one dataset from another, so all refused tokens wait for the
-        # longest bucket; without padding for one that a look into a ledger fits into.
-        self._longest = max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in datasets.values()))
 
     async def run(self, http: Request, asked: str, work: Work) -> Response:
         """Answers one request on a dataset."""
@@ -173,10 +170,17 @@ class Gate:
         if visit.padded:
             return
         visit.padded = True
-        bucket = self._longest if visit.dataset is None else visit.dataset.policy.padding_seconds
+        bucket = self._longest() if visit.dataset is None else visit.dataset.policy.padding_seconds
         if bucket:
             elapsed = time.monotonic() - visit.clock
             await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
+
+    def _longest(self) -> float:
+        """How long a refused token waits: a refusal must not tell one dataset from another.
+
+        It waits for the longest bucket; without padding for one that a look into a ledger fits into.
+        """
+        return max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in self.datasets.values()))
 
     def _note(self, visit: Visit, status: int, code: str | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None

@@ -42,21 +42,19 @@ class Lanes:
     """
 
     def __init__(self, datasets: Datasets, settings: Settings) -> None:
-        self._settings, self._turns = settings, set[Turn]()
+        self._datasets, self._settings, self._turns = datasets, settings, set[Turn]()
         self._light = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
         self._long = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pinq-watch")
-        # Of several datasets one alone never holds all light threads.
-        share = max(1, settings.threads * 3 // 4 if len(datasets) > 1 else settings.threads - 1)
-        self._shares = {name: Share(share) for name in datasets}
+        self._shares: dict[str, Share] = {}
         self._others = Share(max(1, settings.threads // 4))
-        self._heavy_of = {name: asyncio.Lock() for name in datasets}
+        self._heavy_of: dict[str, asyncio.Lock] = {}
         self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._heavy = asyncio.Semaphore(settings.heavy)
 
     async def soon(self, dataset: str, holder: str, job: Callable[[], T]) -> T:
         """Does what is soon done."""
-        async with self._shares.get(dataset, self._others).take(holder):
+        async with self._share(dataset).take(holder):
             return await asyncio.get_running_loop().run_in_executor(self._light, job)
 
     async def run(
@@ -76,7 +74,7 @@ class Lanes:
             visit.turn = Turn(self._settings.work_seconds, most=self._settings.light_work)
             with suppress(TooHeavy):
                 return await self.soon(visit.asked, holder, job)
-        async with self._heavy_by[holder], self._heavy_of.get(visit.asked, asyncio.Lock()), self._heavy:
+        async with self._heavy_by[holder], self._lock(visit.asked), self._heavy:
             visit.turn = Turn(self._settings.work_seconds)
             self._turns.add(visit.turn)
             watching = asyncio.create_task(self._look(http, visit, opens))
@@ -95,6 +93,17 @@ class Lanes:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await asyncio.gather(*(asyncio.to_thread(pool.shutdown, cancel_futures=True) for pool in pools))
+
+    def _share(self, name: str) -> Share:
+        """A dataset's light threads. Of several datasets one alone never holds all of them."""
+        if name not in self._datasets:
+            return self._others
+        share = self._settings.threads * 3 // 4 if len(self._datasets) > 1 else self._settings.threads - 1
+        return self._shares.setdefault(name, Share(max(1, share)))
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        """A dataset's place in the heavy lane; one of its own for a name that is none."""
+        return self._heavy_of.setdefault(name, asyncio.Lock()) if name in self._datasets else asyncio.Lock()
 
     async def _look(self, http: Request, visit: Visit, opens: Callable[[], bool]) -> None:
         """Ends a turn whose client has gone or whose grant has ended.

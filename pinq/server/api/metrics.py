@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters for Prometheus, on a port of this machine only.
+"""Counters for Prometheus, on a port of their own.
 
 There are no timings: they follow the rows.
 """
@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
+from pinq.server.readiness import problem_of
 
 __all__ = ["Metrics"]
 
@@ -43,9 +44,9 @@ class Metrics:
         if code is not None:
             self._refusals.labels(dataset, code).inc()
 
-    def serve(self, port: int) -> Callable[[], None]:
-        """Answers Prometheus on the loopback address, in a thread; returns what ends it."""
-        server, thread = start_http_server(port, addr="127.0.0.1", registry=self.registry)
+    def serve(self, host: str, port: int) -> Callable[[], None]:
+        """Answers Prometheus, in a thread; returns what ends it."""
+        server, thread = start_http_server(port, addr=host, registry=self.registry)
 
         def stop() -> None:
             server.shutdown()
@@ -68,9 +69,20 @@ class _State(Collector):
         grants = GaugeMetricFamily(
             "pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"]
         )
+        ready = GaugeMetricFamily("pinq_ready", "1 where questions can be answered now, else 0.", labels=["dataset"])
+        current = GaugeMetricFamily(
+            "pinq_current", "1 where the source is the one that was encoded, else 0.", labels=["dataset"]
+        )
+        failed = GaugeMetricFamily(
+            "pinq_failed_reloads", "Policies that the last reload left as they were.", value=len(self._datasets.failed)
+        )
         for name, dataset in self._datasets.items():
-            together = dataset.ledger.together()
-            spent.add_metric([name], float(together.spent))
-            cap.add_metric([name], float(together.cap))
-            grants.add_metric([name], sum(grant.valid for grant in dataset.ledger.grants().values()))
-        return lost, spent, cap, grants
+            is_ready = not problem_of(dataset)
+            ready.add_metric([name], is_ready)
+            current.add_metric([name], not dataset.outdated())
+            if is_ready:
+                together = dataset.ledger.together()
+                spent.add_metric([name], float(together.spent))
+                cap.add_metric([name], float(together.cap))
+                grants.add_metric([name], sum(grant.valid for grant in dataset.ledger.grants().values()))
+        return lost, spent, cap, grants, ready, current, failed

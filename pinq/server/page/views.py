@@ -60,7 +60,7 @@ class Views:
 
     def __init__(self, datasets: Datasets) -> None:
         self._datasets = datasets
-        self._reports = {name: (threading.Lock(), Replay(name)) for name in datasets}
+        self._reports: dict[str, tuple[threading.Lock, Replay]] = {}
         env = Environment(
             loader=PackageLoader("pinq.server.page", "templates"),
             autoescape=True,
@@ -189,7 +189,7 @@ class Views:
     @contextmanager
     def _report(self, name: str) -> Iterator[Audit]:
         """A dataset's log so far. One page at a time reads it, for the next one may add to it."""
-        lock, replay = self._reports[name]
+        lock, replay = self._reports.setdefault(name, (threading.Lock(), Replay(name)))
         with lock:
             yield replay.follow(self._datasets[name].ledger)
 

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes serve one port over one ledger: signals reach all, and what ends is started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pinq.ledger.ledger import Ledger
+from tests.processes import run_pinq
+from tests.servers import Server, free_port, publish, serving, token_of
+
+WORKERS = 2
+QUESTIONS = 60
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def events(server: Server, event: str) -> list[dict[str, Any]]:
+    """The log's lines of one kind."""
+    lines = (line for line in server.log.read_text().splitlines() if line.startswith("{"))
+    return [line for line in map(json.loads, lines) if line["event"] == event]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Two workers; what is in the log is on the error stream."""
+    policy = publish(tmp_path)
+    options = ("--workers", str(WORKERS), "--metrics-port", str(free_port()))
+    with serving(policy, folder=tmp_path, options=options) as running:
+        until(lambda: f"Serving {WORKERS} workers on {running.root}" in running.log.read_text())
+        yield running
+
+
+def ask(root: str, token: str, name: str) -> str:
+    """One question on a connection of its own, which any worker may take."""
+    body = {"id": name, "verb": "noisy_count", "epsilon": "0.001"}
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=root, headers=headers, timeout=60, trust_env=False) as client:
+        return client.post("/v1/people/query", json=body).raise_for_status().text
+
+
+def test_workers_share_port_and_ledger_and_are_started_again(server: Server, tmp_path: Path) -> None:
+    """Each question is charged once, whoever answers it, and no two workers draw the same noise; a killed one comes back; SIGHUP reaches all; SIGTERM ends all."""
+    token = token_of(tmp_path / "people.yaml")
+    names = [f"q{number // 2}" for number in range(2 * QUESTIONS)]  # each id twice
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda name: ask(server.root, token, name), names))
+    assert answers[::2] == answers[1::2]
+    assert len({json.loads(answer)["values"][0] for answer in answers}) > 0.9 * QUESTIONS
+    ledger = Ledger(str(tmp_path / "people.parquet.ledger"), create=False, read_only=True)
+    assert ledger.accounts()["ana"].answered == QUESTIONS
+    ledger.close()
+
+    pids = [int(line["pid"]) for line in events(server, "started")]
+    assert len(pids) == WORKERS
+    os.kill(pids[1], signal.SIGKILL)
+    until(lambda: len(events(server, "started")) == WORKERS + 1)
+    assert [(line["worker"], line["status"]) for line in events(server, "worker ended")] == [(1, -signal.SIGKILL)]
+    assert ask(server.root, token, "q0") == answers[0]
+
+    policy = tmp_path / "people.yaml"
+    policy.write_text(policy.read_text().replace("cap: 1000", "cap: 900"))
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: len(events(server, "reloaded")) == WORKERS)
+    assert {tuple(line["changed"]) for line in events(server, "reloaded")} == {("people (cap)",)}
+
+    workers = [int(line["pid"]) for line in events(server, "started") if int(line["pid"]) != pids[1]]
+    assert server.stop() == 0
+    assert not any(map(alive, workers))
+    assert len(events(server, "stopped")) == WORKERS
+
+
+def test_workers_end_with_their_parent(server: Server) -> None:
+    """Nobody serves on unsupervised."""
+    workers = [int(line["pid"]) for line in events(server, "started")]
+    server.process.kill()
+    server.process.wait()
+    until(lambda: not any(map(alive, workers)))
+
+
+def test_what_is_wrong_at_the_start_ends_all(tmp_path: Path) -> None:
+    """One line says what, and nothing is tried again."""
+    policy = publish(tmp_path, padding="50ms")
+    words = ["serve", str(policy), "--insecure-http", "--port", "0", "--workers", str(WORKERS)]
+    done = run_pinq(words)
+    assert done.returncode == 1
+    assert done.stderr.count("Error:") == 1
+    assert "needs one clock" in done.stderr
+    password = tmp_path / "password"
+    run_pinq(["password", str(password), "--generate"])
+    done = run_pinq([*words, "--provider-page", str(password)])
+    assert (done.returncode, done.stderr.count("Error:"), "--workers 1" in done.stderr) == (1, 1, True)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reload changes of a server's datasets, and what it leaves."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pinq.curator.turn import Turn
+from pinq.errors import NotAuthorised, PolicyError
+from pinq.provider.policy_file import load_policy
+from pinq.public.queries import Request
+from pinq.server.datasets import Datasets
+from pinq.server.log import RequestLog
+from pinq.server.readiness import problem_of
+from pinq.server.reload import Reload
+from tests.servers import people, publish, token_of
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return publish(tmp_path / "served")
+
+
+@pytest.fixture
+def datasets(policy: Path) -> Iterator[Datasets]:
+    """A folder with one policy, open."""
+    datasets = Datasets.open([policy.parent])
+    yield datasets
+    datasets.close()
+
+
+def edit(policy: Path, change: Callable[[str], str]) -> None:
+    policy.write_text(change(policy.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def count(datasets: Datasets, name: str) -> None:
+    datasets["people"].curator.ask("ana", Request(id=name, verb="noisy_count", epsilon="0.1"))
+
+
+def test_without_a_change_nothing_is_opened_again(datasets: Datasets) -> None:
+    """The same dataset answers, under the same codes."""
+    before = datasets["people"]
+    reloaded = datasets.reload()
+    assert (reloaded.changed, reloaded.added, reloaded.removed, reloaded.failed) == ((), (), (), ())
+    assert datasets["people"] is before
+
+
+def test_another_cap_counts_at_once_and_keeps_codes_and_ledger(datasets: Datasets, policy: Path) -> None:
+    """What is changed is named; what is metered goes on."""
+    before = datasets["people"]
+    edit(policy, lambda text: text.replace("cap: 1000", "cap: 7"))
+    assert datasets.reload().changed == ("people (cap)",)
+    after = datasets["people"]
+    assert (after.engine, after.ledger) == (before.engine, before.ledger)
+    assert after.curator._meter is before.curator._meter
+    assert str(after.ledger.joint()[1]) == "7"
+
+
+def test_a_policy_that_no_longer_reads_leaves_the_old_one_in_force(datasets: Datasets, policy: Path) -> None:
+    """It says which file and why, until the file reads again."""
+    before, text = datasets["people"], policy.read_text(encoding="utf-8")
+    for broken in (text + "cap: 8\n", text.replace("cap: 1000", "cap: much"), "", text + "unreviewed: [cap]\n"):
+        policy.write_text(broken, encoding="utf-8")
+        (why,) = datasets.reload().failed
+        assert str(policy) in why
+        assert datasets.failed == (why,)
+        assert datasets["people"] is before
+    policy.write_text(text, encoding="utf-8")
+    assert datasets.reload().failed == datasets.failed == ()
+
+
+def test_what_a_start_refuses_a_reload_refuses_and_the_log_hears_nothing(datasets: Datasets, policy: Path) -> None:
+    """Another adjacency under which budgets were granted, another ledger, another dataset's name, a source that is gone."""
+    token_of(policy)
+    before, text = datasets["people"], policy.read_text(encoding="utf-8")
+    last = len([*before.ledger.events()])
+    for wrong, why in (
+        (text + "adjacency: substitute\n", "adjacency"),
+        (text + "ledger: other.ledger\n", "guarded"),
+        (text.replace("dataset: people", "dataset: others"), "belongs to"),
+        (text.replace("people.parquet", "nothing.parquet"), "nothing.parquet"),
+    ):
+        policy.write_text(wrong, encoding="utf-8")
+        (problem,) = datasets.reload().failed
+        assert why in problem
+        assert datasets["people"] is before
+    assert len([*before.ledger.events()]) == last
+
+
+def test_questions_in_flight_end_under_the_policy_that_let_them_in(datasets: Datasets, policy: Path) -> None:
+    """Other columns make other codes; the old ones are freed once the last question has ended."""
+    token_of(policy)
+    before = datasets["people"]
+    edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
+    assert datasets.reload().changed == ("people (columns, encoded again)",)
+    after = datasets["people"]
+    request = Request(id="old", verb="noisy_count", epsilon="0.1")
+    answer = before.curator.ask("ana", request, Turn())
+    assert after.curator.given("ana", request, before.curator.schema.digest).to_json() == answer.to_json()
+    engine = before.engine
+    assert engine.problem() == ""
+    del before
+    gc.collect()
+    assert engine.problem() == "its engine is closed"
+    count(datasets, "new")
+
+
+def test_policies_of_a_folder_come_and_go(datasets: Datasets, policy: Path) -> None:
+    """A new file is served, a draft is not, one that went away is closed; one whose name is taken changes nothing."""
+    other, draft = publish(policy.parent, "others"), publish(policy.parent, "drafts", unreviewed=["cap"])
+    reloaded = datasets.reload()
+    assert (reloaded.added, reloaded.failed, datasets.drafts) == (("others",), (), (draft,))
+    assert set(datasets) == {"people", "others"}
+    taken = policy.with_name("zz.yaml")
+    taken.write_text(policy.read_text(encoding="utf-8"), encoding="utf-8")
+    assert "need" in datasets.reload().failed[0]
+    taken.unlink()
+    policy.rename(taken)  # under another file's name it is the same dataset
+    before = datasets["people"]
+    assert datasets.reload().failed == ()
+    assert datasets["people"] is before
+    other.unlink()
+    assert datasets.reload().removed == ("others",)
+    with pytest.raises(NotAuthorised):
+        datasets.authorise("others", "-")
+    taken.unlink()
+    draft.unlink()
+    assert "has no policy" in datasets.reload().failed[0]
+    assert datasets["people"] is before
+
+
+def test_a_source_that_changed_or_vanished_is_named_until_it_is_read_again(datasets: Datasets, policy: Path) -> None:
+    """Questions are answered from the codes meanwhile."""
+    token_of(policy)
+    source = policy.with_name("people.parquet")
+    assert datasets["people"].outdated() == ""
+    people(300).to_parquet(source)
+    assert datasets["people"].outdated() == "its source changed after it was encoded"
+    source.unlink()
+    assert datasets["people"].outdated() == "its source is not there any more"
+    assert problem_of(datasets["people"]) == ""
+    count(datasets, "from-codes")
+    assert "people.parquet" in datasets.reload().failed[0]
+    people(200).to_parquet(source)
+    assert datasets.reload().changed == ("people (encoded again)",)
+    assert datasets["people"].outdated() == ""
+    assert datasets["people"].engine.rows() == 200
+
+
+def test_mapped_codes_that_were_cut_are_a_problem(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before a question finds out."""
+    monkeypatch.setattr("pinq.engine.opening.is_large", lambda _: True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    datasets = Datasets.open([policy])
+    assert problem_of(datasets["people"]) == ""
+    (codes,) = (tmp_path / "state" / "pinq").glob("*.codes")
+    codes.chmod(0o600)
+    with codes.open("r+b") as file:
+        file.truncate(64)
+    assert problem_of(datasets["people"]) == "the file of its codes was cut"
+    datasets.close()
+
+
+def test_several_processes_pad_nothing(policy: Path) -> None:
+    """Each would have a clock of its own for a token: refused at a start, and at a reload."""
+    datasets = Datasets.open([policy], processes=2)
+    edit(policy, lambda text: text + "padding: 50ms\n")
+    assert "one clock" in datasets.reload().failed[0]
+    assert datasets["people"].policy.padding is None
+    datasets.close()
+    with pytest.raises(PolicyError, match="one clock"):
+        Datasets.open([policy], processes=2)
+
+
+def test_a_reload_says_in_one_line_what_changed(datasets: Datasets, policy: Path, tmp_path: Path) -> None:
+    """Names of keys and of what else is read, never values."""
+
+    def broken() -> bool:
+        raise PolicyError("it is no certificate.")
+
+    log = RequestLog(tmp_path / "log")
+    reload = Reload(datasets, log)
+    reload.also("certificate", broken)
+    reload.also("password", lambda: True)
+    edit(policy, lambda text: text.replace("cap: 1000", "cap: 7"))
+    assert load_policy(policy).cap == 7
+    reload.now()
+    line = json.loads((tmp_path / "log").read_text())
+    del line["at"]
+    assert line == {
+        "event": "reloaded",
+        "changed": ["password", "people (cap)"],
+        "failed": ["certificate: it is no certificate."],
+    }
+    assert datasets.failed == ("certificate: it is no certificate.",)
+    log.close()
