@@ -96,7 +96,7 @@ class Dataset:
         return "its source is not there any more" if gone else "its source changed after it was encoded"
 
     def difference(self, later: Dataset) -> str:
-        """Names the policy's keys in which a later state differs, and says whether its codes are new."""
+        """Names the policy keys in which a later state differs, and says if its codes are new."""
         keys = [key for key in Policy.model_fields if getattr(self.policy, key) != getattr(later.policy, key)]
         encoded = [] if later.engine is self.engine else ["encoded again"]
         return f"{self.name} ({', '.join(keys + encoded)})"

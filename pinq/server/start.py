@@ -76,7 +76,7 @@ class Start:
             return several.status if worker is None else self._serve(worker, bound, log, hashed)
 
     def _require_one_page(self) -> None:
-        """``PolicyError`` for the page on several workers: who signed in, only one of them knows."""
+        """``PolicyError`` for the page on several workers: only one would know who signed in."""
         if self.provider_page is not None and self.workers > 1:
             raise PolicyError(
                 "--provider-page keeps who signed in in the memory of one process, and --workers makes several. Use "

@@ -118,7 +118,7 @@ class Workers:
         self.status = 0
 
     def run(self) -> Worker | None:
-        """Starts all. It returns in each worker at once; in the parent None, once all have ended."""
+        """Starts all. It returns in each worker at once, in the parent None once all have ended."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         while True:
             for worker in self._due():
