@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from miners.budget.plan import loss_text
 from miners.fitted.forest import Forest
-from miners.fitted.json_form import read_json
+from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
 from pinq.errors import QueryError
@@ -36,9 +35,8 @@ __all__ = [
     "Regressor",
     "TreeClassifier",
     "TreeFaces",
-    "plain",
     "public_schema",
-    "read_stored",
+    "schema_of",
     "whole_number",
 ]
 
@@ -108,7 +106,7 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree or forest."""
         model = self._model.to_dict()
-        params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
+        params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
         return json.dumps(
             {
                 "format": f"pinq-{type(self).__name__}",
@@ -262,8 +260,8 @@ def public_schema(handle: object) -> Schema:
     scikit-learn's searches print the whole traceback of a fit that failed, after a head of their
     own. A cause stands first in a traceback, so for a table the cause says what to do.
     """
-    schema = getattr(handle, "schema", None)
-    if isinstance(schema, Schema) and callable(getattr(handle, "parts", None)):
+    schema = schema_of(handle)
+    if schema is not None:
         return schema
     raise QueryError(
         f"`fit` learns from a private handle, not from {type(handle).__name__}; open one with pinq.open, "
@@ -272,25 +270,10 @@ def public_schema(handle: object) -> Schema:
     ) from (QueryError(WRAP) if hasattr(handle, "shape") else None)
 
 
-def read_stored(
-    kind: type[BaseEstimator], text: str | bytes, version: int
-) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
-    """Returns what every stored miner has: the whole object, its parameters, what it cost.
-
-    Raises:
-        QueryError: The text is something else.
-    """
-    stored, name, known = read_json(text), kind.__name__, kind._get_param_names()
-    if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
-        raise QueryError(
-            f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."
-        )
-    params = stored.get("params")
-    if not isinstance(params, dict) or not set(params) <= set(known):
-        raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
-    cost: Any = stored.get("cost")
-    # A fit whose questions were all paid for before costs nothing.
-    return stored, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact
+def schema_of(handle: object) -> Schema | None:
+    """Returns the schema of a handle; None of what is no handle."""
+    schema = getattr(handle, "schema", None)
+    return schema if isinstance(schema, Schema) and callable(getattr(handle, "parts", None)) else None
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:
@@ -306,16 +289,3 @@ def _sorted(classes: Sequence[Value]) -> np.ndarray:
         return np.argsort(as_array(classes), kind="stable")
     except TypeError:
         return np.arange(len(classes))
-
-
-def plain(value: Any) -> Any:
-    """A parameter as JSON has it; an exact loss becomes decimal text, which means the same."""
-    if isinstance(value, (Fraction, Decimal, Epsilon)):
-        return str(Epsilon.of(value))
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(item) for item in value]
-    return value

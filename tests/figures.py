@@ -94,11 +94,16 @@ class Module:
         ]
 
     def kind_tests(self) -> Iterator[tuple[int, set[str]]]:
-        """Yields where a value's class is asked for, by ``isinstance`` or ``match``, and the classes' names."""
+        """Yields where ``isinstance`` asks for a value's class, and the classes' names."""
         for node in ast.walk(self.tree):
             match node:
                 case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
                     yield node.lineno, _names(kinds)
+
+    def kind_cases(self) -> Iterator[tuple[int, set[str]]]:
+        """Yields the cases of ``match`` that ask for a value's class, and the classes' names."""
+        for node in ast.walk(self.tree):
+            match node:
                 case ast.MatchClass(cls=kind):
                     yield kind.lineno, _names(kind)
 
@@ -145,11 +150,20 @@ class House:
             own: Whether to leave out tests for Python's and libraries' types alone, which check
                 what comes in. A test for a class of the house chooses by kind.
         """
+        return self._own(under, [(module, list(module.kind_tests())) for module in self.modules], own=own)
+
+    def kind_cases(self) -> list[str]:
+        """Where a case of ``match`` asks for a class of the house."""
+        return self._own(PACKAGES, [(module, list(module.kind_cases())) for module in self.modules], own=True)
+
+    def _own(
+        self, under: tuple[str, ...], tests: list[tuple[Module, list[tuple[int, set[str]]]]], *, own: bool
+    ) -> list[str]:
         return [
             f"{module.path}:{line} {' | '.join(sorted(names))}"
-            for module in self.modules
+            for module, lines in tests
             if module.path.startswith(under)
-            for line, names in module.kind_tests()
+            for line, names in lines
             if not own or names & self.own_classes
         ]
 
@@ -199,9 +213,10 @@ class House:
             f"files over {MAX_FILE_LINES} lines": f"{sum(len(module.lines) > MAX_FILE_LINES for module in modules)}",
             "comments, share of code lines": f"{comments / code:.1%}",
             "uses of `Any`": f"{len(self.uses_of_any())}",
-            "tests of a type, all": f"{len(self.kind_tests(own=False))}",
-            "tests of a class of our own": f"{len(self.kind_tests())}",
+            "`isinstance`, all": f"{len(self.kind_tests(own=False))}",
+            "`isinstance` of a class of our own": f"{len(self.kind_tests())}",
             "the same in public, engine, ledger, analyst, curator": f"{len(self.kind_tests(CORE))}",
+            "cases of `match` by a class of our own": f"{len(self.kind_cases())}",
             f"modules that know of a score (`{SCORE}`)": f"{sum(module.uses(SCORE) for module in modules)}",
         }
 
@@ -224,9 +239,9 @@ def _span(node: ast.stmt | None) -> range:
 
 
 def _names(kinds: ast.expr) -> set[str]:
-    """The last parts of the names in an expression: ``Cuts`` of ``specs.Cuts | str``."""
-    names = {node.id for node in ast.walk(kinds) if isinstance(node, ast.Name)}
-    return names | {node.attr for node in ast.walk(kinds) if isinstance(node, ast.Attribute)}
+    """The names in an expression: ``Cuts`` and ``str`` of ``Cuts | str``, none of ``pa.Table``."""
+    foreign = {id(node.value) for node in ast.walk(kinds) if isinstance(node, ast.Attribute)}
+    return {node.id for node in ast.walk(kinds) if isinstance(node, ast.Name) and id(node) not in foreign}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,8 @@ from miners.distances.arithmetic import conditionals, embedding, pairwise, value
 from miners.distances.context import NoisyTable, ask_tables, select, tables_of
 from miners.distances.forecast import forecast
 from miners.distances.task import ContextTask, make_task
-from miners.estimator import plain, public_schema, read_stored, whole_number
+from miners.estimator import public_schema, whole_number
+from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.route import encode
 from pinq.errors import QueryError, unspent
 from pinq.public.columns import text_of
@@ -261,7 +262,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             {
                 "format": "pinq-DPDilca",
                 "version": VERSION,
-                "params": {name: plain(value) for name, value in self.get_params(deep=False).items()},
+                "params": {name: param_out(value) for name, value in self.get_params(deep=False).items()},
                 "cost": loss_text(self.cost_),
                 "schema": self.schema_.model_dump(mode="json"),
                 "targets": {
@@ -279,7 +280,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         miner: Self = cls(**params)
         try:
             schema = Schema.model_validate(stored["schema"])
-            targets: dict[str, Any] = dict(stored["targets"])
+            targets: dict[str, dict[str, Sequence[str]]] = dict(stored["targets"])
             task = miner._task(schema, list(targets))
             distances = {name: np.array(entry["distances"], dtype=np.float64) for name, entry in targets.items()}
             contexts = {name: tuple(entry["context"]) for name, entry in targets.items()}

@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, get_args
 
 from miners.budget.noise import count_scale, count_variance
-from miners.budget.plan import loss_text
+from miners.estimator import schema_of
 from miners.federated.columns import agreed_schema
 from miners.federated.source import (
     Ability,
@@ -34,13 +35,13 @@ from miners.federated.source import (
     HolderQuestion,
     Tally,
     progress_of,
+    spent_text,
     tallies,
     unknown_holder,
 )
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import is_listing, is_number
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.schema import Schema
 from pinq.public.spelling import closest
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     Handles = Mapping[str, PrivateQueryable] | Iterable[PrivateQueryable]
 
-__all__ = ["Federation", "HolderFailed", "Rule", "spent_text"]
+__all__ = ["Federation", "HolderFailed", "Rule"]
 
 Rule = Literal["fail", "wait", "drop"]
 AT_ONCE = 4  # requests in flight at one holder: as many as a server works on for one token
@@ -190,13 +191,9 @@ class Federation:
     def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
         """Does the same with each handle, all at once; failures by the rule."""
         asked = self.holders
-        answers = self._together([(name, partial(_ignoring, act, self._handles[name])) for name in asked])
-        living = self.holders
-        return {
-            name: answer
-            for name, answer in zip(asked, answers, strict=True)
-            if name in living and not isinstance(answer, PinqError)
-        }
+        outcomes = self._together([(name, partial(_ignoring, act, self._handles[name])) for name in asked])
+        living = self.holders  # those who failed are not among them
+        return {name: outcome.answer() for name, outcome in zip(asked, outcomes, strict=True) if name in living}
 
     def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Any]]:
         """Asks several questions of several holders, all at once: one round.
@@ -214,16 +211,16 @@ class Federation:
         ]
         for _, name in jobs:
             self.requests[name] += 1
-        answers = self._together([(name, partial(questions[number].ask, name)) for number, name in jobs])
+        outcomes = self._together([(name, partial(questions[number].ask, name)) for number, name in jobs])
         self.rounds += 1
         self._say(
             f"round {self.rounds}: {len(jobs):,} {'request' if len(jobs) == 1 else 'requests'} answered in "
             f"{time.monotonic() - began:.1f} s"
         )
         by_question: list[dict[str, Any]] = [{} for _ in questions]
-        for (number, name), answer in zip(jobs, answers, strict=True):
+        for (number, name), outcome in zip(jobs, outcomes, strict=True):
             if name in self.holders:
-                by_question[number][name] = answer
+                by_question[number][name] = outcome.answer()
         return by_question
 
     def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
@@ -265,40 +262,42 @@ class Federation:
 
     # Failure
 
-    def _together(self, calls: Sequence[tuple[str, Callable[[bool], T]]]) -> list[T | PinqError]:
+    def _together(self, calls: Sequence[tuple[str, Callable[[bool], T]]]) -> list[_Outcome[T]]:
         """Makes all calls at once.
 
         Returns:
-            The answers in order, errors among them where their holders are dropped.
+            How they went, in order; where one failed, its holder is dropped.
         """
         stop = threading.Event()
-        answers = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
+        outcomes = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
         causes = {
-            name: answer for (name, _), answer in zip(calls, answers, strict=True) if isinstance(answer, PinqError)
+            name: outcome.error for (name, _), outcome in zip(calls, outcomes, strict=True) if outcome.error is not None
         }
         if causes:
-            if all(isinstance(answer, QueryError) for answer in answers):
+            if all(outcome.is_refused for outcome in outcomes):
                 raise next(iter(causes.values()))  # nobody could answer any of that, and nobody charged it
             self._give_up(causes)
-        return answers
+        return outcomes
 
-    def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> T | PinqError:
-        """Returns one holder's answer or its error, after waiting where the rule says so."""
+    def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> _Outcome[T]:
+        """Returns how one holder's call went, after waiting where the rule says so."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
             try:
-                return call(again)
+                return _Outcome([call(again)])
             except (Unavailable, TooManyRequests) as error:
                 if self.on_failure != "wait" or time.monotonic() + pause > end or stop.is_set():
-                    return error
+                    return _Outcome(error=error)
                 # What did not come back may have been charged: the same question is not paid for
                 # twice.
                 again = True
                 self._say(f"waiting for {name}, {end - time.monotonic():.0f} s more at most: {error}")
                 stop.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+            except QueryError as error:
+                return _Outcome(error=error, is_refused=True)
             except PinqError as error:
-                return error
+                return _Outcome(error=error)
 
     def _give_up(self, causes: Mapping[str, PinqError]) -> None:
         """Drops the holders that failed, or raises."""
@@ -318,6 +317,25 @@ class Federation:
         raise HolderFailed(f"{why} Spent since the federation was made: {spent_text(spent)}.", causes, spent)
 
 
+@dataclass(frozen=True)
+class _Outcome(Generic[T]):
+    """How one call of a holder went: its answer alone in a list, or its error.
+
+    Attributes:
+        given: The answer; empty where there is none.
+        error: Why there is none.
+        is_refused: Whether the question itself was wrong, so that nobody charged it.
+    """
+
+    given: Sequence[T] = ()
+    error: PinqError | None = None
+    is_refused: bool = False
+
+    def answer(self) -> T:
+        """The answer. Only where there is no error."""
+        return self.given[0]
+
+
 def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     """The handles by the names of their holders."""
     if isinstance(handles, Mapping):
@@ -334,7 +352,7 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     for name, handle in named.items():
         if not isinstance(name, str) or not name:
             raise QueryError(f"the holder {name!r} must have a text for a name.")
-        if not isinstance(getattr(handle, "schema", None), Schema) or not callable(getattr(handle, "parts", None)):
+        if schema_of(handle) is None:
             raise QueryError(
                 f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open "
                 f"or pinq.connect."
@@ -374,11 +392,3 @@ def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event
             for lane in lanes.values():
                 lane.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def spent_text(spent: Mapping[str, Fraction | None]) -> str:
-    """``north: 0.25; south: 0``."""
-    return "; ".join(
-        f"{name}: {'unknown, it does not answer' if amount is None else loss_text(amount)}"
-        for name, amount in spent.items()
-    )

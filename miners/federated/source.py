@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 
 import numpy as np
 
-from miners.budget.plan import Priced
+from miners.budget.plan import Priced, loss_text
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import PartSet
@@ -27,6 +27,7 @@ __all__ = [
     "PartCollection",
     "Tally",
     "progress_of",
+    "spent_text",
     "tallies",
     "unknown_holder",
 ]
@@ -255,4 +256,12 @@ def unknown_holder(holder: str, names: Sequence[str]) -> QueryError:
     """Makes the error of a name that no holder has."""
     return QueryError(
         f"there is no holder {holder!r}{closest(str(holder), names)}; the holders are {', '.join(names)}."
+    )
+
+
+def spent_text(spent: Mapping[str, Fraction | None]) -> str:
+    """``north: 0.25; south: 0``."""
+    return "; ".join(
+        f"{name}: {'unknown, it does not answer' if amount is None else loss_text(amount)}"
+        for name, amount in spent.items()
     )

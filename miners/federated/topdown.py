@@ -20,9 +20,9 @@ from miners.estimator import TreeClassifier, public_schema, whole_number
 from miners.federated.asking import Task
 from miners.federated.best_first import BestFirst
 from miners.federated.card import Card, charged_by, spent_since
-from miners.federated.federation import Federation, HolderFailed, spent_text
+from miners.federated.federation import Federation, HolderFailed
 from miners.federated.held_node import HeldNode
-from miners.federated.source import CountSource
+from miners.federated.source import CountSource, spent_text
 from miners.federated.split_finders import LocalChoice, NoisyCounts
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.federated.strategy import NEEDS, STRATEGIES, FederatedStrategy, StrategyName, require_abilities

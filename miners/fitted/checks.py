@@ -9,6 +9,7 @@ from dataclasses import replace
 from miners.fitted.node import Node
 from miners.fitted.target import Target
 from pinq.errors import QueryError
+from pinq.public.checks import require_kind
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Groups, Values, bind
 
@@ -69,12 +70,15 @@ def _check_numbers(index: int, node: Node, target: Target) -> None:
 
 def _check_split(index: int, node: Node, schema: Schema, target: Target) -> None:
     """Checks that a node's split is one of a tree's, and that it has a child for each part."""
-    is_known = node.split is None or isinstance(node.split, (Values, Cuts, Groups))
-    if not is_known or (node.split is not None and node.split.column == target.name):
-        raise QueryError(
+    size = 0
+    if node.split is not None:
+        wrong = (
             f"node {index} of the tree is split by {node.split!r}; "
             "Values, Cuts or Groups of a column other than the target is needed."
         )
-    size = 0 if node.split is None else bind(node.split, schema).size
+        require_kind([node.split], (Values, Cuts, Groups), wrong)
+        if node.split.column == target.name:
+            raise QueryError(wrong)
+        size = bind(node.split, schema).size
     if len(node.children) != size:
         raise QueryError(f"node {index} of the tree has {len(node.children)} children; its split makes {size}.")

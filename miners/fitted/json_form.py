@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This module turns nodes into plain lists, dicts, texts and numbers, and back again.
+"""This module turns parameters and nodes into plain lists, dicts, texts and numbers, and back.
 
 It refuses whatever is not whole and valid.
 """
@@ -7,15 +7,24 @@ It refuses whatever is not whole and valid.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from miners.fitted.node import Node, Split
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
+from pinq.public.epsilon import Epsilon
 from pinq.public.specs import Cuts, Groups, Values
 
-__all__ = ["node_in", "node_out", "read_json", "split_in", "split_out"]
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+__all__ = ["node_in", "node_out", "param_out", "read_json", "read_stored", "split_in", "split_out"]
 
 NOISE = ("size", "size_scale", "counts_scale", "counts_deviation")
 SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values, "cuts": Cuts, "groups": Groups}
@@ -27,6 +36,41 @@ def read_json(text: str | bytes) -> object:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise QueryError(f"this is not JSON: {error}") from None
+
+
+def read_stored(
+    kind: type[BaseEstimator], text: str | bytes, version: int
+) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
+    """Returns what every stored miner has: the whole object, its parameters, what it cost.
+
+    Raises:
+        QueryError: The text is something else.
+    """
+    stored, name, known = read_json(text), kind.__name__, kind._get_param_names()
+    if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
+        raise QueryError(
+            f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."
+        )
+    params = stored.get("params")
+    if not isinstance(params, dict) or not set(params) <= set(known):
+        raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
+    cost: Any = stored.get("cost")
+    # A fit whose questions were all paid for before costs nothing.
+    return stored, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact
+
+
+def param_out(value: object) -> object:
+    """Returns a parameter as JSON has it; an exact loss becomes decimal text of the same meaning."""
+    match value:
+        case Fraction() | Decimal() | Epsilon():
+            return str(Epsilon.of(value))
+        case np.generic():
+            return value.item()
+        case Mapping():
+            return {str(key): param_out(item) for key, item in value.items()}
+        case list() | tuple() | np.ndarray():
+            return [param_out(item) for item in value]
+    return value
 
 
 def node_out(node: Node) -> dict[str, object]:

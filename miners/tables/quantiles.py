@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 
@@ -113,9 +114,9 @@ class Quantiles:
         chosen = parts.exp_mech([AnyCut(self.column)], score=score, epsilon=self._each_level.exact, reuse=self.reuse)
         start = 0
         for side in sides:
-            cuts = chosen[start : start + len(side.groups)]
+            cuts = cast("Sequence[Cuts | None]", chosen[start : start + len(side.groups)])  # of `AnyCut`
             start += len(side.groups)
-            yield from self._sides(side, [cut if isinstance(cut, Cuts) else None for cut in cuts], thresholds)
+            yield from self._sides(side, cuts, thresholds)
 
     def _sides(self, side: _Side, cuts: Sequence[Cuts | None], thresholds: np.ndarray) -> Iterator[_Side]:
         middle = side.middle

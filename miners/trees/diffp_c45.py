@@ -19,7 +19,6 @@ from pinq.errors import QueryError
 from pinq.public.checks import is_number
 from pinq.public.epsilon import Loss
 from pinq.public.schema import Schema
-from pinq.public.specs import AnyCut, Values
 
 __all__ = ["LEAF_SHARE", "DiffPC45"]
 
@@ -67,9 +66,9 @@ class Paper(Published):
         return tuple(attribute_of(schema, name).cut_or_values for name in names)
 
     @property
-    def cuts(self) -> list[AnyCut]:
-        """The numeric attributes."""
-        return [split for split in self.splits if isinstance(split, AnyCut)]
+    def cuts(self) -> list[SplitCandidate]:
+        """The cuts of the numeric attributes."""
+        return [split for split in self.splits if split.columns() <= self.schema.numeric_columns.keys()]
 
     def questions(self) -> tuple[list[list[StepQuestion]], list[StepQuestion]]:
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
@@ -86,7 +85,7 @@ class Paper(Published):
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds a cut of each numeric attribute, then chooses among those and the others."""
         offered: list[list[SplitCandidate]] = [
-            [split for split in self.open_splits(node.used) if isinstance(split, Values)] for node in level.nodes
+            [split for split in self.open_splits(node.used) if split not in self.cuts] for node in level.nodes
         ]
         for family in self.cuts:
             cuts = self.ask_choices(level.parts, [family], self.recipe.step(StepName.CUT, level.number))

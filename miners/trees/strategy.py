@@ -147,7 +147,7 @@ class TreeStrategy(ABC):
 
     def uses_up(self, split: Split) -> bool:
         """Returns whether a path that has used this split does not use its column again."""
-        return isinstance(split, Values)
+        return split.is_finest
 
     def estimates(self, nodes: Sequence[OpenNode]) -> list[Node]:
         """Returns the nodes of the fitted tree."""

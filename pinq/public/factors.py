@@ -13,7 +13,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -54,7 +54,13 @@ class Splitting(Expression):
 
 
 class Factor(Splitting):
-    """A spec of one axis."""
+    """A spec of one axis.
+
+    Attributes:
+        is_finest: Whether each part has a single value, so that the column splits none of them again.
+    """
+
+    is_finest: ClassVar[bool] = False
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -85,6 +91,7 @@ class OfColumn:
 class Values(OfColumn, Factor):
     """One part for each declared value, or each grid cell of a numeric column; missing last."""
 
+    is_finest = True
     kind: Literal["values"] = field(default="values", repr=False)
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of the house stay where they were brought to; ``python -m tests.figures`` prints all."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.figures import CORE, SCORE, House, Module
+
+HOUSE = House()
+
+
+def test_any_stands_at_real_boundaries_only() -> None:
+    """Where neither Python's protocols nor a library say what comes: few places."""
+    assert len(HOUSE.uses_of_any()) <= 70
+
+
+def test_hardly_anybody_asks_for_the_class_of_a_value_of_ours() -> None:
+    """A value answers for itself. Left are operators, unions of Python's types and ours, and what a caller passes."""
+    assert len(HOUSE.kind_tests(CORE)) <= 18
+    assert len(HOUSE.kind_tests()) <= 40
+
+
+def test_only_events_and_errors_are_told_apart_by_cases() -> None:
+    """One fold knows what each event means, one report how it reads, one table which status an error has."""
+    files = {where.split(":")[0] for where in HOUSE.kind_cases()}
+    told = ("pinq/ledger/", "pinq/provider/history.py", "pinq/provider/report/", "pinq/server/api/gate.py")
+    assert not [file for file in files if not file.startswith((*told, "miners/fitted/json_form.py"))]
+
+
+def test_rooms_stand_on_each_other_without_a_circle() -> None:
+    """Also where only a type checker imports."""
+    assert HOUSE.circles() == 0
+
+
+def test_two_files_know_of_a_score() -> None:
+    """Its own and what exports it; a tree's criteria name the scores that can steer one."""
+    files = {module.path for module in HOUSE.modules if module.uses(SCORE)}
+    assert files == {"pinq/__init__.py", "pinq/public/scores.py", "miners/growth/criteria.py"}
+
+
+@pytest.mark.parametrize(
+    ("line", "tests"),
+    [
+        ("isinstance(x, Cuts)", {"Cuts"}),
+        ("isinstance(x, (Cuts, str))", {"Cuts", "str"}),
+        ("isinstance(x, Cuts | Values)", {"Cuts", "Values"}),
+        ("isinstance(x, pa.Table)", set()),
+        ("isinstance(x, kinds)", {"kinds"}),
+    ],
+)
+def test_tests_of_a_class_are_found(line: str, tests: set[str]) -> None:
+    """By the names of the classes; those of a library's module are nobody's here."""
+    assert [names for _, names in Module("m.py", line).kind_tests()] == [tests]
