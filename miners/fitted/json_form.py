@@ -60,7 +60,7 @@ def read_stored(
 
 
 def param_out(value: object) -> object:
-    """Returns a parameter as JSON has it; an exact loss becomes decimal text of the same meaning."""
+    """Returns a parameter as JSON has it; an exact loss becomes decimal text that means it."""
     match value:
         case Fraction() | Decimal() | Epsilon():
             return str(Epsilon.of(value))
