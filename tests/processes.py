@@ -24,14 +24,20 @@ IMPORTED = [
     "pinq.provider.grants",
     "pinq.provider.local",
     "pinq.provider.report.audit",
+    "pinq.provider.report.terminal",
     "pinq.server.app",
     "pinq.server.run",
     "pinq.server.start",
+    "pydantic.v1",
+    "rich",
+    "typer._adapters",
+    "typer._click.decorators",
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.h11_impl",
     "uvicorn.protocols.websockets.auto",
     "uvloop",
+    "tests.frozen",  # the last: what is there by then is looked at by no collector any more
 ]
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(IMPORTED)
@@ -45,14 +51,21 @@ class PinqProcess:
         output: The file that its standard output is appended to.
         errors: The file that its standard error is appended to.
         environment: All of its environment variables; those of this process where None are given.
+        shutdown_seconds: How long a server finishes what runs; where None is given, as long as it is meant to.
     """
 
     def __init__(
-        self, words: list[str], *, output: Path, errors: Path, environment: dict[str, str] | None = None
+        self,
+        words: list[str],
+        *,
+        output: Path,
+        errors: Path,
+        environment: dict[str, str] | None = None,
+        shutdown_seconds: float | None = None,
     ) -> None:
         settings = dict(os.environ) if environment is None else environment
         self._output, self._errors = output, errors
-        self._process = _FORKS.Process(target=_run, args=(words, output, errors, settings))
+        self._process = _FORKS.Process(target=_run, args=(words, output, errors, settings, shutdown_seconds))
         self._process.start()
 
     @property
@@ -101,13 +114,18 @@ def run_pinq(words: list[str], environment: dict[str, str] | None = None) -> sub
         return subprocess.CompletedProcess(words, process.wait(), output, errors)
 
 
-def _run(words: list[str], output: Path, errors: Path, environment: dict[str, str]) -> None:
+def _run(
+    words: list[str], output: Path, errors: Path, environment: dict[str, str], shutdown_seconds: float | None
+) -> None:
     """Becomes the command; runs in the forked process."""
     for stream, file in ((1, output), (2, errors)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), stream)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["pinq", *words]
+    import pinq.server.run
     from pinq.cli.main import main
 
+    if shutdown_seconds is not None:
+        pinq.server.run.SHUTDOWN_SECONDS = shutdown_seconds
     main()

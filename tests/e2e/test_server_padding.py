@@ -16,7 +16,7 @@ import httpx
 import pytest
 from servers import people, publish, serving, token_of
 
-BUCKET = 2.0
+BUCKET = 1.0
 COUNT = {"verb": "noisy_count", "epsilon": "0.01"}
 SHARDS = {"specs": [{"kind": "shards", "count": 8000}], "asked": [[0, 0]], "shape": [8000]}
 

@@ -22,6 +22,7 @@ from pinq.provider.policy_file import load_policy
 from tests.servers import Certificate, Server, publish, serving, token_of
 
 ATTACKERS, EACH = 4, 4
+SHUTDOWN_SECONDS = 2  # a server that is meant to be used takes ten times as long before it breaks off
 COLUMNS: dict[str, Any] = {
     "letter": {"type": "categorical", "values": [f"v{i}" for i in range(16)]},
     "income": {"type": "categorical", "values": ["<=50K", ">50K"]},
@@ -49,7 +50,9 @@ def busy(tmp_path: Path) -> Iterator[tuple[Server, Path, list[int], list[threadi
     publish(tmp_path, "people")
     tokens = [token_of(policy, f"attacker{number}", epsilon=1) for number in range(ATTACKERS)]
     statuses: list[int] = []
-    with serving(tmp_path, folder=tmp_path, certificate=Certificate.make(tmp_path)) as server:
+    with serving(
+        tmp_path, folder=tmp_path, certificate=Certificate.make(tmp_path), shutdown_seconds=SHUTDOWN_SECONDS
+    ) as server:
 
         def attack(token: str, name: str) -> None:
             try:
