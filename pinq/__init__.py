@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pinq.public.queries import Budget as Budget
     from pinq.public.queries import Preview as Preview
     from pinq.public.schema import Categorical as Categorical
+    from pinq.public.schema import Date as Date
+    from pinq.public.schema import DateTime as DateTime
     from pinq.public.schema import Numeric as Numeric
     from pinq.public.schema import PrivacyUnit as PrivacyUnit
     from pinq.public.schema import Schema as Schema
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from pinq.public.specs import AnyCross as AnyCross
     from pinq.public.specs import AnyCut as AnyCut
     from pinq.public.specs import AnyGrouping as AnyGrouping
+    from pinq.public.specs import Calendar as Calendar
     from pinq.public.specs import Cross as Cross
     from pinq.public.specs import Cuts as Cuts
     from pinq.public.specs import Groups as Groups
@@ -82,14 +85,14 @@ _HOMES = {
         "Unavailable",
     ),
     "provider.local": ("open",),
-    "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Cross", "Cuts", "Groups", "Shards", "Values"),
+    "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Calendar", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "provider.policy_file": ("load_policy",),
     "public.derivatives": ("Logistic", "Residuals", "Softmax"),
     "public.points": ("Points",),
     "public.policy": ("Policy",),
     "public.queries": ("Budget", "Preview"),
     "analyst.queryable": ("Parts", "PrivateQueryable"),
-    "public.schema": ("Categorical", "Numeric", "PrivacyUnit", "Schema"),
+    "public.schema": ("Categorical", "Date", "DateTime", "Numeric", "PrivacyUnit", "Schema"),
     "public.scores": (
         "AbsoluteError",
         "Balance",

@@ -16,6 +16,7 @@ from pinq import (
     AnyCut,
     AnyGrouping,
     Balance,
+    Calendar,
     ClassCount,
     Cross,
     Cuts,
@@ -40,6 +41,7 @@ SPECS = [
     Values("job"),
     Cuts("age", (50,)),
     Groups("job", (("clerk", None), ("nurse", "smith"))),
+    Calendar("age", "year"),
     Shards(2),
     Cross((Values("sex"), Cuts("age", (50,)))),
 ]

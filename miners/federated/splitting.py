@@ -15,6 +15,7 @@ import numpy as np
 from miners.growth.candidates import attribute_names, by_column, equal_width, require_attributes
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, is_whole
+from pinq.public.columns import CutPoint
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Cuts, Groups, Values, bind
 
@@ -115,13 +116,13 @@ def _of_column(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet 
     return _of_values(schema, name, own)
 
 
-def _of_numbers(schema: Schema, name: str, points: Sequence[float]) -> SplitSet:
+def _of_numbers(schema: Schema, name: str, points: Sequence[CutPoint]) -> SplitSet:
     base = Cuts(name, tuple(points))
     bind(base, schema)
     return SplitSet(base, tuple(Cuts(name, (point,)) for point in base.points), schema)
 
 
-def _thresholds(schema: Schema, name: str, own: ColumnSplits) -> Sequence[float]:
+def _thresholds(schema: Schema, name: str, own: ColumnSplits) -> Sequence[CutPoint]:
     if is_whole(own):
         if not 1 <= own <= MAX_THRESHOLDS:
             raise QueryError(f"`splits` asks for {own} thresholds of `{name}`; it must be 1 to {MAX_THRESHOLDS:,}.")
@@ -131,7 +132,7 @@ def _thresholds(schema: Schema, name: str, own: ColumnSplits) -> Sequence[float]
     return tuple(own)  # type: ignore[arg-type]  # `Cuts` checks each of them
 
 
-def _evenly_spaced(schema: Schema, name: str, count: int) -> tuple[float, ...]:
+def _evenly_spaced(schema: Schema, name: str, count: int) -> tuple[CutPoint, ...]:
     """Returns thresholds at equal distances from the lower bound up, the first just above it.
 
     Of many quantities most values are the least, say 0.
@@ -140,7 +141,7 @@ def _evenly_spaced(schema: Schema, name: str, count: int) -> tuple[float, ...]:
     if column.cells < 2:
         return ()
     rest = equal_width(schema, name, count)
-    lowest = column.edge(1)
+    lowest = column.cut_before(1)
     return rest if rest and column.threshold(rest[0], name) == 1 else (lowest, *rest)
 
 

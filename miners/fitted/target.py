@@ -79,10 +79,10 @@ class MeanTarget:
     @property
     def bar_names(self) -> tuple[str, ...]:
         """Returns what the only piece of a picture's bar stands for."""
-        return (f"mean, from {self.column.lower} to {self.column.upper}",)
+        return (f"mean, from {self.column.bounds[0]} to {self.column.bounds[1]}",)
 
     def __str__(self) -> str:
-        return f"`{self.name}` ({self.column.lower} to {self.column.upper})"
+        return f"`{self.name}` ({self.column.bounds[0]} to {self.column.bounds[1]})"
 
 
 Target = ClassTarget | MeanTarget

@@ -164,7 +164,7 @@ def _points(column: Numeric, axis: Axis) -> np.ndarray:
         is_open = (before < middle) & (middle < within)
         if not is_open.any():
             return within
-        in_part = column.encode(middle) >= first_codes
+        in_part = column.codes_of(middle) >= first_codes
         within, before = np.where(is_open & in_part, middle, within), np.where(is_open & ~in_part, middle, before)
 
 

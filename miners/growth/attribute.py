@@ -18,6 +18,7 @@ import numpy as np
 from miners.fitted.node import Split
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, is_whole
+from pinq.public.columns import CutPoint
 from pinq.public.groupings import MAX_GROUPINGS
 from pinq.public.parts import Part
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -50,7 +51,7 @@ class Attribute(ABC):
         """Roughly how many different splits in two there are."""
 
     @abstractmethod
-    def multiway(self, cutting: Sequence[float] | int | None) -> Values | Cuts:
+    def multiway(self, cutting: Sequence[CutPoint] | int | None) -> Values | Cuts:
         """Returns the split into many parts.
 
         Args:
@@ -97,10 +98,10 @@ class NumericAttribute(Attribute):
         """Roughly how many different cuts there are."""
         return min(GOOD_CUTS, self.column.cells - 1)
 
-    def multiway(self, cutting: Sequence[float] | int | None) -> Values | Cuts:
+    def multiway(self, cutting: Sequence[CutPoint] | int | None) -> Values | Cuts:
         """Returns the split at several cut points."""
         if cutting is None:
-            cutting = tuple(float(cut) for cut in self.column.cuts) or BINS
+            cutting = self.column.declared_cuts or BINS
         if is_whole(cutting):
             if not 2 <= cutting <= MAX_BINS:
                 raise QueryError(f"`cuts` asks for {cutting} intervals of `{self.name}`; it must be 2 to {MAX_BINS:,}.")
@@ -120,7 +121,7 @@ class NumericAttribute(Attribute):
         low, high = part.interval(self.name, self.column)
         if high - low <= 1:
             return None
-        return Cuts(self.name, (self.column.edge(int(random.integers(low + 1, high))),))
+        return Cuts(self.name, (self.column.cut_before(int(random.integers(low + 1, high))),))
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class CategoricalAttribute(Attribute):
         """How many bipartitions there are, at most as many as the layer tries."""
         return min(2 ** (self.column.codes - 1) - 1, MAX_GROUPINGS)
 
-    def multiway(self, cutting: Sequence[float] | int | None) -> Values:
+    def multiway(self, cutting: Sequence[CutPoint] | int | None) -> Values:
         """Returns the split into all values."""
         return Values(self.name)
 
@@ -174,7 +175,7 @@ def attribute_of(schema: Schema, name: str) -> Attribute:
     return CategoricalAttribute(name, schema.categorical(name)) if numeric is None else NumericAttribute(name, numeric)
 
 
-def even_edges(name: str, column: Numeric, bins: int) -> tuple[float, ...]:
+def even_edges(name: str, column: Numeric, bins: int) -> tuple[CutPoint, ...]:
     """Returns inner edges of ``bins`` intervals of equal width over a declared range.
 
     Edges that fall into the same cell of the column's grid count once, so a coarse column gets
@@ -182,10 +183,11 @@ def even_edges(name: str, column: Numeric, bins: int) -> tuple[float, ...]:
     split.
     """
     lower, upper = Fraction(column.lower), Fraction(column.upper)
-    points: dict[int, float] = {}
+    points: dict[int, CutPoint] = {}
     for number in range(1, bins if column.cells > 1 else 1):
         edge = lower + (upper - lower) * number / bins
-        point = float(math.ceil(edge) if column.integer else edge)
-        if lower < point <= upper:
+        rounded = Fraction(math.ceil(edge)) if column.integer else edge
+        if lower < rounded <= upper:
+            point = column.point(rounded)
             points.setdefault(column.threshold(point, name), point)
     return tuple(points[threshold] for threshold in sorted(points))

@@ -13,6 +13,7 @@ from miners.fitted.node import Split
 from miners.growth.attribute import Ways, attribute_of, even_edges
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
+from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Part
 from pinq.public.schema import Schema
@@ -34,12 +35,12 @@ __all__ = [
 
 MAX_LEVELS = 12  # unless the caller asks for more
 FURTHEST = -2.5  # levels: from here on down the first split is noise
-CutsByColumn = Mapping[str, Sequence[float] | int]
+CutsByColumn = Mapping[str, Sequence[CutPoint] | int]
 """Of numeric columns: cut points, or a number of intervals of equal width."""
 T = TypeVar("T")
 
 
-def equal_width(schema: Schema, name: str, bins: int) -> tuple[float, ...]:
+def equal_width(schema: Schema, name: str, bins: int) -> tuple[CutPoint, ...]:
     """Returns inner edges of ``bins`` intervals of a numeric column; see ``even_edges``."""
     return even_edges(name, schema.numeric(name), bins)
 

@@ -36,6 +36,6 @@ def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon) -> np.
     column = schema.numeric(target)
     low, high = column.number(0), column.number(column.cells - 1)
     answer = parts.noisy_avg(target, epsilon=epsilon)
-    shares = ((np.asarray(answer) - low) / (high - low)).ravel()
+    shares = ((answer.numbers - low) / (high - low)).ravel()
     rows = np.asarray(answer.facts.rows).reshape(-1, 1)
     return np.asarray(rows * np.column_stack([1 - shares, shares]))

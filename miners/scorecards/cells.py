@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from miners.growth.candidates import attribute_names, equal_width, multiway_splits
 from pinq.errors import QueryError
+from pinq.public.columns import CutPoint
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import Cuts, Values
 
@@ -16,7 +17,7 @@ __all__ = ["Grid", "attribute_cells", "public_cuts"]
 
 MOST = 32  # intervals of equal width
 FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
-Cutting = Mapping[str, Sequence[float] | int]
+Cutting = Mapping[str, Sequence[CutPoint] | int]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Grid:
         return cls(_fifth_root(4, size / 20, 3), fine=False)
 
 
-def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[float, ...]:
+def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:
     """Returns cuts of a column about which nobody said anything: equal widths, and round numbers.
 
     Sums of money and counts crowd near zero, where equal widths are too wide. So the powers of ten
@@ -58,7 +59,9 @@ def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[float, ...]:
     decades 2 and 5 times those: on 0 to 100,000 also 1, 10, 100, 1,000, 2,000, 5,000, ...
     """
     column = schema.numeric(name)
-    points = [*equal_width(schema, name, grid.widths), *_round_numbers(column, grid.fine)]
+    points = [*equal_width(schema, name, grid.widths)]
+    if not column.unit:  # the thousandth day since 1970 is no round date
+        points += _round_numbers(column, grid.fine)
     distinct = {column.threshold(point, name): point for point in points if column.cells > 1}
     return tuple(distinct[threshold] for threshold in sorted(distinct))
 
@@ -73,7 +76,7 @@ def attribute_cells(
     """
     if cuts is not None and not isinstance(cuts, Mapping):
         raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points.")
-    chosen: dict[str, Sequence[float] | int] = {}
+    chosen: dict[str, Sequence[CutPoint] | int] = {}
     for name in attribute_names(schema, target, attributes):
         if name in schema.numeric_columns and not schema.numeric_columns[name].cuts:
             points = public_cuts(schema, name, grid)

@@ -15,6 +15,7 @@ import numpy as np
 
 from miners.scorecards.card import DOUBLES, Card, Term
 from miners.scorecards.view import cell_labels, heading
+from pinq.public.columns import CutPoint
 from pinq.public.specs import Cuts
 
 if TYPE_CHECKING:
@@ -96,8 +97,10 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
         _beside(ax, f"missing: {points[-1]:+.3g} ± {margins[-1]:.2g}", INK)
 
 
-def _cut(point: float) -> str:
-    """Returns a cut to three figures, or whole."""
+def _cut(point: CutPoint) -> str:
+    """Returns a cut to three figures, or whole; a date as it is."""
+    if isinstance(point, str):
+        return point
     return f"{point:.3g}" if abs(point) < 1000 else f"{point:,.0f}"
 
 

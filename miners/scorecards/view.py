@@ -38,7 +38,7 @@ def heading(card: Card) -> str:
 def rule(card: Card) -> str:
     """Returns how points become a prediction, in a line or two."""
     if card.numeric is not None:
-        low, high = card.numeric.lower, card.numeric.upper
+        low, high = card.numeric.bounds
         return f"The prediction is the start and the points of all attributes, at least {low} and at most {high}."
     if len(card.classes) == 2:
         doubled = f"every {DOUBLES} points double the odds of `{card.headings[0]}`"

@@ -102,7 +102,7 @@ def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:
     if numeric.cells < 2:
         raise QueryError(f"`{column}` has a single grid cell, so it cannot be cut.")
     firsts = np.unique(-(-np.arange(1, bins) * numeric.cells // bins))
-    return Cuts(column, tuple(numeric.edge(int(first)) for first in firsts if 0 < first < numeric.cells))
+    return Cuts(column, tuple(numeric.cut_before(int(first)) for first in firsts if 0 < first < numeric.cells))
 
 
 def _spec(schema: Schema, column: Column) -> Spec:
@@ -111,13 +111,13 @@ def _spec(schema: Schema, column: Column) -> Spec:
         return column
     if is_categorical(schema, column):
         return Values(column)
-    cuts = schema.numeric(column).cuts
+    cuts = schema.numeric(column).declared_cuts
     if not cuts:
         raise QueryError(
             f"`{column}` is numeric and its policy declares no cuts; say where, Cuts({column!r}, [...]), "
             f"or take histogram(h, {column!r}, bins=10)."
         )
-    return Cuts(column, tuple(float(cut) for cut in cuts))
+    return Cuts(column, cuts)
 
 
 def is_categorical(schema: Schema, column: str) -> bool:
@@ -154,7 +154,7 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
     points = [end for end in (low, high) if end is not None]
     if not points:
         raise QueryError(f"the condition on `{name}` is open at both ends; leave it out.")
-    return _part(handle, Cuts(name, tuple(points)), 0 if low is None else 1)  # type: ignore[arg-type]
+    return _part(handle, Cuts(name, tuple(points)), 0 if low is None else 1)
 
 
 def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon) -> PlanLine:
@@ -166,7 +166,7 @@ def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon) -> Plan
 def missing_apart(schema: Schema, column: str) -> Cuts:
     """Splits a nullable numeric column in two halves; its missing values are the third part."""
     numeric = schema.numeric(column)
-    return Cuts(column, (numeric.edge(max(1, numeric.cells // 2)),))
+    return Cuts(column, (numeric.cut_before(max(1, numeric.cells // 2)),))
 
 
 def _part(handle: PrivateQueryable, spec: Spec, index: int) -> PrivateQueryable:

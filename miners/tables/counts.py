@@ -232,8 +232,8 @@ def _bins(schema: Schema, column: str, bins: int | Sequence[float] | None) -> Sp
         return even_cuts(schema, column, bins)
     if bins is not None:
         return Cuts(column, tuple(bins))
-    cuts = schema.numeric(column).cuts
-    return Cuts(column, tuple(map(float, cuts))) if cuts else even_cuts(schema, column, 10)
+    cuts = schema.numeric(column).declared_cuts
+    return Cuts(column, cuts) if cuts else even_cuts(schema, column, 10)
 
 
 def _subsets(axes: int) -> list[tuple[int, ...]]:

@@ -247,5 +247,11 @@ def _frame(parts: Parts, estimates: Sequence[Estimate]) -> tuple[pd.DataFrame, p
     if any(estimate.of is not None for estimate in estimates):
         frame["of"] = pd.Series([estimate.of for estimate in estimates] * groups, dtype=object)
     for name in ("value", "low", "high", "scale"):
-        frame[name] = np.stack([getattr(estimate, name) for estimate in estimates], axis=1).reshape(-1)
+        frame[name] = _stacked([getattr(estimate, name) for estimate in estimates])
     return frame.drop(columns="scale"), frame["scale"]
+
+
+def _stacked(numbers: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins estimates, groups first; as objects where some are dates and others numbers."""
+    mixed = len({values.dtype.kind == "M" for values in numbers}) > 1
+    return np.stack([values.astype(object) if mixed else values for values in numbers], axis=1).reshape(-1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import date
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def draw(table: Table, ax: Axes | None = None) -> Figure:
 
 def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     """Draws a bar for each row with its interval."""
+    frame, dated = _numbered(frame)
     *hues, axis = _distinguishing(frame, keys)
     labels = list(dict.fromkeys(frame[axis]))
     groups = list(frame.groupby(hues, sort=False, dropna=False)) if hues else [((), frame)]
@@ -65,7 +67,7 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     ax.invert_yaxis()
     ax.margins(y=0.02)
     ax.set_ylabel(axis if axis not in ("of", "statistic") else "", fontsize=9)
-    _tidy(ax)
+    _tidy(ax, dated)
     if hues:
         ax.legend(title=", ".join(hues), fontsize=8, title_fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
@@ -94,6 +96,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
     The interval of each number is a thin line below the box; a standard deviation is written.
     """
+    frame, dated = _numbered(frame)
     groups = [name for name in keys if name not in ("column", "statistic", "of")]
     by_group = list(frame.groupby(groups, sort=False, dropna=False)) if groups else [("", frame)]
     labels = []
@@ -111,7 +114,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     ax.autoscale_view()
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.set_ylabel(", ".join(groups), fontsize=9)
-    _tidy(ax)
+    _tidy(ax, dated)
 
 
 def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
@@ -172,11 +175,29 @@ def _distinguishing(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     return differing or [next((name for name in keys if name == "statistic"), keys[-1])]
 
 
-def _tidy(ax: Axes) -> None:
+def _numbered(frame: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
+    """Writes dates as days since 1970, as matplotlib counts them; says whether there are any."""
+    dated = [value for value in frame["value"] if hasattr(value, "year")]
+    if not dated:
+        return frame, False
+    return frame.assign(**{name: list(map(_days, frame[name])) for name in ("value", "low", "high")}), True
+
+
+def _days(value: date | float) -> float:
+    if isinstance(value, float):
+        return value
+    return (pd.Timestamp(value) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+
+
+def _tidy(ax: Axes, dated: bool) -> None:
     ax.tick_params(axis="x", labelsize=8)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="x", linewidth=0.4, alpha=0.6)
     ax.set_axisbelow(True)
+    if dated:
+        ax.xaxis_date()
+        ax.tick_params(axis="x", labelrotation=30)
+        return
     ax.xaxis.set_major_formatter(lambda number, _: f"{number:,.10g}")
     ax.locator_params(axis="x", nbins=6)
 

@@ -44,7 +44,7 @@ MAX_QUANTILES = 64
 
 @dataclass(frozen=True)
 class Located:
-    """Quantiles of each group, all of shape (groups, quantiles)."""
+    """Quantiles of each group, numbers or dates, all of shape (groups, quantiles)."""
 
     value: np.ndarray
     low: np.ndarray
@@ -99,7 +99,7 @@ class Quantiles:
         """Asks, for each of the groups, which are a flat collection."""
         shape = (len(groups), len(self.shares))
         if self._numeric.cells < 2:
-            value = np.full(shape, self._numeric.number(0))
+            value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
             return Located(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
         level = [_Side.whole(groups, self._numeric.cells, len(self.shares))]
@@ -141,18 +141,18 @@ class Quantiles:
     def _bounded(self, groups: Parts, thresholds: np.ndarray) -> Located:
         """Counts rows around the chosen cuts; returns the quantiles' cells with their bounds."""
         points = [_ladder(row, self._numeric.cells) for row in thresholds]
-        specs = [Cuts(self.column, tuple(self._numeric.edge(int(cell)) for cell in row)) for row in points]
+        specs = [Cuts(self.column, tuple(self._numeric.cut_before(int(cell)) for cell in row)) for row in points]
         counts = groups.partition(specs).noisy_count(epsilon=(self.epsilon // COUNTING).exact, reuse=self.reuse)
-        located = Located(*(np.zeros(thresholds.shape) for _ in range(3)))
+        cells = np.zeros((3, *thresholds.shape))
         scale, start = scale_of(counts), 0
         for group, row in enumerate(points):
             bins = (+counts)[start : start + len(row) + 1]
             start += len(row) + 1 + int(self._numeric.nullable)
             for number, share in enumerate(self.shares):
-                cells = _crossing(bins, row, thresholds[group, number], share, scale, self.level, self._numeric.cells)
-                for numbers, cell in zip((located.value, located.low, located.high), cells, strict=True):
-                    numbers[group, number] = self._numeric.number(cell)
-        return located
+                threshold = thresholds[group, number]
+                cells[:, group, number] = _crossing(bins, row, threshold, share, scale, self.level, self._numeric.cells)
+        numbers = np.vectorize(self._numeric.number, otypes=[float])(cells)
+        return Located(*self._numeric.shown(numbers))
 
 
 @dataclass(frozen=True)

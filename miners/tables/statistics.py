@@ -39,7 +39,7 @@ class Estimate:
     Attributes:
         name: What it is: ``mean``, ``25 %``, ...
         column: Of which column; empty where it is of none.
-        value: The numbers.
+        value: The numbers; or dates, datetime64.
         low: Lower ends of their intervals.
         high: Upper ends.
         scale: The scale of the noise in each; not a number where no one noise was added.
@@ -74,6 +74,13 @@ class Statistic(ABC):
     level: float
     groups: int
     reuse: bool
+
+    def __post_init__(self) -> None:
+        """Refuses a column of which it cannot be asked, before anything is.
+
+        It stands here for the subclasses': a dataclass calls what it has when it is decorated.
+        """
+        self.schema.column(self.column or next(iter(self.schema.columns)))
 
     @abstractmethod
     def lines(self) -> tuple[PlanLine, ...]:
@@ -135,7 +142,10 @@ class Mean(_Numbers):
 
 
 class Sum(_Numbers):
-    """The sum of the values, clamped to the declared bounds."""
+    """The sum of the values, clamped to the declared bounds. ``QueryError`` for dates."""
+
+    def __post_init__(self) -> None:
+        self.schema.addable(self.column)
 
     def lines(self) -> tuple[PlanLine, ...]:
         return (PlanLine(0, f"sum of {self.column}", "noisy_sum", self.groups, self.epsilon.exact),)
@@ -291,7 +301,7 @@ def statistic_named(name: str) -> type[Statistic]:
 def _released(name: str, column: str, answer: NoisyArray, level: float) -> Estimate:
     """Reads an answer with one number for each group."""
     low, high = answer.interval(level)
-    values = np.ravel(+answer)
+    values = answer.view(np.ndarray).ravel()
     scale = np.broadcast_to(np.asarray(answer.scale, dtype=float).reshape(-1), values.shape)
     return Estimate(name, column, values, np.ravel(low), np.ravel(high), scale)
 

@@ -176,7 +176,8 @@ def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) ->
     # Away from the edges of the bin: a rounded sum must not lie in the next one.
     inside = 0.0 if column.integer else random.uniform(0.01, 0.99, len(codes))
     values = np.minimum(lower + (codes + inside) * width, float(column.upper))
-    return pa.array(values.astype(np.int64) if column.integer else values, mask=codes >= column.cells)
+    shown = column.shown(values.astype(np.int64) if column.integer else values)
+    return pa.array(shown, mask=codes >= column.cells)
 
 
 def _check_share(name: str, value: object) -> None:

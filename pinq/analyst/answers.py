@@ -9,7 +9,8 @@ longer that of one release.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,27 @@ from pinq.public.checks import is_number
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import PartSet
 from pinq.public.queries import Answer
+from pinq.public.schema import Numeric
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN_LEVEL = 0.95  # of the intervals in a notebook
 
-__all__ = ["NoiseInfo", "NoisyArray", "NoisyFloat", "NoisyInt", "noisy"]
+__all__ = ["NoiseInfo", "NoisyArray", "NoisyDate", "NoisyDateTime", "NoisyFloat", "NoisyInt", "noisy"]
+
+
+@dataclass(frozen=True)
+class Dates:
+    """Numbers that are shown as dates.
+
+    Attributes:
+        column: Knows how.
+        numbers: Not rounded, in the column's unit since 1970.
+    """
+
+    column: Numeric
+    numbers: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,7 @@ class NoiseInfo:
         rows: For an average: the noisy number of rows of each part.
         bounds: For an average: where it must lie.
         parts: What an array's numbers are of; None of a single number.
+        dates: For an average of dates: what they are the dates of.
     """
 
     epsilon: Fraction
@@ -51,6 +67,7 @@ class NoiseInfo:
     rows: np.ndarray | None = None
     bounds: tuple[float, float] = (-np.inf, np.inf)
     parts: PartSet | None = None
+    dates: Dates | None = None
 
     def scales(self) -> np.ndarray | None:
         """Returns the scale, or one for each average; infinite where there seem to be no rows."""
@@ -77,7 +94,10 @@ class NoiseInfo:
             half = np.array(laplace_interval(self.scale / self.grid, level) * self.grid)
         else:
             half = self._by_rows(laplace_interval(self.scale / self.grid, (1 + level) / 2) * self.grid, self.rows)
-        low, high = np.maximum(value - half, self.bounds[0]), np.minimum(value + half, self.bounds[1])
+        middle = value if self.dates is None else self.dates.numbers
+        low, high = np.maximum(middle - half, self.bounds[0]), np.minimum(middle + half, self.bounds[1])
+        if self.dates is not None:
+            return self.dates.column.shown(np.floor(low)), self.dates.column.shown(np.ceil(high))
         if value.dtype.kind == "i":  # ends of counts are whole numbers, as counts are
             return np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)
         return low, high
@@ -108,6 +128,11 @@ class NoiseInfo:
 
 class _Noisy:
     facts: NoiseInfo
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The answers as plain numbers; dates in their column's unit since 1970, not rounded."""
+        return np.asarray(self) if self.facts.dates is None else self.facts.dates.numbers
 
     @property
     def epsilon(self) -> Fraction:
@@ -169,6 +194,30 @@ class NoisyFloat(_NoisyNumber, float):
         return float(low), float(high)
 
 
+class NoisyDate(_NoisyNumber, date):
+    """A noisy average of dates: the nearest date, with ``epsilon``, ``scale`` in days, ``interval()``."""
+
+    def interval(self, level: float = 0.95) -> tuple[date, date]:
+        """Returns dates between which the exact average lies with probability ``level``; free."""
+        low, high = self.facts.interval(np.array(0), level)
+        return low.item(), high.item()
+
+    def __reduce__(self) -> Any:
+        return date, (self.year, self.month, self.day)
+
+
+class NoisyDateTime(_NoisyNumber, datetime):
+    """A noisy average of times: the nearest minute; ``epsilon``, ``scale`` in minutes, ``interval()``."""
+
+    def interval(self, level: float = 0.95) -> tuple[datetime, datetime]:
+        """Returns times between which the exact average lies with probability ``level``; free."""
+        low, high = self.facts.interval(np.array(0), level)
+        return low.item(), high.item()
+
+    def __reduce__(self) -> Any:
+        return datetime, (self.year, self.month, self.day, self.hour, self.minute)
+
+
 class NoisyArray(_Noisy, np.ndarray):
     """An array of noisy numbers, with ``epsilon``, ``scale`` and ``interval()``.
 
@@ -204,29 +253,42 @@ def noisy(
     answer: Answer,
     shape: tuple[int, ...],
     kind: type[np.int64] | type[np.float64],
-    bounds: tuple[float, float] | None = None,
+    averaged: Numeric | None = None,
     parts: PartSet | None = None,
-) -> NoisyInt | NoisyFloat | NoisyArray:
+) -> NoisyInt | NoisyFloat | NoisyDate | NoisyDateTime | NoisyArray:
     """Reads an answer's numbers in their parts' shape: a number where that is (), else an array.
 
     Args:
         answer: Counts, sums or averages.
         shape: The parts' shape.
         kind: int64 or float64.
-        bounds: Of the column, for averages.
+        averaged: The column of which these are averages.
         parts: What an array's numbers are of.
     """
     values = np.array(answer.values, dtype=kind).reshape(shape)
     rows = None if answer.rows is None else np.array(answer.rows, dtype=np.float64).reshape(shape)
-    numbers: NoisyInt | NoisyFloat | NoisyArray
-    if shape:
-        numbers = values.view(NoisyArray)
-    else:
-        numbers = NoisyInt(values.item()) if kind is np.int64 else NoisyFloat(values.item())
-    limits = bounds or (-np.inf, np.inf)
-    named = parts if shape else None
-    numbers.facts = NoiseInfo(Fraction(answer.epsilon), answer.scale, answer.grid, rows, limits, named)
+    facts = NoiseInfo(Fraction(answer.epsilon), answer.scale, answer.grid, rows, parts=parts if shape else None)
+    shown = values
+    if averaged is not None:
+        shown = averaged.shown(values)
+        bounds = (averaged.number(0), averaged.number(averaged.cells - 1))
+        dates = Dates(averaged, values) if shown.dtype.kind == "M" else None
+        facts = replace(facts, bounds=bounds, dates=dates)
+    numbers = shown.view(NoisyArray) if shape else _number(shown)
+    numbers.facts = facts
     return numbers
+
+
+def _number(shown: np.ndarray) -> NoisyInt | NoisyFloat | NoisyDate | NoisyDateTime:
+    match shown.item():
+        case int() as count:
+            return NoisyInt(count)
+        case datetime() as moment:
+            return NoisyDateTime.fromisoformat(moment.isoformat())
+        case date() as day:
+            return NoisyDate.fromisoformat(day.isoformat())
+        case number:
+            return NoisyFloat(number)
 
 
 def _plain(value: object) -> object:

@@ -22,7 +22,7 @@ from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, PartSet
 from pinq.public.queries import Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.public.questions import ChoiceQuestion
-from pinq.public.schema import Schema, Value
+from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.scores import ClassCount, EnoughRows, Score, require_score
 from pinq.public.specs import Cross, Spec, bind
 
@@ -112,7 +112,7 @@ class Verbs(Generic[Count, Number]):
         return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
 
     def noisy_avg(self, column: str, *, epsilon: Loss, reuse: bool = False) -> Number:
-        """Averages a numeric column over each part, within its declared bounds.
+        """Averages a column of numbers or dates over each part, within its declared bounds.
 
         Of an empty part it is about their middle.
 
@@ -123,11 +123,11 @@ class Verbs(Generic[Count, Number]):
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
-            ``epsilon``, ``scale`` and ``interval(0.95)``. Errors as in ``noisy_count``.
+            ``epsilon``, ``scale`` and ``interval(0.95)``. Of a column of dates a date, or an array
+            of datetime64, with the same. Errors as in ``noisy_count``.
         """
         request = self._request("noisy_avg", epsilon, column=column, reuse=reuse)
-        numeric = self.schema.numeric(column)
-        return self._numbers(request, np.float64, (numeric.number(0), numeric.number(numeric.cells - 1)))
+        return self._numbers(request, np.float64, self.schema.numeric(column))
 
     @overload
     def exp_mech(
@@ -316,15 +316,14 @@ class Verbs(Generic[Count, Number]):
         _ = request.question.shape(self.schema)
         return request
 
-    def _numbers(
-        self, request: Request, kind: type[np.int64 | np.float64], bounds: tuple[float, float] | None = None
-    ) -> Any:
+    def _numbers(self, request: Request, kind: type[np.int64 | np.float64], averaged: Numeric | None = None) -> Any:
         shape = self._parts.shape + request.question.shape(self.schema)
         if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
-            return np.zeros(shape, dtype=kind)
+            empty = np.zeros(shape, dtype=kind)
+            return empty if averaged is None else averaged.shown(empty)
         answer = self._session.ask(request)
         with reading():
-            return noisy(answer, shape, kind, bounds, self._parts)
+            return noisy(answer, shape, kind, averaged, self._parts)
 
 
 @contextmanager

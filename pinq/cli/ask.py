@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,10 +17,11 @@ from pinq.provider.report.text import printable
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
+    from pinq.public.columns import CutPoint
     from pinq.public.queries import Preview
-    from pinq.public.schema import Schema
+    from pinq.public.schema import Numeric, Schema
     from pinq.public.scores import AnyScore
-    from pinq.public.specs import Candidate, Cuts, Values
+    from pinq.public.specs import Calendar, Candidate, Cuts, Values
 
 __all__ = ["commands"]
 
@@ -145,26 +147,34 @@ def _require_usage(
         )
 
 
-def _spec(text: str, schema: Schema) -> Values | Cuts:
-    """Reads ``sex`` or ``age:30,45``.
+def _spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
+    """Reads ``sex``, ``age:30,45``, ``born:1950-01-01`` or ``born:year``.
 
     A column's name may hold a colon: a whole name goes before a name with cuts.
     """
-    from pinq.public.specs import Cuts, Values
+    from pinq.public.dates import PERIODS
+    from pinq.public.specs import Calendar, Cuts, Values
 
-    name, _, points = (text, "", "") if text in schema.columns or ":" not in text else text.rpartition(":")
+    name = max(
+        (name for name in schema.columns if f"{text}:".startswith(f"{name}:")),
+        key=len,
+        default=text.rpartition(":")[0] or text,
+    )
+    points = text[len(name) + 1 :]
     column = schema.column(name)
     if points:
-        schema.numeric(name)
-        return Cuts(name, tuple(_point(point, name) for point in points.split(",")))
+        numeric = schema.numeric(name)
+        if numeric.unit and points in PERIODS:
+            return Calendar(name, points)
+        return Cuts(name, tuple(_point(point, numeric, name) for point in points.split(",")))
     if column.type == "categorical":
         return Values(name)
     if not column.cuts:
-        middle = f"{name}:{float(column.lower + column.upper) / 2:g}"
+        middle = f"{name}:{column.text(float(column.lower + column.upper) / 2)}"
         raise QueryError(
             f"`{name}` is numeric and the policy declares no cuts of it; say where to cut, for example {middle}."
         )
-    return Cuts(name, tuple(float(cut) for cut in column.cuts))
+    return Cuts(name, column.declared_cuts)
 
 
 def _candidate(text: str, schema: Schema) -> Candidate:
@@ -174,12 +184,13 @@ def _candidate(text: str, schema: Schema) -> Candidate:
     name = text.removesuffix(":any")
     if name == text or text in schema.columns:
         return _spec(text, schema)
-    return AnyCut(name) if schema.column(name).type == "numeric" else AnyGrouping(name)
+    return AnyGrouping(name) if schema.column(name).type == "categorical" else AnyCut(name)
 
 
-def _point(text: str, name: str) -> float:
+def _point(text: str, column: Numeric, name: str) -> CutPoint:
+    """Reads a cut: a number, or a date, of which its column says whether it is one."""
     try:
-        return float(text)
+        return text.strip() if column.unit else float(text)
     except ValueError:
         raise QueryError(f"the cut {text!r} of `{name}` is not a number; write {name}:30,45.") from None
 
@@ -237,6 +248,8 @@ def _json(value: object) -> object:
     match value:
         case list() | tuple():
             return [_json(item) for item in value]
+        case date():
+            return str(value)
         case _ if is_dataclass(value):
             return {field.name: _json(getattr(value, field.name)) for field in fields(value)}
     return value.item() if hasattr(value, "item") else value

@@ -16,7 +16,7 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
-from pinq.engine.numbers import define_number_of
+from pinq.engine.numbers import define_readings, moment_number
 from pinq.engine.raw import literal, quoted
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
@@ -88,7 +88,7 @@ class Encoder:
         """A query for how many rows of each numeric column lie outside of its bounds."""
         counts = []
         for name, column in numeric_columns(self._policy.columns).items():
-            value = _double(name)
+            value = _number(name, column, self._types[name])
             beyond = f"{value} < {float(column.lower)!r} OR {value} > {float(column.upper)!r}"
             counts.append(f"count(*) FILTER ({beyond})")
         return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {source}"
@@ -113,7 +113,7 @@ def encode(
         call costs some milliseconds beside its rows: give it many.
     """
     with duckdb.connect(config={"enable_external_access": "false"}) as connection:
-        define_number_of(connection, dialect)
+        define_readings(connection, dialect)
         connection.register("source", batch)
         described = connection.execute("DESCRIBE SELECT * FROM source").fetchall()
         encoder = Encoder(connection, policy, {name: kind for name, kind, *_ in described}, salt)
@@ -152,7 +152,7 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[st
     numbers = {name: number for number, name in enumerate(policy.columns)}
     values, codes = {}, {}
     for name, numeric in numeric_columns(policy.columns).items():
-        values[name] = _double(name)
+        values[name] = _number(name, numeric, types[name])
         codes[name] = _cell(values[name], numeric)
     for name, categorical in categorical_columns(policy.columns).items():
         values[name] = _text(name, types[name])
@@ -187,7 +187,10 @@ def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, co
     return f"enum_code(TRY_CAST({value} AS domain_{number}))"
 
 
-def _double(name: str) -> str:
+def _number(name: str, column: Numeric, kind: str) -> str:
+    """The number that a value is or spells, a date's its days or minutes; NULL for what is none."""
+    if column.microseconds is not None:
+        return moment_number(quoted(name), kind, column.microseconds)
     value = f"number_of({quoted(name)})"
     return f"(CASE WHEN isnan({value}) THEN NULL ELSE {value} END)"
 

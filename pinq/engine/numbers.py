@@ -1,24 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How texts spell numbers: as declared, or, for who proposes a policy, as reads more of them."""
+"""How SQL reads numbers and dates, whatever type the source gives them.
+
+Texts spell numbers as declared, or, for who proposes a policy, as reads more of them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import duckdb
 
 from pinq.public.dialect import Dialect
+from pinq.public.moments import MOMENT_FORM
 
-__all__ = ["define_number_of", "other_spelling"]
+__all__ = ["define_readings", "moment_number", "other_spelling"]
 
 # A column looks misread where another spelling reads at least this share of its values as numbers,
 # and the declared one less.
 LIKELY = 0.9
 
 
-def define_number_of(connection: duckdb.DuckDBPyConnection, dialect: Dialect | None) -> None:
-    """Defines ``number_of(value)`` in SQL: the number that a value is or spells, or NULL."""
+def define_readings(connection: duckdb.DuckDBPyConnection, dialect: Dialect | None) -> None:
+    """Defines ``number_of(value)`` in SQL: the number that a value is or spells, or NULL.
+
+    Times without a zone are read in UTC, whatever the machine's own zone is.
+    """
+    connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"CREATE TEMP MACRO number_of(value) AS {_number('value', dialect or Dialect())}")
+
+
+def moment_number(value: str, kind: str, microseconds: int) -> str:
+    """Returns SQL for the number of a date: whole units since 1970; NULL for what is no date.
+
+    ``microseconds_of`` reads values alike, for prediction.
+
+    Args:
+        value: An SQL expression.
+        kind: Its type, as SQL calls it.
+        microseconds: Of a unit.
+    """
+    if re.fullmatch(r"(DATE|TIMESTAMP.*)", kind):
+        time = f"CAST({value} AS TIMESTAMPTZ)"
+    else:
+        text = f"CAST({value} AS VARCHAR)"
+        time = f"(CASE WHEN regexp_full_match({text}, '{MOMENT_FORM}') THEN TRY_CAST(trim({text}) AS TIMESTAMPTZ) END)"
+    count = f"epoch_us({time})"
+    whole = f"({count} // {microseconds} - CAST({count} % {microseconds} < 0 AS INTEGER))"
+    endless = f"(CASE WHEN {time} > TIMESTAMPTZ 'epoch' THEN 1e15 ELSE -1e15 END)"
+    return f"(CASE WHEN isinf({time}) THEN {endless} ELSE CAST({whole} AS DOUBLE) END)"
 
 
 def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect) -> str:

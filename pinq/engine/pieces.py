@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS
 from pinq.engine.delimited import DelimitedFiles, Lines
-from pinq.engine.numbers import define_number_of
+from pinq.engine.numbers import define_readings
 from pinq.engine.raw import (
     MIXED,
     attach_typed,
@@ -98,7 +98,7 @@ def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[Open
 
 def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]) -> OpenSource:
     dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
-    define_number_of(connection, dialect)
+    define_readings(connection, dialect)
     if data is not None and not _is_table(data):
         return OpenSource(connection, lines, _stream(connection, policy, _arrow_stream(data)))
     if dialect is not None:

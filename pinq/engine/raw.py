@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from pinq.engine.delimited import DelimitedFiles, Lines
-from pinq.engine.numbers import define_number_of, other_spelling
+from pinq.engine.numbers import define_readings, other_spelling
 from pinq.engine.sources import missing_path, source_dialect, source_files, source_path
 from pinq.errors import PolicyError
 from pinq.public.dialect import Dialect
@@ -155,7 +155,7 @@ def _attach(
         How SQL names the source, its columns' types, and how the lines of delimited text were read.
     """
     dialect, lines = source_dialect(policy), Lines()
-    define_number_of(connection, dialect)
+    define_readings(connection, dialect)
     if dialect is None:
         source = attach_typed(connection, policy, None)
     else:

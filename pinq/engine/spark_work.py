@@ -30,7 +30,7 @@ import pyarrow as pa
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
 from pinq.engine.encoding import Encoder, bound, encode
 from pinq.engine.kernel import CountRequest, Counts
-from pinq.engine.numbers import define_number_of
+from pinq.engine.numbers import define_readings
 from pinq.engine.report import Losses
 from pinq.engine.rows import Rows
 from pinq.engine.shards import coins_of, shards_of
@@ -233,7 +233,7 @@ class Losing:
         losses = Losses(self.policy)
         for table in _gathered(batches):
             with duckdb.connect(config={"enable_external_access": "false"}) as connection:
-                define_number_of(connection, None)
+                define_readings(connection, None)
                 connection.register("source", table)
                 described = connection.execute("DESCRIBE SELECT * FROM source").fetchall()
                 types = {name: kind for name, kind, *_ in described}

@@ -74,6 +74,8 @@ def _listed(fields: list[str]) -> str:
 _BRANCHES = (
     "categorical",
     "numeric",
+    "date",
+    "datetime",
     "PrivacyUnit",
     "DatabaseTable",
     "SparkTable",
@@ -89,7 +91,7 @@ _SIMPLE = {
     "extra_forbidden": "unknown key",
     "missing": "it is missing",
     "too_short": "it is empty",
-    "union_tag_not_found": "`type` is missing; it must be categorical or numeric",
+    "union_tag_not_found": "`type` is missing; it must be categorical, numeric, date or datetime",
     "invalid_key": "the name must be text; put it in quotes",
 }
 _FORMS = {
@@ -120,7 +122,7 @@ def _describe(problem: ErrorDetails, field: str) -> str:
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if kind == "union_tag_invalid":
-        return f"`type` is {given['type']!r}; it must be categorical or numeric"
+        return f"`type` is {given['type']!r}; it must be categorical, numeric, date or datetime"
     if problem["loc"][-1:] == ("[key]",):
         return _SIMPLE["invalid_key"]
     if kind == "too_long":

@@ -85,11 +85,11 @@ def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
         leaning = np.clip(hidden + random.normal(0, random.uniform(0.1, 0.6), rows), 0, 1 - 1e-9)
         codes = (leaning ** random.uniform(0.7, 2.5) * column.cells).astype(np.int64)
         missing = random.random(rows) < 0.05 if column.nullable else np.zeros(rows, dtype=bool)
-        if column.type == "numeric":
+        if column.type != "categorical":
             within = 0 if column.integer else random.random(rows)  # where in its cell a number lies
             lower, upper = float(column.lower), float(column.upper)
             values = np.clip(lower + (codes + within) * float(column.width), lower, upper)
-            columns[name] = pa.array(values, mask=missing)
+            columns[name] = pa.array(column.shown(values), mask=missing)
         else:
             texts = np.array(list(column.texts), dtype=object)
             columns[name] = pa.array(texts[codes], pa.string(), mask=missing)

@@ -15,7 +15,7 @@ import re
 from abc import abstractmethod
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PlainSerializer, field_validator, model_validator
@@ -24,7 +24,7 @@ from pinq.errors import QueryError
 from pinq.public.declared import Declared, FiniteDecimal, derived
 from pinq.public.spelling import closest
 
-__all__ = ["REAL_CELLS", "Categorical", "Column", "Numeric", "Value", "require_text", "round_up", "text_of"]
+__all__ = ["REAL_CELLS", "Categorical", "CutPoint", "Numeric", "Value", "require_text", "round_up", "text_of"]
 
 MAX_CELLS = 2**24
 MAX_VALUES = 2**16 - 1
@@ -36,6 +36,8 @@ MAX_TOLERANCE = 1e-3
 
 Value = str | int | bool
 _TYPES = {str: "texts", int: "whole numbers", bool: "truth values"}
+CutPoint = float | str
+"""Where ``Cuts`` cuts: a number, or a date as text."""
 
 
 class _Column(Declared):
@@ -184,10 +186,15 @@ class Numeric(_Column):
         default=(), description="cut points that trees use unless the caller names others"
     )
 
+    unit: ClassVar[str] = ""
+    """What a number counts, as the end of a sentence."""
+    microseconds: ClassVar[int | None] = None
+    """Of a unit, where the numbers are dates."""
+
     @model_validator(mode="after")
     def _grid(self) -> Numeric:
         if self.lower > self.upper or (self.lower == self.upper and not self.integer):
-            raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
+            raise ValueError(f"lower ({self._bound(self.lower)}) must be below upper ({self._bound(self.upper)})")
         if self.integer and any(
             number != number.to_integral_value() for number in (self.lower, self.upper, self.step or Decimal(1))
         ):
@@ -206,7 +213,8 @@ class Numeric(_Column):
                 raise ValueError("cuts must increase")
         for cut in self.cuts:
             if not self.lower < cut <= self.upper:
-                raise ValueError(f"the cut {cut} must be above lower ({self.lower}) and at most upper ({self.upper})")
+                between = f"above lower ({self._bound(self.lower)}) and at most upper ({self._bound(self.upper)})"
+                raise ValueError(f"the cut {self._bound(cut)} must be {between}")
         return self
 
     @derived
@@ -236,9 +244,12 @@ class Numeric(_Column):
 
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
         """Returns the number of each cell, whole numbers as such; none where they are too many."""
-        numbers = [self.number(code) for code in range(self.cells)] if self.cells <= count else []
-        labels = (int(number) if number == int(number) else number for number in numbers)
-        return (*labels, None) if self.nullable else tuple(labels)
+        labels = tuple(self._label(code) for code in range(self.cells)) if self.cells <= count else ()
+        return (*labels, None) if self.nullable else labels
+
+    def _label(self, cell: int) -> Value | float:
+        number = self.number(cell)
+        return int(number) if number == int(number) else number
 
     def describe(self) -> str:
         """Says the bounds, and how many cells there are."""
@@ -253,19 +264,41 @@ class Numeric(_Column):
         """The left edge of a cell: values below it have smaller codes."""
         return float(Fraction(self.lower) + self.width * cell)
 
-    def threshold(self, cut: float | Decimal, name: str) -> int:
+    def text(self, number: float | Fraction | Decimal) -> str:
+        """How a number is written for people."""
+        return f"{float(number):.10g}"
+
+    def point(self, number: float | Fraction | Decimal) -> CutPoint:
+        """How ``Cuts`` writes a number."""
+        return float(number)
+
+    @property
+    def declared_cuts(self) -> tuple[CutPoint, ...]:
+        """The declared cut points, as ``Cuts`` writes them."""
+        return tuple(map(self.point, self.cuts))
+
+    def cut_before(self, cell: int) -> CutPoint:
+        """The cut at a cell's left edge, as ``Cuts`` writes it."""
+        return self.point(Fraction(self.lower) + self.width * cell)
+
+    def shown(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers as they are shown."""
+        return numbers
+
+    def require_addable(self, name: str) -> None:
+        """``QueryError`` where a sum of the column means nothing."""
+
+    def threshold(self, cut: CutPoint | Decimal, name: str) -> int:
         """The first cell at or above a cut point: ``x < cut`` is ``code < threshold``.
 
         Raises:
             QueryError: Not a number, or no value would lie on one of the sides.
         """
-        try:
-            point = Fraction(Decimal(repr(float(cut)))) if not isinstance(cut, (Decimal, int)) else Fraction(cut)
-        except (ValueError, TypeError, OverflowError, ArithmeticError):
-            raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
+        point = self._number_of(cut, name)
         if not Fraction(self.lower) < point <= Fraction(self.upper):
             raise QueryError(
-                f"the cut {cut} of `{name}` is out of bounds; it must be above {self.lower} and at most {self.upper}."
+                f"the cut {cut} of `{name}` is out of bounds; it must be above {self._bound(self.lower)} and at most "
+                f"{self._bound(self.upper)}."
             )
         if self.cells < 2:
             raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut.")
@@ -275,20 +308,40 @@ class Numeric(_Column):
             max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(self.tolerance))), self.cells - 1
         )
 
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """The declared bounds, as they are written for people."""
+        return self._bound(self.lower), self._bound(self.upper)
+
+    def _bound(self, number: Decimal) -> str:
+        """How a declared number is written for people, exact."""
+        return str(number)
+
+    def _number_of(self, cut: object, name: str) -> Fraction:
+        """The number of a cut point, exact. ``QueryError`` where it is none."""
+        try:
+            return Fraction(Decimal(repr(float(cut)))) if not isinstance(cut, (Decimal, int)) else Fraction(cut)  # type: ignore[arg-type]
+        except (ValueError, TypeError, OverflowError, ArithmeticError):
+            raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
+
     def encode(self, values: Any) -> np.ndarray:
-        """Codes of a column of numbers, shape (n,); -1 where missing and not nullable."""
+        """Codes of a column of values, shape (n,); -1 where missing and not nullable."""
+        return self.codes_of(self._numbers_of(values))
+
+    def _numbers_of(self, values: Any) -> np.ndarray:
+        """The number of each value, float64, shape (n,); nan where it is missing or none."""
         import pandas as pd
 
-        numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        return pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+    def codes_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Codes of numbers, shape (n,); -1 where nan and not nullable."""
         missing = np.isnan(numbers)
         with np.errstate(over="ignore", invalid="ignore"):
             cell = np.floor((numbers - float(self.lower)) / float(self.width) + self.tolerance)
         codes = np.clip(np.where(missing, 0.0, cell), 0, self.cells - 1).astype(np.int64)
         codes[missing] = self.cells if self.nullable else -1
         return codes
-
-
-Column = Annotated[Categorical | Numeric, Field(discriminator="type")]
 
 
 def round_up(number: Decimal) -> Decimal:

@@ -2,7 +2,7 @@
 """Specs of one axis, and how a spec is bound to a schema. No data, no noise, no I/O.
 
 Each names the parts of a table by one column, or by a coin: ``Values``, ``Cuts``, ``Groups``,
-``Shards``. What is made of several is in ``specs.py``.
+``Calendar``, ``Shards``. What is made of several is in ``specs.py``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole, require_kind
+from pinq.public.columns import CutPoint
+from pinq.public.dates import PERIODS, WEEKDAYS, Period
 from pinq.public.expressions import Expression
+from pinq.public.moments import moment_text
 from pinq.public.partitions import Axis, Partition
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
     from pinq.public.specs import Spec
 
-__all__ = ["MAX_PARTS", "Cuts", "Factor", "Groups", "OfColumn", "Shards", "Splitting", "Values", "bind"]
+__all__ = ["MAX_PARTS", "Calendar", "Cuts", "Factor", "Groups", "OfColumn", "Shards", "Splitting", "Values", "bind"]
 
 MAX_PARTS = 2**20
 
@@ -102,18 +105,21 @@ class Values(OfColumn, Factor):
 
 @dataclass(frozen=True)
 class Cuts(OfColumn, Factor):
-    """``len(points) + 1`` parts of a numeric column, from below the first point; missing last."""
+    """``len(points) + 1`` parts of a column of numbers or dates, from below the first; missing last.
 
-    points: tuple[float, ...]
+    Dates are cut at dates: ``Cuts("born", ["1950-01-01", date(1970, 1, 1)])``.
+    """
+
+    points: tuple[CutPoint, ...]
     kind: Literal["cuts"] = field(default="cuts", repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        points = (self.points,) if isinstance(self.points, (int, float)) else self.points
+        points = (self.points,) if isinstance(self.points, (int, float, str)) else self.points
         try:
-            object.__setattr__(self, "points", tuple(_number(point) for point in points))
+            object.__setattr__(self, "points", tuple(map(_point, points)))
         except TypeError:
-            wrong = f"the cuts of `{self.column}` must be a list of numbers, not {points!r}"
+            wrong = f"the cuts of `{self.column}` must be a list of numbers or dates, not {points!r}"
             raise QueryError(f"{wrong}.") from None
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
@@ -123,7 +129,7 @@ class Cuts(OfColumn, Factor):
         if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
             needed = f"must increase and lie in different grid cells (width {float(column.width):g})"
             raise QueryError(f"the cuts of `{self.column}` {needed}; they are {list(self.points)}.")
-        edges = [f"{column.edge(threshold):.10g}" for threshold in thresholds]
+        edges = [column.text(column.edge(threshold)) for threshold in thresholds]
         between = (f"{low} to < {high}" for low, high in itertools.pairwise(edges))
         labels: tuple[str | None, ...] = (f"< {edges[0]}", *between, f">= {edges[-1]}")
         if column.nullable:
@@ -167,6 +173,40 @@ class Groups(OfColumn, Factor):
             raise QueryError(f"Groups of `{self.column}` has no group.")
         identity = [self.kind, self.column, column.digest, lookup.tolist()]
         return Axis(self.column, len(self.groups), self.groups, lookup=lookup), identity
+
+
+@dataclass(frozen=True)
+class Calendar(OfColumn, Factor):
+    """One part for each year, quarter, month or weekday of a column of dates; missing last.
+
+    Years, quarters and months are those that the declared bounds reach, one after the other. A date
+    belongs to the period in which its grid cell begins.
+    """
+
+    period: Period
+    kind: Literal["calendar"] = field(default="calendar", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.period not in PERIODS:
+            raise QueryError(f"is {self.period!r}", parameter="period", allowed=f"one of {', '.join(PERIODS)}")
+
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """A part for each period: an interval of codes, or the codes of a weekday."""
+        column, missing = schema.dated(self.column), schema.column(self.column).nullable
+        identity = [self.kind, self.column, column.digest, self.period]
+        if self.period == "weekday":
+            lookup = np.append(column.weekdays(self.column), np.full(int(missing), len(WEEKDAYS)))
+            labels: tuple[Value | None, ...] = (*WEEKDAYS, *[None] * missing)
+            return Axis(self.column, len(labels), labels, lookup=lookup), identity
+        names, starts = column.periods(self.period)
+        thresholds = tuple(column.threshold(start, self.column) for start in starts)
+        if any(a >= b for a, b in itertools.pairwise(thresholds)):
+            raise QueryError(f"a cell of `{self.column}` holds more than a {self.period}; take a longer period.")
+        labels = names
+        if missing:
+            labels, thresholds = (*names, None), (*thresholds, column.cells)
+        return Axis(self.column, len(labels), labels, thresholds=thresholds), identity
 
 
 @dataclass(frozen=True)
@@ -232,9 +272,15 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     return partition
 
 
+def _point(value: object) -> CutPoint:
+    """Reads a cut point: a date is kept as text, for it is a number only to its column."""
+    text = moment_text(value)
+    return _number(value) if text is None else text
+
+
 def _number(value: object) -> float:
     if isinstance(value, bool) or (not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple")):
-        raise QueryError(f"the cut {value!r} is not a number.")
+        raise QueryError(f"the cut {value!r} is neither a number nor a date.")
     number = float(value)  # type: ignore[arg-type]
     if number != number or number in (float("inf"), float("-inf")):
         raise QueryError(f"the cut {value!r} is not finite.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import yaml
@@ -87,10 +87,16 @@ def write_yaml(content: object, flow: bool | None = False) -> str:
 
 
 def plain_number(value: object) -> JsonValue:
-    """Turns a decimal number's text, or a list of such, into YAML numbers where that is exact."""
+    """Turns a decimal number's text, or a list of such, into YAML numbers where that is exact.
+
+    Another text, such as a date's, stays a text.
+    """
     if isinstance(value, list):
         return [plain_number(item) for item in value]
-    number = Decimal(str(value))
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return str(value)
     if number == number.to_integral_value() and abs(number) < 10**15:
         return int(number)
     return float(number) if Decimal(repr(float(number))) == number else str(value)

@@ -21,7 +21,7 @@ from pinq.public.declared import Declared, FiniteDecimal
 from pinq.public.dialect import Dialect
 from pinq.public.epsilon import is_exact, to_nano
 from pinq.public.plain_yaml import plain_number, write_yaml
-from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
+from pinq.public.schema import Column, PrivacyUnit, Schema
 
 __all__ = ["DatabaseTable", "Policy", "SparkTable"]
 
@@ -94,7 +94,7 @@ class Policy(Declared):
     unreviewed: tuple[str, ...] = Field(
         default=(), description="fields that were guessed or read off the data and wait for the provider's word"
     )
-    columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(min_length=1)
+    columns: dict[str, Column] = Field(min_length=1)
     # Where relative paths start; set by who reads the file.
     folder: Path = Field(default=Path("."), exclude=True, repr=False)
 
@@ -107,7 +107,7 @@ class Policy(Declared):
 
     @field_validator("columns")
     @classmethod
-    def _of_one_type(cls, columns: dict[str, Categorical | Numeric]) -> dict[str, Categorical | Numeric]:
+    def _of_one_type(cls, columns: dict[str, Column]) -> dict[str, Column]:
         for name, column in columns.items():
             column.require_one_type(name)
         return columns

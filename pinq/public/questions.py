@@ -107,6 +107,10 @@ class Sum(_OfNumbers):
 
     task = "`noisy_sum` adds up a column"
 
+    def check(self, schema: Schema) -> None:
+        """``QueryError`` unless the column's numbers have a sum."""
+        schema.addable(self.column)
+
 
 @dataclass(frozen=True)
 class SumDerivatives(Question):

@@ -6,12 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from pinq.errors import QueryError
-from pinq.public.columns import Categorical, Column, Numeric, Value, require_text
+from pinq.public.columns import Categorical, Numeric, Value, require_text
+from pinq.public.dates import Date, DateTime
 from pinq.public.declared import Declared, derived
 from pinq.public.spelling import closest
 
@@ -19,6 +20,8 @@ __all__ = [
     "Adjacency",
     "Categorical",
     "Column",
+    "Date",
+    "DateTime",
     "Numeric",
     "PrivacyUnit",
     "Schema",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 Adjacency = Literal["add-remove", "substitute"]
+Column = Annotated[Categorical | Numeric | Date | DateTime, Field(discriminator="type")]
 
 
 class PrivacyUnit(Declared):
@@ -117,6 +121,19 @@ class Schema(Declared):
         if name not in self.numeric_columns:
             raise QueryError(f"`{name}` is categorical; a numeric column is needed here.")
         return self.numeric_columns[str(name)]
+
+    def dated(self, name: object) -> Date:
+        """A declared column of dates, else ``QueryError``."""
+        column = self.column(name)
+        if not isinstance(column, Date):
+            raise QueryError(f"`{name}` has no dates; a column of dates is needed here.")
+        return column
+
+    def addable(self, name: object) -> Numeric:
+        """A declared column whose numbers have a sum, else ``QueryError``."""
+        column = self.numeric(name)
+        column.require_addable(str(name))
+        return column
 
     @derived
     def row_digest(self) -> str:

@@ -242,7 +242,7 @@ class AbsoluteError(_OfNumbers):
         return (
             Values(self.target)
             if step == 1
-            else Cuts(self.target, tuple(column.edge(first) for first in range(step, column.cells, step)))
+            else Cuts(self.target, tuple(column.cut_before(first) for first in range(step, column.cells, step)))
         )
 
     def levels(self, schema: Schema) -> int:

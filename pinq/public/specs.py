@@ -24,7 +24,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole, require_kind
 from pinq.public.expressions import Expression
-from pinq.public.factors import MAX_PARTS, Cuts, Factor, Groups, OfColumn, Shards, Splitting, Values, bind
+from pinq.public.factors import MAX_PARTS, Calendar, Cuts, Factor, Groups, OfColumn, Shards, Splitting, Values, bind
 from pinq.public.groupings import sides_of
 from pinq.public.partitions import Axis, Partition
 from pinq.public.schema import Schema, Value
@@ -35,6 +35,7 @@ __all__ = [
     "AnyCut",
     "AnyGrouping",
     "Axis",
+    "Calendar",
     "Candidate",
     "Cross",
     "Cuts",
@@ -58,12 +59,12 @@ MAX_AXES = 32
 class Cross(Splitting):
     """Every combination of the parts of several specs, as one partition."""
 
-    specs: tuple[Values | Cuts | Groups | Shards, ...]
+    specs: tuple[Values | Cuts | Groups | Calendar | Shards, ...]
     kind: Literal["cross"] = field(default="cross", repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(self.specs))
-        require_kind(self.specs or (None,), Factor, "Cross takes Values, Cuts, Groups or Shards.")
+        require_kind(self.specs or (None,), Factor, "Cross takes Values, Cuts, Groups, Calendar or Shards.")
 
     def columns(self) -> set[str]:
         """The columns that its specs name."""
@@ -194,6 +195,6 @@ class AnyCross(Expression):
             )
 
 
-Spec = Values | Cuts | Groups | Shards | Cross
+Spec = Values | Cuts | Groups | Calendar | Shards | Cross
 Family = AnyCut | AnyGrouping  # of one column
 Candidate = Spec | Family | AnyCross

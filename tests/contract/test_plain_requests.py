@@ -18,6 +18,7 @@ from pinq import (
     AnyCross,
     AnyCut,
     AnyGrouping,
+    Calendar,
     Cross,
     Cuts,
     Groups,
@@ -40,6 +41,7 @@ SCHEMA = Schema(
         "y": pinq.Categorical(values=("a", "b")),
         "c": pinq.Categorical(values=("u", "v")),
         "x": pinq.Numeric(lower=0, upper=9, integer=True),
+        "d": pinq.Date.model_validate({"lower": "2020-01-01", "upper": "2022-12-31"}),
     },
 )
 HUGE = 2**62
@@ -49,7 +51,14 @@ def points() -> Points:
     return Points((Values("c"),), ((1, 2),), base=3)
 
 
-SPECS: list[Any] = [Values("c"), Cuts("x", (3, 5)), Groups("c", (("u",), ("v",))), Shards(3, 1)]
+SPECS: list[Any] = [
+    Values("c"),
+    Cuts("x", (3, 5)),
+    Cuts("d", ("2021-01-01",)),
+    Groups("c", (("u",), ("v",))),
+    Calendar("d", "year"),
+    Shards(3, 1),
+]
 SPECS += [Cross((Values("c"), Cuts("x", (3,)))), AnyCut("x"), AnyGrouping("c", 1), AnyCross((Values("c"),), 1)]
 LOSSES: list[Any] = [Logistic("y", ("a",), points(), 0.5), Softmax("y", (points(), points()), False, 1.5)]
 LOSSES += [Residuals("x", points(), 2.0, True)]
@@ -168,7 +177,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> tuple[PrivateQueryable, list[Request]]:
     """A handle, and the requests that reached its curator."""
-    table = pd.DataFrame({"y": ["a", "b"] * 5, "c": ["u", "v"] * 5, "x": range(10)})
+    table = pd.DataFrame({"y": ["a", "b"] * 5, "c": ["u", "v"] * 5, "x": range(10), "d": "2021-06-01"})
     handle = simulated(SCHEMA, data=table, epsilon=100)
     reached: list[Request] = []
     curator: Any = handle._session._curator  # type: ignore[attr-defined]

@@ -137,6 +137,15 @@ def test_the_page_on_tables_runs(project: Path) -> None:
         assert re.search(rf"\b{function}\b", page), function
 
 
+def test_the_page_on_policies_runs() -> None:
+    """Its blocks work one after another, on made-up rows."""
+    page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "policy.md", "exec"), names)
+    assert str(names["mean"]).startswith("19")
+
+
 def test_the_page_on_secure_computation_runs(project: Path) -> None:
     """Its example learns a tree, and a private one at the cost that it names."""
     (block,) = re.findall(

@@ -26,7 +26,7 @@ from miners.secure.sums.joint import Joint
 from pinq.errors import QueryError, SessionError
 from pinq.public.declared import Declared, FiniteDecimal, derived
 from pinq.public.epsilon import exact, to_nano
-from pinq.public.schema import Categorical, Numeric, PrivacyUnit, Schema
+from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
 
 __all__ = ["MAX_ROWS", "Member", "Protocol", "Session", "first_certificate", "load_session"]
@@ -85,9 +85,7 @@ class Session(Declared):
         min_length=3, max_length=16, description="at least three; more than half of them must not pool what they see"
     )
     reveals: tuple[str, ...] = Field(description="all that will be opened; must be what the protocol opens")
-    columns: dict[str, Annotated[Categorical | Numeric, Field(discriminator="type")]] = Field(
-        min_length=1, description="as in a policy"
-    )
+    columns: dict[str, Column] = Field(min_length=1, description="as in a policy")
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
     attributes: tuple[str, ...] | None = Field(

@@ -86,4 +86,4 @@ class AnyCutScorer(Scorer[AnyCut]):
         return part.interval(self.candidate.column, self._column)
 
     def _name(self, threshold: int) -> Spec:
-        return Cuts(self.candidate.column, (self._column.edge(threshold),))
+        return Cuts(self.candidate.column, (self._column.cut_before(threshold),))

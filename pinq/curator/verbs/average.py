@@ -42,7 +42,7 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     def noise(epsilon: Fraction) -> Noise:
         spread = float(column.width * last) * float(1 / epsilon)
-        error = f"{_average_error(spread, schema.max_rows)}, {grid_error(column)}"
+        error = f"{_average_error(spread, schema.max_rows, column.unit)}, {grid_error(column)}"
         return Noise(error, spread, float(column.width), uniform=False)
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
@@ -58,10 +58,10 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
     return PreparedQuery(parts, what, noise, release, measure=Moments(question.column), draws=2)
 
 
-def _average_error(spread: float, max_rows: int) -> str:
+def _average_error(spread: float, max_rows: int, unit: str) -> str:
     """Says how exact an average is for two sizes of a part; its own size is not public."""
     sizes = sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
-    errors = [f"{spread / rows:,.4g} to {spread * math.sqrt(2) / rows:,.4g} over {rows:,} rows" for rows in sizes]
+    errors = [f"{spread / rows:,.4g} to {spread * math.sqrt(2) / rows:,.4g}{unit} over {rows:,} rows" for rows in sizes]
     return f"an average has a standard error of about {' and of '.join(errors)}"
 
 

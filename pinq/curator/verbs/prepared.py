@@ -190,4 +190,4 @@ def grid_error(column: Numeric) -> str:
     """How far the public grid moves a value, in words."""
     if column.integer and column.width == 1:
         return "and the grid is exact"
-    return f"and the grid moves a value by at most {float(column.width - int(column.integer)) / 2:.3g}"
+    return f"and the grid moves a value by at most {float(column.width - int(column.integer)) / 2:.3g}{column.unit}"

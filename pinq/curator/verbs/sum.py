@@ -61,7 +61,7 @@ def prepare(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         policy admits has a sum beyond 2^62 units. One with more rows may: its sums stop there, and
         to stop at a public bound moves no two sums apart.
     """
-    column = schema.numeric(question.column)
+    column = schema.addable(question.column)
     units = _Units.of(column)
     if units.largest * schema.max_rows >= MAX_SUM:
         raise QueryError(

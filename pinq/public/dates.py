@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of dates: numbers on a public grid of days or minutes that are shown as dates.
+
+A date's number is its days since 1970, that of a time its minutes; both are whole. So bounds, grid
+cells, clamping, missing values, cuts and noise are those of any column of whole numbers, and what
+is proved of these holds here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+import numpy as np
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from pinq.errors import QueryError
+from pinq.public.columns import CutPoint, Numeric, Value
+from pinq.public.declared import FiniteDecimal
+from pinq.public.moments import DAY, MINUTE, microseconds_of, write_moment
+
+__all__ = ["PERIODS", "Date", "DateTime", "Period"]
+
+Period = Literal["year", "quarter", "month", "weekday"]
+PERIODS: tuple[Period, ...] = get_args(Period)
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS: dict[Period, int] = {"year": 12, "quarter": 3, "month": 1}
+
+
+def _counted_in(unit: int, form: str) -> BeforeValidator:
+    """Reads a declared date as its number; a decimal is one already, of a copied declaration."""
+
+    def read(value: object) -> object:
+        if isinstance(value, Decimal):
+            return value
+        microseconds = microseconds_of(value)
+        if microseconds is None or microseconds % unit:
+            raise ValueError(f"{value!r} is not written as {form}")
+        return Decimal(microseconds // unit)
+
+    return BeforeValidator(read)
+
+
+def _written(unit: int) -> PlainSerializer:
+    return PlainSerializer(lambda number: write_moment(number * unit), return_type=str)
+
+
+_Day = Annotated[Decimal, _counted_in(DAY, "a date, 2024-02-29"), _written(DAY)]
+_Minute = Annotated[Decimal, _counted_in(MINUTE, "a time, 2024-02-29 08:30"), _written(MINUTE)]
+_Step = Annotated[FiniteDecimal, Field(gt=0)]
+
+
+# The first of January 1970.
+_THURSDAY = 3
+
+
+def _months_of(text: str) -> int:
+    """The months from the year 0 to a date."""
+    year, month = text.split("-")[:2]
+    return int(year) * 12 + int(month) - 1
+
+
+class Date(Numeric):
+    """A column of dates, days apart."""
+
+    type: Literal["date"] = "date"  # type: ignore[assignment]
+    lower: _Day = Field(description="earlier dates count as this one")
+    upper: _Day = Field(description="later dates count as this one")
+    step: _Step | None = Field(default=None, description="width of a grid cell in days; 1 by default")
+    integer: Literal[True] = True
+    cuts: tuple[_Day, ...] = Field(default=(), description="dates that trees cut at unless the caller names others")
+
+    microseconds: ClassVar[int] = DAY
+    unit: ClassVar[str] = " days"
+    dtype: ClassVar[str] = "datetime64[D]"
+
+    def text(self, number: float | Fraction | Decimal) -> str:
+        """The date of a number, to the grid's unit."""
+        return write_moment(math.floor(number) * self.microseconds)
+
+    def point(self, number: float | Fraction | Decimal) -> CutPoint:
+        """The date of a number, as ``Cuts`` writes it."""
+        return self.text(number)
+
+    def describe(self) -> str:
+        """Says the bounds, and how many cells there are."""
+        between = f"{self.text(self.lower)} to {self.text(self.upper)}"
+        return f"{self.type}s {between} in {self.cells:,} cells{self._missing}"
+
+    def require_addable(self, name: str) -> None:
+        """``QueryError``: dates have no sum."""
+        raise QueryError(f"`{name}` has dates, which cannot be added up; ask noisy_avg for their average.")
+
+    def shown(self, numbers: np.ndarray) -> np.ndarray:
+        """The dates of numbers, each the nearest one, datetime64."""
+        return np.rint(numbers).astype(np.int64).astype(self.dtype)
+
+    def periods(self, period: Period) -> tuple[tuple[Value, ...], tuple[str, ...]]:
+        """Years, quarters or months that the bounds reach: what each is called, and their limits.
+
+        Args:
+            period: Which of them; no weekdays.
+
+        Returns:
+            The names, and the first days of all but the first.
+        """
+        first, last = (_months_of(self.text(number)) // _MONTHS[period] for number in (self.lower, self.upper))
+        starts = [divmod(number * _MONTHS[period], 12) for number in range(first, last + 1)]
+        names: dict[Period, Callable[[int, int], Value]] = {
+            "year": lambda year, month: year,
+            "quarter": lambda year, month: f"{year:04}-Q{month // 3 + 1}",
+            "month": lambda year, month: f"{year:04}-{month + 1:02}",
+        }
+        labels = tuple(names[period](*start) for start in starts)
+        return labels, tuple(f"{year:04}-{month + 1:02}-01" for year, month in starts[1:])
+
+    def weekdays(self, name: str) -> np.ndarray:
+        """The weekday of each cell, 0 for Monday, shape (cells,).
+
+        Raises:
+            QueryError: A cell holds more than a day.
+        """
+        if self.width * self.microseconds > DAY:
+            raise QueryError(f"a cell of `{name}` holds {self.width}{self.unit}, so it has no weekday.")
+        days = (np.arange(self.cells) * int(self.width) + int(self.lower)) * self.microseconds // DAY
+        return (days + _THURSDAY) % 7
+
+    def _label(self, cell: int) -> str:
+        return self.text(self.number(cell))
+
+    def _bound(self, number: Decimal) -> str:
+        return self.text(number)
+
+    def _number_of(self, cut: object, name: str) -> Fraction:
+        microseconds = microseconds_of(cut)
+        if microseconds is None:
+            example = self.text(self.number((self.cells - 1) / 2))
+            raise QueryError(f"the cut {cut!r} of `{name}` is not a date; write it as {example!r}.")
+        return Fraction(microseconds, self.microseconds)
+
+    def _numbers_of(self, values: Any) -> np.ndarray:
+        import pandas as pd
+
+        series = pd.Series(values)
+        if isinstance(series.dtype, pd.DatetimeTZDtype):
+            series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+        if series.dtype.kind == "M":
+            counted = series.to_numpy().astype("datetime64[us]")
+            numbers = np.floor_divide(counted.astype(np.int64), self.microseconds).astype(np.float64)
+            return np.where(np.isnat(counted), np.nan, numbers)
+        places, distinct = pd.factorize(series.astype(object), use_na_sentinel=True)
+        counts = (microseconds_of(value) for value in distinct)
+        table = [np.nan if count is None else float(count // self.microseconds) for count in counts]
+        return np.array([*table, np.nan])[places]  # a missing value has the place -1: the last number
+
+
+class DateTime(Date):
+    """A column of times, minutes apart; as the source writes them, or in UTC where it names a zone."""
+
+    type: Literal["datetime"] = "datetime"  # type: ignore[assignment]
+    lower: _Minute = Field(description="earlier times count as this one")
+    upper: _Minute = Field(description="later times count as this one")
+    step: _Step | None = Field(default=None, description="width of a grid cell in minutes; 1 by default")
+    cuts: tuple[_Minute, ...] = Field(default=(), description="times that trees cut at unless the caller names others")
+
+    microseconds: ClassVar[int] = MINUTE
+    unit: ClassVar[str] = " minutes"
+    dtype: ClassVar[str] = "datetime64[m]"
+
+    def shown(self, numbers: np.ndarray) -> np.ndarray:
+        """The times of numbers, each the nearest minute, datetime64 in seconds, which Arrow has."""
+        return super().shown(numbers).astype("datetime64[s]")
