@@ -195,7 +195,7 @@ class NoisyFloat(_NoisyNumber, float):
 
 
 class NoisyDate(_NoisyNumber, date):
-    """A noisy average of dates: the nearest date, with ``epsilon``, ``scale`` in days, ``interval()``."""
+    """A noisy average of dates, the nearest one; with ``epsilon``, ``scale`` in days, ``interval``."""
 
     def interval(self, level: float = 0.95) -> tuple[date, date]:
         """Returns dates between which the exact average lies with probability ``level``; free."""
@@ -207,7 +207,7 @@ class NoisyDate(_NoisyNumber, date):
 
 
 class NoisyDateTime(_NoisyNumber, datetime):
-    """A noisy average of times: the nearest minute; ``epsilon``, ``scale`` in minutes, ``interval()``."""
+    """A noisy average of times, the nearest minute; ``scale`` is in minutes."""
 
     def interval(self, level: float = 0.95) -> tuple[datetime, datetime]:
         """Returns times between which the exact average lies with probability ``level``; free."""

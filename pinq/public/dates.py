@@ -158,7 +158,7 @@ class Date(Numeric):
 
 
 class DateTime(Date):
-    """A column of times, minutes apart; as the source writes them, or in UTC where it names a zone."""
+    """A column of times, minutes apart; in UTC where the source names a zone."""
 
     type: Literal["datetime"] = "datetime"  # type: ignore[assignment]
     lower: _Minute = Field(description="earlier times count as this one")

@@ -105,7 +105,7 @@ class Values(OfColumn, Factor):
 
 @dataclass(frozen=True)
 class Cuts(OfColumn, Factor):
-    """``len(points) + 1`` parts of a column of numbers or dates, from below the first; missing last.
+    """``len(points) + 1`` parts of numbers or dates, from below the first point; missing last.
 
     Dates are cut at dates: ``Cuts("born", ["1950-01-01", date(1970, 1, 1)])``.
     """
