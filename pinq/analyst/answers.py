@@ -195,7 +195,7 @@ class NoisyFloat(_NoisyNumber, float):
 
 
 class NoisyDate(_NoisyNumber, date):
-    """A noisy average of dates, the nearest one; with ``epsilon``, ``scale`` in days, ``interval``."""
+    """A noisy average of dates, the nearest date; ``scale`` is in days."""
 
     def interval(self, level: float = 0.95) -> tuple[date, date]:
         """Returns dates between which the exact average lies with probability ``level``; free."""
