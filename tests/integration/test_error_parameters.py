@@ -14,7 +14,20 @@ from pinq.cli.base import PARAMETERS
 from pinq.errors import QueryError, Unavailable, unspent
 
 # No command passes these; `cap` is a policy's key, and others are fields of what is asked.
-NO_OPTIONS = {"level", "seed", "rows", "timeout", "cap", "by", "limit", "positive", "share", "start", "threshold"}
+NO_OPTIONS = {
+    "level",
+    "seed",
+    "rows",
+    "timeout",
+    "cap",
+    "by",
+    "limit",
+    "period",
+    "positive",
+    "share",
+    "start",
+    "threshold",
+}
 READERS = {"exactly", "of", "to_nano"}  # of losses: they take the parameter's name as ``name``
 
 
