@@ -47,6 +47,13 @@ MetricsHost = Annotated[
 ]
 Processes = Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve the port together.")]
 Rate = Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")]
+Connections = Annotated[int, typer.Option(metavar="N", min=10, help="How many are open at a time, of each worker.")]
+OfAddress = Annotated[
+    int,
+    typer.Option(
+        "--connections-per-address", metavar="N", min=1, help="How many of one address; behind a proxy, as many as all."
+    ),
+]
 PasswordFile = Annotated[
     Path | None,
     option("--provider-page", metavar="FILE", help="Show the provider's page; FILE is what `pinq password` wrote."),
@@ -71,6 +78,8 @@ def serve(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     rate: Rate = 500,
+    connections: Connections = 1000,
+    connections_per_address: OfAddress = 250,
     provider_page: PasswordFile = None,
     public_url: PublicUrl = "",
     workers: Processes = 1,
@@ -80,6 +89,7 @@ def serve(
     Analysts connect with [cyan]pinq.connect("https://host:8443/DATASET", token=...)[/cyan]; `pinq
     grant` prints the token. SIGHUP reads policies, certificate and log file again.
     """
+    from pinq.server.api.limits import Settings
     from pinq.server.start import Start
 
     start = Start(
@@ -91,7 +101,7 @@ def serve(
         insecure_http=insecure_http,
         log=log,
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
-        rate=rate,
+        settings=Settings(rate=rate, connections=connections, connections_of_address=connections_per_address),
         provider_page=provider_page,
         public_url=public_url,
         workers=workers,

@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from pinq.errors import PolicyError
-from pinq.server.api.connections import connections
+from pinq.server.api.connections import Acceptor, Connection
 from pinq.server.api.limits import Settings
 
 __all__ = ["Certificate", "Config", "bind", "is_private", "require_secure", "serve"]
@@ -29,44 +29,43 @@ __all__ = ["Certificate", "Config", "bind", "is_private", "require_secure", "ser
 SHUTDOWN_SECONDS = 20  # then what runs is stopped
 SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
 KEEP_ALIVE_SECONDS = 30
-MAX_CONNECTIONS = 1000
+OTHER_FILES = 256  # that a process has open beside its connections
 
 
 class Config(uvicorn.Config):
-    """uvicorn's, for our application and under a server's limits.
-
-    A TLS handshake has as long as a request's headers: before it is done, a connection is not among
-    those that ``connections`` times.
-    """
+    """uvicorn's, for our application, whose connections are accepted under a server's limits."""
 
     def __init__(self, app: FastAPI, settings: Settings, **options: Any) -> None:
         super().__init__(
             app,
-            http=connections(settings),  # h11 bounds the headers that it takes, which the C parser does not
+            http=Connection,  # h11 bounds the headers that it takes, which the C parser does not
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            limit_concurrency=MAX_CONNECTIONS,
             **options,  # whatever else uvicorn reads
         )
-        self._handshake_seconds = settings.header_seconds
+        self._settings = settings
 
     def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
-        """Makes loops with our own handshake timeout: uvicorn has none, asyncio's is a minute."""
+        """Makes loops whose servers are ``Acceptor``."""
         make = super().get_loop_factory() or asyncio.new_event_loop
-        if not self.is_ssl:
-            return make
+        settings = self._settings
 
-        def patient() -> asyncio.AbstractEventLoop:
+        async def accept(
+            protocol: Callable[[], Connection], *, sock: socket.socket, ssl: ssl.SSLContext | None, backlog: int
+        ) -> Acceptor:
+            sock.listen(backlog)
+            return Acceptor(sock, protocol, ssl, settings)
+
+        def accepting() -> asyncio.AbstractEventLoop:
             loop = make()
-            create = partial(loop.create_server, ssl_handshake_timeout=self._handshake_seconds)
-            loop.create_server = create  # type: ignore[method-assign]
+            loop.create_server = accept  # type: ignore[assignment]
             return loop
 
-        return patient
+        return accepting
 
 
 class _Server(uvicorn.Server):
@@ -140,11 +139,13 @@ def serve(
         SystemExit: The application could not start; its log says why.
     """
     files = {} if certificate is None else {"ssl_certfile": certificate.cert, "ssl_keyfile": certificate.key}
-    config = Config(app, settings or Settings(), **files)
+    settings = settings or Settings()
+    config = Config(app, settings, **files)
     config.load()
     if certificate is not None:
         certificate.context = config.ssl
     sys.setswitchinterval(SWITCH_SECONDS)
+    _allow_files(settings.connections + OTHER_FILES)
     _Server(config, listening).run(sockets=[bound])
 
 
@@ -196,6 +197,17 @@ def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
         except ssl.SSLCertVerificationError:
             return True
     return False
+
+
+def _allow_files(wanted: int) -> None:
+    """Raises how many files this process may have open, as far as the system lets it."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def bind(host: str, port: int) -> socket.socket:

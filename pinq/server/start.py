@@ -36,7 +36,7 @@ class Start:
         insecure_http: Plain HTTP, to this machine only.
         log: The file of the log of requests; None for the standard error stream.
         metrics: Host and port for Prometheus, of the first worker; None for nowhere.
-        rate: Requests a second for one token.
+        settings: Limits.
         provider_page: The file with the hash of the page's password; None for no page.
         public_url: Where analysts reach the server, as the page tells them.
         workers: How many processes.
@@ -51,7 +51,7 @@ class Start:
     insecure_http: bool
     log: Path | None
     metrics: tuple[str, int] | None
-    rate: float
+    settings: Settings
     provider_page: Path | None
     public_url: str
     workers: int
@@ -95,7 +95,8 @@ class Start:
                 self._announce(", ".join(datasets), bound)
 
         certificate = self._certificate()
-        serve(self._app(worker, datasets, log, hashed, certificate), bound, certificate, listening=listening)
+        app = self._app(worker, datasets, log, hashed, certificate)
+        serve(app, bound, certificate, settings=self.settings, listening=listening)
         return 0
 
     def _certificate(self) -> Certificate | None:
@@ -111,7 +112,7 @@ class Start:
             reload.also("certificate", certificate.renew)
         return create_app(
             datasets,
-            Settings(rate=self.rate),
+            self.settings,
             log,
             None if self.metrics is None else (self.metrics[0], self.metrics[1] + worker.number),
             hashed,

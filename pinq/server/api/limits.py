@@ -39,7 +39,9 @@ class Settings:
         body_seconds: How long a request may take to arrive.
         header_seconds: How long its headers may take, from the connection's or the request's first
             byte.
-        connections: How many one address may hold open.
+        connections: How many are open at a time.
+        connections_of_address: How many of one address; for a proxy, or a network that shares one
+            address, as many as all.
     """
 
     threads: int = 16
@@ -54,7 +56,8 @@ class Settings:
     max_body: int = 8 * 2**20
     body_seconds: float = 30.0
     header_seconds: float = 10.0
-    connections: int = 250
+    connections: int = 1000
+    connections_of_address: int = 250
 
 
 @dataclass
