@@ -279,7 +279,7 @@ def schema_of(handle: object) -> Schema | None:
 def whole_number(name: str, value: object, low: int, high: int) -> int:
     """A parameter that must be a whole number in a range, else ``QueryError``."""
     if not is_whole(value, low, high):
-        raise QueryError(f"`{name}` is {value!r}; it must be a whole number from {low} to {high}.")
+        raise QueryError(f"is {value!r}", parameter=name, allowed=f"a whole number from {low} to {high}")
     return int(value)
 
 

@@ -129,10 +129,11 @@ def make_task(
     whole_number("k", k, 1, MAX_ATTRIBUTES)
     if not isinstance(method, str) or method not in METHODS:
         methods = ", ".join(repr(name) for name in METHODS)
-        raise QueryError(f"`method` is {method!r}{closest(str(method), METHODS)}; it must be one of {methods}.")
+        problem = f"is {method!r}{closest(str(method), METHODS)}"
+        raise QueryError(problem, parameter="method", allowed=f"one of {methods}")
     share = Epsilon.of(h, name="h").exact
     if share >= 1:
-        raise QueryError(f"`h` is {h!r}; it must be a share of the budget, greater than 0 and less than 1.")
+        raise QueryError(f"is {h!r}", parameter="h", allowed="a share of the budget, greater than 0 and less than 1")
     columns = multiway_splits(schema, None, attributes=attributes, cuts=_with_bins(schema, attributes, cuts))
     splits = {split.column: split for split in columns}
     if not 2 <= len(splits) <= MAX_ATTRIBUTES:

@@ -126,7 +126,7 @@ class Federation:
                 "'fail', 'wait' or 'drop'."
             )
         if not is_number(patience, 0, 10**9):
-            raise QueryError(f"`patience` is {patience!r}; it must be a number of seconds of at least 0.")
+            raise QueryError(f"is {patience!r}", parameter="patience", allowed="a number of seconds of at least 0")
         self._say = progress_of(say)
         self._handles = _named(handles)
         self.schema = agreed_schema({name: handle.schema for name, handle in self._handles.items()})

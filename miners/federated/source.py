@@ -248,7 +248,9 @@ def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
     if say is None:
         return lambda text: None
     if not callable(say):
-        raise QueryError(f"`say` is {say!r}; it must be a function of one line of text, print for example, or None.")
+        raise QueryError(
+            f"is {say!r}", parameter="say", allowed="a function of one line of text, print for example, or None"
+        )
     return say
 
 

@@ -307,7 +307,7 @@ class DPTopDown(TreeClassifier):
         """Returns whether answers that were paid for will do. ``QueryError`` where they cannot."""
         for name, value in (("resume", self.resume), ("reuse", reuse)):
             if not isinstance(value, bool):
-                raise QueryError(f"`{name}` is {value!r}; it must be True or False.")
+                raise QueryError(f"is {value!r}", parameter=name, allowed="True or False")
             if value and self.strategy == "secure":
                 raise QueryError(
                     f"`{name}` goes with holders that keep their answers; parties of a secure session keep none."
@@ -373,7 +373,7 @@ def _fraction(name: str, value: object) -> Fraction:
     """Returns a parameter that is a share of a budget, exact. ``QueryError`` where it is none."""
     is_number = isinstance(value, (int, float, Decimal, Fraction)) and not isinstance(value, bool)
     if not is_number or not 0 < value < 1:  # type: ignore[operator]
-        raise QueryError(f"`{name}` is {value!r}; it must be above 0 and below 1, or None.")
+        raise QueryError(f"is {value!r}", parameter=name, allowed="above 0 and below 1, or None")
     return Fraction(value)  # type: ignore[call-overload]
 
 

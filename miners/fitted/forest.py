@@ -90,7 +90,9 @@ class Forest:
     def tree(self, number: int) -> Tree:
         """Returns one of its trees. ``QueryError`` where there is none of that number."""
         if not is_whole(number, 0, len(self.trees) - 1):
-            raise QueryError(f"`tree` is {number!r}; it must be a whole number from 0 to {len(self.trees) - 1}.")
+            raise QueryError(
+                f"is {number!r}", parameter="tree", allowed=f"a whole number from 0 to {len(self.trees) - 1}"
+            )
         return self.trees[number]
 
     def predict_proba(self, frame: Frame) -> np.ndarray:

@@ -199,7 +199,9 @@ def _limit(shape: _Shape, max_depth: int | None, max_ends: int | None) -> int:
     if max_depth is None:
         return shape.depth if max_ends is None else shape.levels_of(max_ends)
     if not is_whole(max_depth, 0):
-        raise QueryError(f"`max_depth` is {max_depth!r}; it must be a whole number of at least 0, or None for all.")
+        raise QueryError(
+            f"is {max_depth!r}", parameter="max_depth", allowed="a whole number of at least 0, or None for all"
+        )
     return min(shape.depth, int(max_depth))
 
 

@@ -109,7 +109,9 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
         QueryError: An unknown, repeated or unusable column.
     """
     if attributes is not None and not is_listing(attributes):
-        raise QueryError(f"`attributes` is {attributes!r}; it must be a list of names of columns, or None for all.")
+        raise QueryError(
+            f"is {attributes!r}", parameter="attributes", allowed="a list of names of columns, or None for all"
+        )
     names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
     for name in names:
         schema.column(name)

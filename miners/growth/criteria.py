@@ -78,12 +78,13 @@ def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> 
     why = ""
     if criterion == "gain_ratio":
         why = (
-            " Gain ratio cannot steer a noisy selection: one row can move it over its full range, however large the "
+            ". Gain ratio cannot steer a noisy selection: one row can move it over its full range, however large the "
             "table, so noise that hides a row hides everything (privacy.md 2.5). SuLQID3 computes it from "
-            "counts that are noisy already."
+            "counts that are noisy already"
         )
     listed = ", ".join(repr(name) for name in names)
-    raise QueryError(f"`criterion` is {criterion!r}{closest(str(criterion), names)}; it must be one of {listed}.{why}")
+    problem = f"is {criterion!r}{closest(str(criterion), names)}"
+    raise QueryError(problem, parameter="criterion", allowed=f"one of {listed}{why}")
 
 
 def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> float:

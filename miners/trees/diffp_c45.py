@@ -168,7 +168,7 @@ class DiffPC45(GreedyTree):
         factor = self.certainty
         if factor is not None and not (is_number(factor, 0, 0.5) and factor):
             raise QueryError(
-                f"`certainty` is {factor!r}; it must be above 0 and at most 0.5, or None to prune nothing."
+                f"is {factor!r}", parameter="certainty", allowed="above 0 and at most 0.5, or None to prune nothing"
             )
         return super()._strategies(problem)
 

@@ -190,5 +190,5 @@ def share(name: str, value: object) -> Fraction:
         QueryError: It is no such number.
     """
     if not is_number(value, 0.001, 0.999):
-        raise QueryError(f"`{name}` is {value!r}; it must be a number between 0 and 1, from 0.001 to 0.999.")
+        raise QueryError(f"is {value!r}", parameter=name, allowed="a number between 0 and 1, from 0.001 to 0.999")
     return Fraction(value).limit_denominator(1000)

@@ -174,4 +174,4 @@ def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
         return
     near = closest(str(value), [word for word in words if word is not None])
     listed = " or ".join(map(repr, words)) if len(words) == 2 else f"one of {', '.join(map(repr, words))}"
-    raise QueryError(f"`{name}` is {value!r}{near}; it must be {listed}.")
+    raise QueryError(f"is {value!r}{near}", parameter=name, allowed=listed)

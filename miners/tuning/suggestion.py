@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """``suggest`` estimates the epsilon that a miner needs, by simulation on made-up rows.
 
+Each run makes up a rule (a random tree over the schema, categorical values in two random groups)
+and rows that follow it except for noise. The miner learns from a simulated handle and is tested on
+5,000 fresh rows without noise. All epsilons meet the same rules and rows, so they differ by the
+noise of privacy alone. The search tries epsilons ten times apart, upwards, until one reaches the
+goal. Then it halves the gap, on a logarithmic scale, down to 15 %. The answer is the smallest
+epsilon tried at which the monotone curve that fits all means best reaches the goal.
+
 Privacy:
     Claim: free. Why: it looks at the public schema and at made-up rows only; no handle of a real
     table is asked anything.
@@ -10,10 +17,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -40,6 +48,7 @@ __all__ = ["Suggestion", "Tried", "suggest"]
 RESOLUTION = 1.15  # ratio of neighbouring epsilons between which no other is tried
 ENDLESS = 10**6  # the epsilon of a simulated handle; made-up rows need no protection
 TEST_ROWS = 5_000  # of each run
+Advance = Callable[[str, int, int], None]
 STANDARD_ERRORS = 2.0  # on each side of a mean
 NOTE = "Made-up rows: this says how far noise lets the miner follow rules of this kind, nothing about the real table."
 
@@ -172,37 +181,24 @@ def suggest(
 ) -> Suggestion:
     """Finds the smallest epsilon at which a miner reaches an accuracy on made-up rows.
 
-    Each run makes up a rule (a random tree of ``depth`` levels over the schema, categorical values
-    in two random groups) and ``rows`` rows that follow it except for ``noise``. The miner learns
-    from a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons meet the
-    same rules and rows, so they differ by the noise of privacy alone. The search tries epsilons ten
-    times apart, upwards, until one reaches the goal. Then it halves the gap, on a logarithmic
-    scale, down to 15 %. The answer is the smallest epsilon tried at which the monotone curve that
-    fits all means best reaches the goal.
-
-    It cannot tell how well the miner does on the real table. Real rows follow other rules, easier
-    or harder; their attributes depend on each other, and their classes are not even. Read the
-    answer as the order of magnitude below which a budget is wasted, and use it to compare miners
-    and settings.
+    It cannot tell how well the miner does on the real table, whose rows follow other rules. Read
+    the answer as the order of magnitude below which a budget is wasted, and compare miners by it.
 
     Args:
-        miner: An estimator with a parameter ``epsilon``, say ``DiffPC45(max_depth=4)``. It is
-            copied; its own epsilon does not matter.
+        miner: An estimator with a parameter ``epsilon``. It is copied; its own does not matter.
         schema: The public schema, ``handle.schema``.
         target: The categorical column to predict.
         rows: How many rows to expect, at most ``schema.max_rows``.
         accuracy: The goal: share of fresh rows whose class is predicted, in the mean over the runs.
         limits: The smallest and the largest epsilon to try.
-        runs: Rules, each with its own rows; at least 2. The error of the answer falls with their
-            square root.
+        runs: Rules, each with its own rows; at least 2. More of them make the answer surer.
         depth: Levels of the made-up rules, 1 to 12.
         noise: Share of the made-up values that are replaced at random.
         seed: Steers rules and rows, never the noise of privacy.
         progress: Whether to show progress on a terminal.
 
     Returns:
-        The answer with its curve; ``.plot()`` draws it. Where no epsilon up to the limit reaches
-        the goal, ``epsilon`` is None.
+        The answer with its curve. ``epsilon`` is None where none within the limits reaches the goal.
 
     Raises:
         QueryError: A parameter is wrong.
@@ -213,20 +209,23 @@ def suggest(
     """
     _check(miner, schema, target, rows=rows, accuracy=accuracy, limits=limits, runs=runs, depth=depth)
     with ExitStack() as opened, _counter(progress) as advance:
-        trials = [
-            _Trial.open(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=[seed, run])
-            for run in range(runs)
-        ]
+        seeds = ([seed, run] for run in range(runs))
+        trials = [_Trial.open(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=own) for own in seeds]
+        curve = _search(partial(_tried, miner, trials, advance), accuracy, *limits)
+    return _suggestion(miner, curve, accuracy, rows)
 
-        def attempt(epsilon: float) -> Tried:
-            """Returns the accuracy of an epsilon over all trials."""
-            scores = []
-            for number, trial in enumerate(trials):
-                advance(f"epsilon {epsilon:g}", number, runs)
-                scores.append(trial.score(miner, epsilon))
-            return Tried(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), runs)
 
-        curve = _search(attempt, accuracy, *limits)
+def _tried(miner: Classifier, trials: Sequence[_Trial], advance: Advance, epsilon: float) -> Tried:
+    """Returns the accuracy of an epsilon over all trials."""
+    scores = []
+    for number, trial in enumerate(trials):
+        advance(f"epsilon {epsilon:g}", number, len(trials))
+        scores.append(trial.score(miner, epsilon))
+    return Tried(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), len(trials))
+
+
+def _suggestion(miner: Classifier, curve: tuple[Tried, ...], accuracy: float, rows: int) -> Suggestion:
+    """Reads the answer, and what it could as well be, off the means and their margins."""
     means = np.array([point.mean for point in curve])
     margins = STANDARD_ERRORS * np.array([point.error for point in curve])
     early, answer, late = (_crossing(curve, shifted, accuracy) for shifted in (means + margins, means, means - margins))
@@ -315,16 +314,16 @@ def _check(
             f"{miner!r} is not a classifier with a parameter `epsilon`; pass one like DiffPC45(max_depth=4)."
         )
     if not isinstance(schema, Schema):
-        raise QueryError(f"`schema` is {type(schema).__name__}; it must be a Schema, like `handle.schema`.")
+        raise QueryError(f"is {type(schema).__name__}", parameter="schema", allowed="a Schema, like `handle.schema`")
     schema.categorical(target)
     whole_number("rows", rows, 1, schema.max_rows)
     whole_number("runs", runs, 2, 10_000)
     whole_number("depth", depth, 1, 12)
     if not is_number(accuracy, 0, 1) or not 0 < accuracy < 1:
-        raise QueryError(f"`accuracy` is {accuracy!r}; it must be above 0 and below 1.")
+        raise QueryError(f"is {accuracy!r}", parameter="accuracy", allowed="above 0 and below 1")
     if not isinstance(limits, (tuple, list)) or len(limits) != 2 or not 0 < limits[0] < limits[1] <= 1000:
         raise QueryError(
-            f"`limits` is {limits!r}; it must be a smaller and a larger epsilon, above 0 and at most 1,000."
+            f"is {limits!r}", parameter="limits", allowed="a smaller and a larger epsilon, above 0 and at most 1,000"
         )
 
 
@@ -334,7 +333,7 @@ def _name(miner: Classifier) -> str:
 
 
 @contextmanager
-def _counter(show: bool) -> Iterator[Callable[[str, int, int], None]]:
+def _counter(show: bool) -> Iterator[Advance]:
     """Shows on a terminal which epsilon and which run is being tried."""
     from rich.console import Console
     from rich.progress import Progress

@@ -86,10 +86,10 @@ class Concept:
         """
         classes = schema.categorical(target).cells
         if not is_whole(depth, 0):
-            raise QueryError(f"`depth` is {depth!r}; it must be a whole number of at least 0.")
+            raise QueryError(f"is {depth!r}", parameter="depth", allowed="a whole number of at least 0")
         _check_share("leaf_probability", leaf_probability)
         if categorical not in ("values", "groups"):
-            raise QueryError(f"`categorical` is {categorical!r}; it must be 'values' or 'groups'.")
+            raise QueryError(f"is {categorical!r}", parameter="categorical", allowed="'values' or 'groups'")
         names = attribute_names(schema, target, attributes)
         random = np.random.default_rng(seed)
         nodes, parts = [Node()], [Part()]
@@ -133,7 +133,7 @@ class Concept:
             seed: The same seed, the same rows.
         """
         if not is_whole(rows, 0):
-            raise QueryError(f"`rows` is {rows!r}; it must be a whole number of at least 0.")
+            raise QueryError(f"is {rows!r}", parameter="rows", allowed="a whole number of at least 0")
         _check_share("noise", noise)
         random = np.random.default_rng(seed)
         columns = {
@@ -183,4 +183,4 @@ def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) ->
 def _check_share(name: str, value: object) -> None:
     """Checks that a parameter is a number from 0 to 1."""
     if not is_number(value, 0, 1):
-        raise QueryError(f"`{name}` is {value!r}; it must be a number from 0 to 1.")
+        raise QueryError(f"is {value!r}", parameter=name, allowed="a number from 0 to 1")

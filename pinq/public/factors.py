@@ -83,7 +83,7 @@ class OfColumn:
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str):
-            raise QueryError(f"`column` is {self.column!r}; it must be the name of a column.")
+            raise QueryError(f"is {self.column!r}", parameter="column", allowed="the name of a column")
 
     def columns(self) -> set[str]:
         """The column that it names."""
@@ -224,8 +224,8 @@ class Shards(Factor):
         for name, low, high in (("count", 1, 65535), ("key", 0, 2**63 - 1)):
             value = getattr(self, name)
             if not is_whole(value, low, high):
-                allowed = f"it must be a whole number from {low} to {high}"
-                raise QueryError(f"`{name}` of Shards is {value!r}; {allowed}.")
+                allowed = f"a whole number from {low} to {high}"
+                raise QueryError(f"of Shards is {value!r}", parameter=name, allowed=allowed)
             object.__setattr__(self, name, int(value))
 
     def columns(self) -> set[str]:

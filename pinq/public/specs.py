@@ -152,8 +152,8 @@ class AnyCross(Expression):
         if len(set(columns)) != len(columns):
             raise QueryError(f"a column stands twice in an AnyCross of {', '.join(columns)}.")
         if not is_whole(self.size, 1, len(columns)):
-            allowed = f"it must be a whole number from 1 to {len(columns)}, its specs"
-            raise QueryError(f"`size` of AnyCross is {self.size!r}; {allowed}.")
+            allowed = f"a whole number from 1 to {len(columns)}, its specs"
+            raise QueryError(f"of AnyCross is {self.size!r}", parameter="size", allowed=allowed)
         object.__setattr__(self, "size", int(self.size))
         if len(self) > MAX_MEMBERS:
             raise QueryError(

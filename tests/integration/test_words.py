@@ -44,9 +44,7 @@ EXCUSED_NAMES: set[str] = {
 }
 EXCUSED_DOCSTRINGS: set[str] = set()
 EXCUSED_FILES: set[str] = set()
-EXCUSED_FUNCTIONS: set[str] = {
-    "miners/tuning/suggestion.py::suggest",
-}
+EXCUSED_FUNCTIONS: set[str] = set()
 
 
 @dataclass

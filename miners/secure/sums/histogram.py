@@ -86,7 +86,7 @@ def simulate_noisy_sum(
     """
     if not histograms or not 0 <= colluding < len(histograms):
         raise QueryError(
-            f"`colluding` is {colluding}; it must be at least 0 and below the {len(histograms)} histograms."
+            f"is {colluding}", parameter="colluding", allowed=f"at least 0 and below the {len(histograms)} histograms"
         )
     shapes = [np.shape(histogram) for histogram in histograms]
     if len(set(shapes)) > 1:

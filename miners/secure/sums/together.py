@@ -218,7 +218,9 @@ class SecureFederation:
         pooling = threshold_of(len(tables)) if colluding is None else colluding
         if not 0 <= pooling < len(tables):
             raise QueryError(
-                f"`colluding` is {colluding}; it must be at least 0 and below the number of parties, {len(tables)}."
+                f"is {colluding}",
+                parameter="colluding",
+                allowed=f"at least 0 and below the number of parties, {len(tables)}",
             )
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
 
