@@ -225,7 +225,7 @@ class Shards(Factor):
             value = getattr(self, name)
             if not is_whole(value, low, high):
                 allowed = f"a whole number from {low} to {high}"
-                raise QueryError(f"of Shards is {value!r}", parameter=name, allowed=allowed)
+                raise QueryError(f"`{name}` of Shards is {value!r}; it must be {allowed}.")
             object.__setattr__(self, name, int(value))
 
     def columns(self) -> set[str]:

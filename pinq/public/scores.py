@@ -313,9 +313,7 @@ class EnoughRows(Expression):
         for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
             value = getattr(self, name)
             if type(value) is not int or not is_whole(value, 0, most):
-                raise QueryError(
-                    f"of EnoughRows is {value!r}", parameter=name, allowed=f"a whole number from 0 to {most:,}"
-                )
+                raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}.")
 
 
 AnyScore = (

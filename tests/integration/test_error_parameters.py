@@ -21,10 +21,12 @@ NO_OPTIONS = {
     "timeout",
     "cap",
     "by",
+    "column",
     "limit",
     "period",
     "positive",
     "share",
+    "size",
     "start",
     "threshold",
 }
