@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from miners.budget.plan import loss_text
 from miners.fitted.forest import Forest
 from miners.fitted.json_form import param_out, read_stored
+from miners.fitted.model_card import ModelCard, model_card
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
 from pinq.errors import QueryError
@@ -23,9 +24,11 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
+    from miners.budget.plan import Plan
     from miners.fitted.route import Frame
 
 __all__ = [
@@ -41,6 +44,10 @@ __all__ = [
 ]
 
 VERSION = 1
+TREE_LIMITS = (
+    "A node whose rows drown in noise answers like the node above it.",
+    "A row whose value is missing or not declared stops at the node that asks for it, which answers.",
+)
 WRAP = (
     "To cross-validate or search with scikit-learn, wrap the miner: PublicRows(miner, schema, target), from miners, "
     "learns from rows that anybody may see."
@@ -71,13 +78,16 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
             tree asks for those that it splits by, by name.
         n_features_in_: How many they are.
+        fitted_on_: What the data are called; not in ``to_json``.
     """
 
     schema_: Schema
     cost_: Fraction
+    fitted_on_: str
     feature_names_in_: np.ndarray
     n_features_in_: int
     _state: type[Model]
+    _limits: tuple[str, ...] = ()
 
     @property
     def _model(self) -> Any:
@@ -93,7 +103,7 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         for before.
         """
         check_is_fitted(self, "cost_")
-        return Epsilon.of(self._asked).exact - self.cost_
+        return Epsilon.of(self._fit_params["epsilon"]).exact - self.cost_
 
     def predict(self, X: Frame) -> np.ndarray:
         """Predicts the likeliest class or the mean of each row, shape (rows,).
@@ -102,6 +112,47 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """
         predicted: np.ndarray = self._model.predict(X)
         return predicted
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """How much each column tells, as shares of 1, shape (n_features_in_,); free.
+
+        The order is that of ``feature_names_in_``. All are 0 where nothing was learned. Of trees:
+        the decrease of impurity by a column's splits, of scorecards: the spread of its points.
+        """
+        shares = self._model.importances
+        return np.array([shares.get(name, 0.0) for name in self.feature_names_in_], dtype=np.float64)
+
+    def to_frame(self) -> pd.DataFrame:
+        """What was learned as a table: a row for each node of a tree or forest."""
+        frame: pd.DataFrame = self._model.to_frame()
+        return frame
+
+    def card(self) -> ModelCard:
+        """A page about the model: data, policy, epsilon, plan, bill, known limits.
+
+        It prints as Markdown, shows as HTML, and ``to_markdown`` and ``to_html`` give either.
+        """
+        check_is_fitted(self, "cost_")
+        fitted = type(self)(**self._fit_params)
+        return model_card(
+            miner=repr(fitted),
+            model={"learned": self._in_a_line()},
+            dataset=getattr(self, "fitted_on_", None),
+            schema=self.schema_,
+            plan=self._plan_of(fitted),
+            cost=self.cost_,
+            limits=self._limits,
+        )
+
+    def _in_a_line(self) -> str:
+        """What was learned, in a line."""
+        return repr(self._model)
+
+    def _plan_of(self, fitted: Any) -> Plan:
+        """The plan of a miner with the parameters of the fit."""
+        plan: Plan = fitted.plan(self.schema_, self._model.target)
+        return plan
 
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree or forest."""
@@ -128,7 +179,7 @@ class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def _fitted(self, model: Any, cost: Fraction) -> Self:
         setattr(self, f"{self._state.kept_as}_", model)
         self.cost_, self.schema_ = cost, model.schema
-        self._asked = self.epsilon  # what `epsilon` was then
+        self._fit_params = self.get_params(deep=False)  # as they were then
         self.feature_names_in_ = np.array([name for name in model.schema.columns if name != model.target], dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self
@@ -209,6 +260,12 @@ class TreeFaces(Fitted):
 
     tree_: Tree
     _state = Tree
+    _limits = TREE_LIMITS
+
+    def rules(self) -> pd.DataFrame:
+        """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""
+        rules: pd.DataFrame = self._model.rules()
+        return rules
 
     def export_text(self, *, max_depth: int | None = None) -> str:
         """The tree as indented text."""
@@ -234,6 +291,12 @@ class ForestFaces(Fitted):
 
     forest_: Forest
     _state = Forest
+    _limits = (*TREE_LIMITS, "Single trees are rough, each with a part of the rows or of epsilon; use their average.")
+
+    def rules(self) -> pd.DataFrame:
+        """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""
+        rules: pd.DataFrame = self._model.rules()
+        return rules
 
     def export_text(self, *, max_depth: int | None = None) -> str:
         """All trees as indented text."""

@@ -163,8 +163,10 @@ def warn_before_fit(
 
 
 def remember_fit(miner: object, handle: object) -> None:
-    """That a fit has ended well, for the next one on the same handle."""
+    """Notes that a fit has ended well, for the next one on the same handle, and on which data."""
     _fitted_on[miner] = weakref.ref(handle)
+    name = getattr(handle, "dataset", None) or ", ".join(getattr(handle, "holders", ()))
+    setattr(miner, "fitted_on_", name)  # noqa: B010  # any miner's
 
 
 def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: int = 1) -> tuple[str, ...]:

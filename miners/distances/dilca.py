@@ -23,8 +23,10 @@ from miners.distances.arithmetic import conditionals, embedding, pairwise, value
 from miners.distances.context import NoisyTable, ask_tables, select, tables_of
 from miners.distances.forecast import forecast
 from miners.distances.task import ContextTask, make_task
+from miners.distances.view import LIMITS, contexts_text, distances_frame, fitted_html
 from miners.estimator import public_schema, whole_number
 from miners.fitted.json_form import param_out, read_stored
+from miners.fitted.model_card import ModelCard, model_card
 from miners.fitted.route import encode
 from pinq.errors import QueryError, unspent
 from pinq.public.columns import text_of
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["DPDilca"]
 
 VERSION = 1
-SHOWN_FRAMES, SHOWN_VALUES = 3, 20  # frames in a notebook's view, and the largest of them
 
 
 class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -77,6 +78,7 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         left_out_: Columns that nobody named and that have a single declared value, so there is no
             distance to learn.
         schema_: The public schema.
+        feature_names_in_: The attributes that were learned from, shape (n_features_in_,).
         cost_: What ``fit`` really spent, exact.
 
     Privacy:
@@ -114,6 +116,9 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     splits_: dict[str, Values | Cuts]
     left_out_: tuple[str, ...]
     schema_: Schema
+    feature_names_in_: np.ndarray
+    n_features_in_: int
+    fitted_on_: str
     cost_: Fraction
 
     def __init__(
@@ -292,27 +297,31 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             ) from None
         return miner._fitted(task, contexts, distances, cost)
 
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a row for each two values of a target: attribute, value, other, distance."""
+        check_is_fitted(self, "distances_")
+        return distances_frame(self.distances_)
+
+    def card(self) -> ModelCard:
+        """Returns a page about the model; see ``Fitted.card``."""
+        check_is_fitted(self, "distances_")
+        fitted = type(self)(**self._fit_params)
+        learned = f"distances between the values of {', '.join(self.distances_)}"
+        return model_card(
+            miner=repr(fitted),
+            model={"learned": learned, "contexts": contexts_text(self.context_)},
+            dataset=getattr(self, "fitted_on_", None),
+            schema=self.schema_,
+            plan=fitted.plan(self.schema_, list(self.distances_)),
+            cost=self.cost_,
+            limits=LIMITS,
+        )
+
     def _repr_html_(self) -> str:
         """Returns the parameters, and once fitted the contexts and the first distances."""
         if not hasattr(self, "distances_"):
             return f"<p>{escape(repr(self))}, not fitted</p>"
-        head = f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>"
-        rows = "".join(
-            f"<tr><td>{escape(name)}</td><td style='text-align:left'>{escape(', '.join(context))}</td></tr>"
-            for name, context in self.context_.items()
-        )
-        columns = "<thead><tr><th>attribute</th><th>context</th></tr></thead>"
-        contexts = f"<table>{columns}<tbody>{rows}</tbody></table>"
-        left_out = ""
-        if self.left_out_:
-            names = escape(", ".join(self.left_out_))
-            left_out = f"<p>Left out, for they have a single declared value: {names}</p>"
-        small = [(name, frame) for name, frame in self.distances_.items() if len(frame) <= SHOWN_VALUES]
-        frames = "".join(
-            f"<p>Distances between values of <b>{escape(name)}</b></p>{frame.round(3).to_html()}"
-            for name, frame in small[:SHOWN_FRAMES]
-        )
-        return head + contexts + left_out + frames
+        return fitted_html(f"{self!r}, cost {loss_text(self.cost_)}", self.context_, self.left_out_, self.distances_)
 
     def _task(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
         """Returns what is to be learned, all of it checked before anything is spent."""
@@ -366,7 +375,9 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     ) -> Self:
         """Stores what was learned; returns the miner."""
         self.schema_, self.splits_, self.context_, self.cost_ = task.schema, dict(task.splits), contexts, cost
-        self.left_out_ = self._left_out(task)
+        self.left_out_, self._fit_params = self._left_out(task), self.get_params(deep=False)
+        self.feature_names_in_ = np.array(list(task.splits), dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
         self.distances_ = {}
         for name, matrix in distances.items():
             values = bind(task.splits[name], task.schema).axes[0].labels

@@ -6,18 +6,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from miners.estimator import public_schema
 from miners.federated.held_node import Answer, HeldNode, gather
 from miners.federated.source import CountSource, FederatedParts, HolderQuestion, Tally
 from miners.fitted.node import Split
 from miners.trees.strategy import Problem, SplitCandidate
+from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
 from pinq.public.scores import Score
 from pinq.public.specs import MAX_PARTS, Values
 
-__all__ = ["HistogramRequest", "Task", "ask_choices", "ask_counts", "ask_leaves"]
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["HistogramRequest", "Task", "ask_choices", "ask_counts", "ask_leaves", "one_handle"]
 
 # Parts that one request names one by one; the layer takes more, a server's limit on bytes perhaps
 # not.
@@ -146,3 +152,14 @@ def ask_leaves(task: Task, leaves: Sequence[HeldNode]) -> None:
     for answer, (_, ordered) in zip(ask_counts(task, requests), gathered, strict=True):
         for row, leaf in enumerate(ordered):
             leaf.answers.append({name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()})
+
+
+def one_handle(handle: PrivateQueryable) -> PrivateQueryable:
+    """Returns what was passed in place of a federation, unless it is several handles."""
+    if isinstance(handle, (Mapping, list, tuple)):
+        raise QueryError(
+            f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several "
+            "handles: Federation([...])."
+        )
+    public_schema(handle)
+    return handle

@@ -7,7 +7,7 @@ Wang, Dick & Balcan 2020 describe it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, lost_votes, remember_fit, warn_before_fit
-from miners.estimator import TreeClassifier, public_schema, whole_number
-from miners.federated.asking import Task
+from miners.estimator import TreeClassifier, whole_number
+from miners.federated.asking import Task, one_handle
 from miners.federated.best_first import BestFirst
 from miners.federated.card import Card, charged_by, spent_since
 from miners.federated.federation import Federation, HolderFailed
@@ -225,6 +225,12 @@ class DPTopDown(TreeClassifier):
             )
         return self._best_first(problem).smallest_count().exact
 
+    def _in_a_line(self) -> str:
+        return f"{self._model!r}. {self.card_!r}"
+
+    def _plan_of(self, fitted: DPTopDown) -> Plan:
+        return fitted.plan(self.schema_, self._model.target, holders=len(self.card_.spent))
+
     # What a plan says
 
     def _notes(self, holders: int, depth: int) -> Iterator[str]:
@@ -299,7 +305,7 @@ class DPTopDown(TreeClassifier):
 
     def _alone(self, handle: PrivateQueryable, *, reuse: bool) -> Federation:
         """Returns one holder, whose first question says whether a fit was paid for before."""
-        single = _one_handle(handle)
+        single = one_handle(handle)
         require = partial(require_budget, single, Epsilon.of(self.epsilon), miner=self)
         return Federation({"holder 1": reusing(single, require) if reuse else single})
 
@@ -375,17 +381,6 @@ def _fraction(name: str, value: object) -> Fraction:
     if not is_number or not 0 < value < 1:  # type: ignore[operator]
         raise QueryError(f"is {value!r}", parameter=name, allowed="above 0 and below 1, or None")
     return Fraction(value)  # type: ignore[call-overload]
-
-
-def _one_handle(handle: PrivateQueryable) -> PrivateQueryable:
-    """Returns what was passed in place of a federation, unless it is several handles."""
-    if isinstance(handle, (Mapping, list, tuple)):
-        raise QueryError(
-            f"`fit` learns from one handle or a Federation, not from a {type(handle).__name__}; wrap several "
-            "handles: Federation([...])."
-        )
-    public_schema(handle)
-    return handle
 
 
 def _tree(problem: Problem, source: CountSource, nodes: Sequence[HeldNode]) -> Tree:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from miners.fitted.json_form import read_json
+from miners.fitted.readings import mean_importances, stacked
 from miners.fitted.route import encode_rows
 from miners.fitted.target import as_array, target_of
 from miners.fitted.tree import Tree, length
@@ -24,6 +25,8 @@ from pinq.public.checks import is_whole
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from miners.fitted.route import Frame
 
 __all__ = ["Forest"]
@@ -86,6 +89,19 @@ class Forest:
         splits = [node.split for tree in self.trees for node in tree.nodes]
         used = Counter(split.column for split in splits if split is not None)
         return {column: count / used.total() for column, count in used.most_common()}
+
+    @cached_property
+    def importances(self) -> dict[str, float]:
+        """Returns how much each column's splits tell apart, as shares of 1; trees count alike."""
+        return mean_importances(self.trees)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a row for each node of each tree; see ``Tree.to_frame``."""
+        return stacked(tree.to_frame() for tree in self.trees)
+
+    def rules(self) -> pd.DataFrame:
+        """Returns a rule for each leaf of each tree; see ``Tree.rules``."""
+        return stacked(tree.rules() for tree in self.trees)
 
     def tree(self, number: int) -> Tree:
         """Returns one of its trees. ``QueryError`` where there is none of that number."""

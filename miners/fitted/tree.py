@@ -23,6 +23,7 @@ from miners.fitted.estimates import class_shares, drowned, moment_shares
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split
 from miners.fitted.plot import MAX_LINES, plot
+from miners.fitted.readings import importances_of, nodes_frame, rules_frame
 from miners.fitted.route import Router, encode_rows
 from miners.fitted.sketch import Sketch, sketch
 from miners.fitted.target import ENDS, Target, as_array, target_of
@@ -32,6 +33,7 @@ from pinq.errors import QueryError
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from miners.fitted.route import Frame
@@ -254,6 +256,28 @@ class Tree:
             ImportError: matplotlib is not installed.
         """
         return plot(lambda depth: self._sketch(depth, max_ends=MAX_LINES), ax, max_depth)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a row for each node, the root first.
+
+        Columns: ``parent`` (-1 of the root), ``depth``, ``condition`` that leads to it, ``split``
+        (the column it is split by; None at a leaf), ``rows`` with the ends of their 95 % interval
+        (missing where the noise is not known), ``predicts``, and the share of each class, or
+        ``low`` and ``high`` of the mean.
+        """
+        return nodes_frame(self)
+
+    def rules(self) -> pd.DataFrame:
+        """Returns a rule for each leaf, that of most rows first; the index is the leaf's node.
+
+        Columns: ``rule`` ("age >= 30 and sex = Male"), then those of ``to_frame``.
+        """
+        return rules_frame(self)
+
+    @cached_property
+    def importances(self) -> dict[str, float]:
+        """Returns how much each column's splits tell apart, as shares of 1."""
+        return importances_of(self)
 
     def to_arrays(self) -> TreeArrays:
         """Returns the tree as plain numpy arrays, enough to predict with a few lines of numpy.

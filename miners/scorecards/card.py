@@ -153,6 +153,12 @@ class Card:
         """The terms, the one that says most first."""
         return tuple(sorted(self.terms, key=lambda term: -term.spread))
 
+    @property
+    def importances(self) -> dict[str, float]:
+        """How much each attribute's points differ among rows, as shares of 1."""
+        total = sum(term.spread for term in self.terms)
+        return {term.spec.column: term.spread / total for term in self.ranked} if total else {}
+
     def plus(self, spec: Split, estimate: Estimate) -> Card:
         """Returns the card with more points for some cells."""
         added = Term.estimated(spec, estimate)

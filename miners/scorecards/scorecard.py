@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
 from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import Plan, loss_text, many, remember_fit, rows_text
 from miners.estimator import Classifier, Fitted, Regressor, public_schema, whole_number
@@ -46,6 +44,10 @@ class ScorecardMiner(Fitted):
     cuts: Mapping[str, Sequence[float] | int] | None
     card_: Card
     _state = Card
+    _limits = (
+        "Points add up: what attributes say only together is not learned.",
+        "On small tables noise shrinks points, and probabilities lean to the middle.",
+    )
 
     def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Learns the points.
@@ -89,16 +91,21 @@ class ScorecardMiner(Fitted):
             self._warnings(card_fit, rows),
         )
 
-    @property
-    def feature_importances_(self) -> np.ndarray:
-        """How much each column's points differ among rows, as shares of 1, shape (n_features_in_,).
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the points as they are printed, the attribute that says most first.
 
-        The order is that of ``feature_names_in_``; all are 0 where nothing was learned.
+        Returns:
+            A row for each cell and output: ``attribute``, ``value``, ``output``, ``points``, and
+            ``low`` and ``high``, two standard deviations of what noise leaves open.
         """
-        spreads = {term.spec.column: term.spread for term in self._model.terms}
-        spread = np.array([spreads.get(name, 0.0) for name in self.feature_names_in_])
-        shares: np.ndarray = spread / (spread.sum() or 1.0)
-        return shares
+        from miners.scorecards.view import points_frame
+
+        return points_frame(self._model)
+
+    def _in_a_line(self) -> str:
+        from miners.scorecards.view import heading
+
+        return heading(self._model)
 
     def export_text(self) -> str:
         """The card as text to print: points of each value, where to start, what sums mean."""

@@ -17,7 +17,7 @@ from pinq.errors import QueryError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["cell_labels", "explained", "heading", "html", "rule", "text"]
+__all__ = ["cell_labels", "explained", "heading", "html", "points_frame", "rule", "text"]
 
 START = "start"
 LADDER = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)  # logits whose probabilities a printed card names
@@ -120,6 +120,19 @@ def _cell(card: Card, points: float, margin: float, largest: float) -> str:
     shade = f"background:rgba({colour},{0.6 * min(abs(points) / largest, 1):.2f})"
     sure = f"<small>±{_number(card, margin, signed=False)}</small>"
     return f"<td style='{shade}'>{_number(card, points, signed=True)} {sure}</td>"
+
+
+def points_frame(card: Card) -> pd.DataFrame:
+    """Returns a row for each cell and output; see ``ScorecardMiner.to_frame``."""
+    import pandas as pd
+
+    rows: list[tuple[object, ...]] = []
+    for term in card.ranked:
+        points, margins = card.printed(term.points), MARGIN * card.printed(term.deviations)
+        for cell, label in enumerate(cell_labels(card, term)):
+            numbers = zip(card.headings, points[cell], margins[cell], strict=True)
+            rows += [(term.spec.column, label, name, own, own - sure, own + sure) for name, own, sure in numbers]
+    return pd.DataFrame(rows, columns=["attribute", "value", "output", "points", "low", "high"])
 
 
 def explained(card: Card, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:

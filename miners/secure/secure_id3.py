@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from miners.budget.plan import Plan
 from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.tree import Tree, as_array
 from miners.secure.id3.task import Table, hold, require_tables
@@ -200,6 +201,12 @@ class SecureID3(TreeClassifier):
         self.looked_up_: list[np.ndarray] = [classes[outcome.looked_up] for outcome in outcomes]
         self.cost_, self.schema_ = exact(session.nano), session.schema_
         return self if first.tree is None else self._fitted(first.tree, self.cost_)
+
+    def _plan_of(self, fitted: SecureID3) -> Plan:
+        if not self.cost_:
+            raise QueryError("an exact tree has no card: no epsilon describes what it tells of its rows.")
+        notes = (f"protocol {fitted.protocol!r}, among parties that see none of each other's rows",)
+        return Plan(f"SecureID3 for `{self._model.target}`", (), self.cost_, notes)
 
     def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
         """Makes the session that the parameters describe. ``QueryError`` where it cannot be."""

@@ -40,6 +40,11 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         super().__init__(session, PartSet([Block(part or Part())], shape=()))
 
     @property
+    def dataset(self) -> str:
+        """What the provider calls the table."""
+        return self._session.name
+
+    @property
     def budget(self) -> Budget:
         """What was granted, spent, and remains. Follows the ledger."""
         return self._session.budget()

@@ -203,36 +203,6 @@ def test_a_grant_that_allows_every_question_allows_the_fit(form: Form) -> None:
         assert len(h.history()) == asked
 
 
-@every_form
-def test_a_fit_that_runs_again_finds_its_paid_answers(form: Form) -> None:
-    """With ``reuse`` the first fit costs what it plans, and the same fit nothing, though nothing is left; it learns the same."""
-    target, seeded = TARGETS[form.learns], {"random_state": 3} if "random_state" in form.built().get_params() else {}
-    with handle(epsilon="0.5") as h:
-        first = form.built(epsilon="0.5", **seeded).fit(h, target, reuse=True)
-        assert first.cost_ == h.budget.spent
-        assert keeps_back(form) or first.cost_ == Fraction("0.5")
-        asked = len(h.history())
-        again = form.built(epsilon="0.5", **seeded).fit(h, target, reuse=True)
-        assert (again.cost_, len(h.history())) == (0, asked)
-        assert learned(again) == learned(first)
-        assert form.kind.from_json(again.to_json()).cost_ == 0
-
-
-@every_miner
-def test_reuse_takes_what_a_plain_fit_paid_and_no_half_fit_begins(form: Form, untouched: Any) -> None:
-    """What nobody paid for needs all of epsilon before the first question, with ``reuse`` too."""
-    target = TARGETS[form.learns]
-    with handle(epsilon="0.5") as h:
-        first = form.built(epsilon="0.5").fit(h, target)
-        assert learned(form.built(epsilon="0.5").fit(h, target, reuse=True)) == learned(first)
-        assert h.budget.spent == first.cost_
-    with pytest.raises(BudgetExceeded, match=r"needs an epsilon of 0\.6; 0\.5 remains"):
-        form.built(epsilon="0.6").fit(untouched, target, reuse=True)
-    with pytest.raises(QueryError, match=r"`reuse` is 1; it must be True or False\. Nothing was spent\."):
-        form.built(epsilon="0.5").fit(untouched, target, reuse=1)
-    assert not untouched.history().size
-
-
 # What it refuses
 
 
