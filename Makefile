@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
+.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack assurance lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -62,6 +62,10 @@ explore: $(READY) ## property tests with examples never drawn before, and many m
 
 attack: $(READY) ## fifty thousand malformed requests against a server (make test sends ten thousand)
 	PINQ_ATTACK=1 $(BIN)/python -m pytest -s tests/e2e/test_server_fuzz.py
+
+assurance: $(READY) ## kills, races, malformed requests and flipped bits in numbers worth quoting, over both ledgers, an hour or more (table in build/assurance.md)
+	rm -f build/assurance.md
+	PINQ_ASSURANCE=1 $(BIN)/python -m pytest -p no:randomly tests/e2e/test_crash.py tests/e2e/test_server_crash.py tests/e2e/test_race.py tests/e2e/test_server_race.py tests/e2e/test_server_fuzz.py tests/integration/test_ledger_damage.py
 
 lint: $(VENV)/.dev ## style and import directions
 	$(BIN)/ruff check pinq miners tests examples benchmarks

@@ -18,6 +18,11 @@ HERE = BIN is not None or shutil.which("initdb") is not None
 SKIPPED = "NO POSTGRESQL: apt-get install postgresql to test the shared ledger"
 
 
+def kind_of(ledger: str | None) -> str:
+    """Which database a ledger is in; None for the file beside the source."""
+    return "PostgreSQL" if ledger is not None and ledger.startswith("postgresql") else "SQLite"
+
+
 @contextmanager
 def running() -> Iterator[str]:
     """A fresh server on a free port of this machine; as root it runs as the user postgres, for it refuses root."""

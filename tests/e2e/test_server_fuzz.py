@@ -27,6 +27,7 @@ from hypothesis.errors import Unsatisfiable
 import pinq
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Answer
+from tests.evidence import note
 from tests.servers import COLUMNS, Server, people, publish, serving, token_of
 
 MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000
@@ -86,6 +87,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield found
         found.connection.close()
     print(f"\nsent {sum(found.statuses.values()):,} requests; answered with {dict(sorted(found.statuses.items()))}")
+    note("malformed requests", sum(found.statuses.values()), f"statuses {dict(sorted(found.statuses.items()))}")
     assert sum(found.statuses.values()) > MANY // 2
     # A variant can mend a request, rarely; then it is a question like any other. Everything else was charged nothing.
     ledger = open_ledger(pinq.load_policy(policy))

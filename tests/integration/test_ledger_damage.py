@@ -19,10 +19,11 @@ from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
+from tests.evidence import ASSURANCE, note
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 IDS = [f"id-{number}" for number in range(40)]
-FLIPS = 400 if os.environ.get("PINQ_EXPLORE") else 60
+FLIPS = 400 if ASSURANCE or os.environ.get("PINQ_EXPLORE") else 60
 SEED = 20261122
 
 
@@ -67,6 +68,7 @@ def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
         file.write_bytes(damaged)
         (tmp_path / "l.head").write_bytes(head)
         outcomes[outcome(file)] += 1
+    note("single bits of a ledger flipped", FLIPS, ", ".join(f"{n} {what}" for what, n in outcomes.items()))
     assert outcomes["refused at open"] > FLIPS / 4
     assert outcomes["harmless"] > FLIPS / 10, "free pages are most of what is left"
 

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``make assurance`` tries in larger numbers than ``make test``, and the table that it leaves."""
+
+from __future__ import annotations
+
+import os
+
+from tests.checkout import ROOT
+
+ASSURANCE = bool(os.environ.get("PINQ_ASSURANCE"))
+TABLE = ROOT / "build" / "assurance.md"
+HEAD = "| what | how often | what became of it |\n|---|---|---|\n"
+
+
+def note(what: str, often: int, outcome: str) -> None:
+    """Adds a line to the table of a run of ``make assurance``; elsewhere nothing."""
+    if ASSURANCE:
+        TABLE.parent.mkdir(exist_ok=True)
+        line = f"| {what} | {often:,} | {outcome} |\n"
+        TABLE.write_text((TABLE.read_text() if TABLE.exists() else HEAD) + line)
