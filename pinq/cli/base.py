@@ -47,6 +47,7 @@ PARAMETERS = {
     "expect": "--expect",
     "expires": "--expires",
     "insecure_http": "--insecure-http",
+    "minutes": "--minutes",
     "max_epsilon_per_query": "--max-epsilon",
     "queries_per_minute": "--per-minute",
     "since": "--since",

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from pinq import __version__
-from pinq.cli import ask, audit, grants, prepare, server
+from pinq.cli import ask, assure, audit, grants, prepare, server
 from pinq.cli.base import guarded
 from pinq.cli.secure import secure
 
@@ -85,7 +85,7 @@ def _start(
     logging.getLogger("pinq").addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
 
 
-for room in (prepare, grants, ask, audit, server):
+for room in (prepare, grants, ask, audit, assure, server):
     app.add_typer(room.commands)
 app.add_typer(secure, rich_help_panel="Among several parties")
 

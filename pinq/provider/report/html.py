@@ -21,7 +21,20 @@ if TYPE_CHECKING:
     from pinq.provider.report.audit import Audit
     from pinq.provider.report.line import Line
 
-__all__ = ["STYLE", "bar", "cards", "changes", "exhaustion", "page", "refusals", "requests", "short", "state", "table"]
+__all__ = [
+    "STYLE",
+    "bar",
+    "cards",
+    "changes",
+    "document",
+    "exhaustion",
+    "page",
+    "refusals",
+    "requests",
+    "short",
+    "state",
+    "table",
+]
 
 MAX_ROWS = 500
 STYLE = files("pinq.provider.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -54,7 +67,11 @@ def page(audit: Audit) -> str:
         requests(audit),
         _footer(audit),
     ]
-    body = joined(filter(None, pieces), _NEWLINE)
+    return document(title, joined(filter(None, pieces), _NEWLINE))
+
+
+def document(title: str, body: Html) -> str:
+    """Writes a self-contained page: the style inside, no script, nothing from elsewhere."""
     return _PAGE.format(title=escaped(title), style=STYLE, body=body)
 
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the system's test of itself asks of miners: whether a fitted model gives away a row.
+
+``FITS`` is registered as an entry point: the provider's command may not import miners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+
+from miners.estimator import Classifier
+from miners.scorecards.scorecard import Scorecard
+from miners.trees.diffp_c45 import DiffPC45
+from miners.trees.diffp_id3 import DiffPID3
+from miners.trees.diprime import DiPriMeForestClassifier
+from miners.trees.sulq_id3 import SuLQID3
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.public.schema import Value
+
+__all__ = ["FITS", "Fit"]
+
+Fit = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
+"""Fits ``target`` on one column at a loss; how likely each of its values makes one class, (values,)."""
+
+
+def _fit(make: Callable[[Fraction], Classifier]) -> Fit:
+    def fit(
+        handle: PrivateQueryable,
+        epsilon: Fraction,
+        target: str,
+        column: str,
+        values: Sequence[Value],
+        wanted: Value,
+    ) -> np.ndarray:
+        model = make(epsilon).fit(handle, target)
+        shares = model.predict_proba(pd.DataFrame({column: list(values)}))
+        return np.asarray(shares[:, list(model.classes_).index(wanted)])
+
+    return fit
+
+
+FITS: Mapping[str, Fit] = {
+    "DiffPID3": _fit(lambda epsilon: DiffPID3(epsilon=epsilon, max_depth=1)),
+    "SuLQID3": _fit(lambda epsilon: SuLQID3(epsilon=epsilon, max_depth=1)),
+    "DiffPC45": _fit(lambda epsilon: DiffPC45(epsilon=epsilon)),
+    "Scorecard": _fit(lambda epsilon: Scorecard(epsilon=epsilon)),
+    "DiPriMeForestClassifier": _fit(lambda epsilon: DiPriMeForestClassifier(epsilon=epsilon)),
+}

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an installed system really loses, measured: ``pinq selftest``.
+
+Worst neighbouring tables go through policy, ledger, engine and curator like any others (on request
+through a server too), and what comes back bounds the loss from below. It can refute a claim and
+never prove one. Read ``claims.py`` first: what is asked, on which neighbours; ``run.py`` asks.
+"""
+
+from pinq.provider.selftest.report import Report
+from pinq.provider.selftest.run import Progress, selftest
+
+__all__ = ["Progress", "Report", "selftest"]

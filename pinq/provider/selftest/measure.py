@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures one claim, one law, one miner: draws, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.errors import PinqError
+from pinq.provider.grants import grant
+from pinq.provider.local import open as open_here
+from pinq.provider.local import read_ledger
+from pinq.provider.policy_file import load_policy
+from pinq.provider.selftest.claims import EPSILON, TEN, Claim
+from pinq.provider.selftest.doors import Door
+from pinq.provider.selftest.laws import chi_square, flip_law, interval_of, noise_law
+from pinq.provider.selftest.report import Canary, Check, Finding, Law
+from pinq.provider.selftest.worlds import ANALYST, LIMIT, Pair, Row, World, publish
+from pinq.provider.testing import epsilon_lower_bound
+from pinq.public.epsilon import Epsilon
+from pinq.public.policy import Policy
+from pinq.public.schema import Categorical, Column, Value
+from pinq.public.scores import MaxClass
+from pinq.public.specs import Spec, Values
+
+Guess = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
+"""``miners.canaries.Fit``."""
+
+__all__ = ["ERROR", "Guess", "Time", "measure_canary", "measure_claim", "measure_laws"]
+
+ERROR = 1e-6  # how likely a right system is refuted by one claim
+LESS_NOISE = Fraction(85, 100)
+CANARIES = 1_000
+FIT_EPSILON = Fraction(2)
+# By MaxClass column a scores 4 of these five rows, b and c 3.
+SCORED = (("u", "u", "p"), ("u", "v", "p"), ("v", "u", "n"), ("v", "v", "n"), ("u", "v", "n"))
+
+
+@dataclass(frozen=True)
+class Time:
+    """How many draws are wanted from a table, and until when they may be taken (``monotonic``)."""
+
+    draws: int
+    end: float
+
+
+def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> tuple[Finding, Check]:
+    """Bounds a question's loss from below, at its epsilon and with noise that is 15 % too small.
+
+    To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed.
+    """
+    worlds = publish(claim.pair, folder, limit.draws)
+    with door(worlds) as handles:
+        bounds, wrong = [], []
+        for epsilon in (EPSILON, EPSILON / LESS_NOISE):
+            draws = [_draw(claim, handle, world, epsilon, limit) for handle, world in zip(handles, worlds, strict=True)]
+            before, after = (each.outcomes for each in draws)
+            runs = min(len(before), len(after))
+            bounds.append(epsilon_lower_bound(_first, before, after, runs=runs, error=ERROR))
+            wrong += [each.overcharge for each in draws if each.overcharge]
+    finding = Finding(claim.name, _neighbours(claim.pair), float(EPSILON), runs, *bounds)
+    return finding, _verified(worlds[0], claim.name, wrong)
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """What a question answered on one table.
+
+    Attributes:
+        outcomes: One for each copy and request.
+        overcharge: What the ledger charged beyond what was asked, negative where less; 0 where a
+            request failed, whose charge may stand or not.
+    """
+
+    outcomes: list[Hashable]
+    overcharge: Fraction
+
+
+def _draw(claim: Claim, handle: PrivateQueryable, world: World, epsilon: Fraction, limit: Time) -> _Draws:
+    """Draws outcomes; what is refused or fails is an outcome too."""
+    parts, spent = handle.partition(world.partition), handle.budget.spent
+    outcomes: list[Hashable] = []
+    answered, failed = 0, 0
+    while len(outcomes) < limit.draws and (not outcomes or time.monotonic() < limit.end):
+        try:
+            outcomes += claim.ask(parts, epsilon)
+            answered += 1
+        except PinqError as error:
+            outcomes += [type(error).__name__] * world.cells
+            failed += 1
+    charged = handle.budget.spent - spent
+    return _Draws(outcomes, Fraction(0) if failed else charged - answered * Epsilon.of(epsilon).exact)
+
+
+def _first(drawn: list[Hashable], runs: int) -> list[Hashable]:
+    return drawn[:runs]
+
+
+def _neighbours(pair: Pair) -> str:
+    rows = "a row" if pair.unit_rows is None else f"a person of {pair.unit_rows} rows"
+    return f"{rows} {'comes' if pair.adjacency == 'add-remove' else 'is replaced'}"
+
+
+def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
+    """Replays the ledger of a world; its total must be what was asked."""
+    if wrong:
+        return Check(f"ledger of {name}", False, f"charged {float(wrong[0]):g} more than was asked")
+    with closing(read_ledger(load_policy(world.policy))) as ledger:
+        try:
+            events = ledger.verify()
+        except PinqError as error:
+            return Check(f"ledger of {name}", False, str(error))
+    return Check(f"ledger of {name}", True, f"{events:,} events, chain and total verified")
+
+
+def measure_laws(folder: Path, door: Door, limit: Time) -> list[Law]:
+    """Holds noise of counts and choices of a column against their exact laws."""
+    scored = tuple(Row(a=a, b=b, y=y) for a, b, y in SCORED)
+    worlds = publish(Pair(TEN, scored), folder, limit.draws)
+    with door(worlds) as (plain, mixed):
+        counts: list[int] = []
+        parts = plain.partition(worlds[0].partition)
+        while len(counts) < limit.draws:
+            counts += parts.noisy_count(epsilon=EPSILON).tolist()
+        edges = np.arange(-6, 7)
+        noise = np.array(counts) - len(TEN)
+        chance = chi_square(interval_of(noise, edges), noise_law(1 / float(EPSILON), edges))
+        laws = [Law("noise of a count: discrete Laplace", len(counts), chance)]
+        columns: list[Spec] = [Values("a"), Values("b"), Values("c")]
+        chosen: list[int] = []
+        parts = mixed.partition(worlds[1].partition)
+        while len(chosen) < limit.draws:
+            specs = parts.exp_mech(columns, score=MaxClass("y"), epsilon=EPSILON)
+            chosen += [columns.index(spec) for spec in specs if spec is not None]
+        law = flip_law([4, 3, 3], float(EPSILON))
+        laws.append(Law("choice of a column: permute-and-flip", len(chosen), chi_square(np.array(chosen), law)))
+    return laws
+
+
+def measure_canary(name: str, fit: Guess, folder: Path) -> Canary:
+    """Guesses from one fitted model which of many rows were in its table.
+
+    Each of 1,000 values has a row of class p, and by a coin of its own a row of class n, its canary.
+    The half of the values that the model gives the larger share of n are guessed to have it. With a
+    loss of at most epsilon as many are right as of coins with probability e^eps / (1 + e^eps), or
+    fewer (Steinke, Nasr & Jagielski 2023, Theorem 5.2, for delta = 0): the bound is the least loss
+    with which so many are not too unlikely. Also of the quarter with the clearest shares.
+    """
+    results = []
+    for number, epsilon in enumerate((FIT_EPSILON, 10 * FIT_EPSILON)):
+        inside, shares = _fitted(fit, epsilon, folder / f"{name}-{number}")
+        order = np.argsort(shares + np.random.default_rng().uniform(0, 1e-9, CANARIES))
+        eighth = CANARIES // 8
+        sure = np.concatenate([order[:eighth], order[-eighth:]])
+        for taken in (order, sure):
+            guessed = np.arange(len(taken)) >= len(taken) // 2
+            right = int((guessed == inside[taken]).sum())
+            results.append((number, right, len(taken), _least_loss(right, len(taken))))
+    best = max((result for result in results if result[0] == 0), key=lambda result: result[3])
+    weaker = max(result[3] for result in results if result[0] == 1)
+    return Canary(name, float(FIT_EPSILON), best[2], best[1], best[3], weaker)
+
+
+def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Fits once; which canaries were in the table, and the model's share for each, (canaries,)."""
+    folder.mkdir()
+    inside = np.random.default_rng().integers(2, size=CANARIES).astype(bool)
+    here = np.flatnonzero(inside)
+    columns: dict[str, Column] = {
+        "value": Categorical(values=tuple(range(CANARIES))),
+        "y": Categorical(values=("n", "p")),
+    }
+    table = {"value": np.append(np.arange(CANARIES), here), "y": ["p"] * CANARIES + ["n"] * len(here)}
+    pq.write_table(pa.table(table), folder / "canaries.parquet")
+    policy = Policy(
+        dataset="canaries",
+        source="canaries.parquet",
+        cap=Decimal(LIMIT),
+        max_rows=2 * CANARIES,
+        columns=columns,
+    )
+    file = folder / "canaries.yaml"
+    file.write_text(policy.to_yaml(), encoding="utf-8")
+    grant(file, ANALYST, LIMIT)
+    with open_here(file, analyst=ANALYST) as handle:
+        return inside, fit(handle, epsilon, "y", "value", range(CANARIES), "n")
+
+
+def _least_loss(right: int, guesses: int) -> float:
+    """Returns the largest loss that so many right guesses refute, at half of ``ERROR``."""
+    from scipy.stats import beta
+
+    share = float(beta.ppf(ERROR / 2, right, guesses - right + 1)) if right else 0.0
+    return max(0.0, math.log(share / (1 - share))) if 0 < share < 1 else 0.0

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test that a provider runs on the installed system: what it asks, what it would see, what it reports."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from typer.testing import CliRunner
+
+import pinq.curator.mechanisms
+from pinq.analyst.verbs import Verbs
+from pinq.cli.main import app
+from pinq.errors import EngineError
+from pinq.provider.selftest import Report
+from pinq.provider.selftest.claims import CLAIMS, Claim
+from pinq.provider.selftest.doors import in_process, through_a_server
+from pinq.provider.selftest.measure import Time, measure_canary, measure_claim, measure_laws
+from pinq.provider.selftest.report import Canary, Check, Finding, Law
+from pinq.provider.selftest.worlds import publish
+from pinq.public.plugins import plugin
+from pinq.public.scores import AnyScore
+from tests.checkout import ROOT
+
+DRAWS = 3_000
+
+
+def claim(name: str) -> Claim:
+    return next(one for one in CLAIMS if one.name == name)
+
+
+def limit(draws: int = DRAWS) -> Time:
+    return Time(draws, time.monotonic() + 60)
+
+
+def test_every_verb_and_every_score_is_asked() -> None:
+    """A verb or a score that nobody added to the claims fails here."""
+    names = " ".join(one.name for one in CLAIMS)
+    verbs = [name for name in vars(Verbs) if name.startswith("noisy_") or name == "exp_mech"]
+    scores = [kind.kind for kind in get_args(AnyScore)]
+    assert len(verbs) == 4
+    assert len(scores) >= 9
+    for name in (*verbs, *scores):
+        assert name in names, name
+
+
+def test_all_claims_can_be_asked(tmp_path: Path) -> None:
+    """Each question is answered for each copy of its table, and both tables differ by what the claim says."""
+    for number, one in enumerate(CLAIMS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        worlds = publish(one.pair, folder, 20)
+        with in_process(worlds) as handles:
+            for handle, world in zip(handles, worlds, strict=True):
+                assert len(one.ask(handle.partition(world.partition), Fraction(3, 2))) == 20, one.name
+
+
+@pytest.mark.parametrize("name", ["noisy_count", "exp_mech, class_count"])
+def test_a_claim_holds_and_half_the_noise_would_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is under the claim, near it, and above it once the mechanisms draw half the noise."""
+    (tmp_path / "right").mkdir()
+    (tmp_path / "wrong").mkdir()
+    finding, ledger = measure_claim(claim(name), tmp_path / "right", in_process, limit())
+    assert finding.holds
+    assert finding.bound > 0.5 * finding.epsilon
+    assert ledger.holds
+    right = pinq.curator.mechanisms.scale_of
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda span, epsilon: right(span, 2 * epsilon))
+    assert not measure_claim(claim(name), tmp_path / "wrong", in_process, limit())[0].holds
+
+
+def test_an_error_that_follows_a_row_refutes_the_claim(tmp_path: Path) -> None:
+    """What fails is an outcome too: a question that fails on one of the tables alone loses everything."""
+    answers = iter([False, True] * 2)
+
+    def ask(parts: object, epsilon: Fraction) -> list[int]:
+        if next(answers):
+            raise EngineError
+        return [0] * DRAWS
+
+    assert not measure_claim(Claim("fails", claim("noisy_count").pair, ask), tmp_path, in_process, limit())[0].holds
+
+
+def test_a_claim_can_be_asked_through_a_server(tmp_path: Path) -> None:
+    """The same question by way of ``pinq serve`` has the same bound, about."""
+    finding, ledger = measure_claim(claim("noisy_count"), tmp_path, through_a_server, limit(2_000))
+    assert 0.5 * finding.epsilon < finding.bound <= finding.epsilon
+    assert ledger.holds
+
+
+def test_laws_hold_and_would_not_with_less_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise and choices follow their laws; a fifth less noise does not."""
+    (tmp_path / "right").mkdir()
+    (tmp_path / "wrong").mkdir()
+    assert all(law.holds for law in measure_laws(tmp_path / "right", in_process, limit(6_000)))
+    right = pinq.curator.mechanisms.scale_of
+    monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda span, epsilon: right(span, epsilon * 5 / 4))
+    assert not any(law.holds for law in measure_laws(tmp_path / "wrong", in_process, limit(6_000)))
+
+
+def test_canaries_see_a_miner_with_a_tenth_of_the_noise(tmp_path: Path) -> None:
+    """A scorecard's points give away less than its epsilon, and more than that at ten times epsilon."""
+    fits = plugin("pinq.selftest", "miners", "")
+    assert set(fits) >= {"DiffPID3", "SuLQID3", "DiffPC45", "Scorecard"}
+    canary = measure_canary("Scorecard", fits["Scorecard"], tmp_path)
+    assert canary.holds
+    assert canary.sharp
+
+
+def test_the_command_reports_what_there_was_time_for(tmp_path: Path) -> None:
+    """Three seconds: some claims, the rest named as left out; JSON and page agree, nothing is fetched from elsewhere."""
+    page = tmp_path / "selftest.html"
+    done = CliRunner().invoke(app, ["selftest", "--minutes", "0.05", "--json", "--report", str(page)])
+    assert done.exit_code == 0, done.output
+    seen = json.loads(done.stdout)
+    assert seen["holds"]
+    assert seen["laws"]
+    assert seen["left_out"]
+    text = page.read_text(encoding="utf-8")
+    assert "Nothing was refuted." in text
+    assert "NIST SP 800-226" in text
+    assert "<script" not in text
+    assert CliRunner().invoke(app, ["selftest", "--minutes", "0"]).exit_code == 1
+    assert CliRunner().invoke(app, ["selftest", "--report", "x.txt"]).exit_code == 2
+
+
+def test_one_refuted_claim_refutes_the_whole(tmp_path: Path) -> None:
+    """Whatever kind of result it is."""
+    held = (
+        Finding("q", "a row comes", 1.5, 10, 1.4, 1.6),
+        Law("noise", 10, 0.3),
+        Canary("m", 2, 10, 5, 0.1, 3),
+        Check("l", True),
+    )
+    broken = (
+        Finding("q", "a row comes", 1.5, 10, 1.6),
+        Law("noise", 10, 1e-9),
+        Canary("m", 2, 9, 9, 2.1, 3),
+        Check("l", False),
+    )
+    for number in range(4):
+        results = [(broken if number == kind else held)[kind] for kind in range(4)]
+        report = Report("1", "now", 1.0, "in this process", *((result,) for result in results))  # type: ignore[arg-type]
+        assert not report.holds
+        assert "REFUTED" in report.to_html()
+        assert not json.loads(report.to_json())["holds"]
+    assert Report("1", "now", 1.0, "in this process", *((result,) for result in held)).holds  # type: ignore[arg-type]
+
+
+def test_the_page_on_assurance_runs() -> None:
+    """Its Python gives a report, and its command exists."""
+    page = (ROOT / "docs" / "assurance.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(block, "assurance.md", "exec"), names)
+    assert "nothing refuted" in repr(names["report"])
+    (command,) = re.findall(r"\$ pinq (selftest .*)", page)
+    helped = CliRunner().invoke(app, ["selftest", "--help"]).output
+    assert all(word in helped for word in command.split() if word.startswith("--"))
