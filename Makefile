@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack assurance lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
+.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -62,6 +62,13 @@ explore: $(READY) ## property tests with examples never drawn before, and many m
 
 attack: $(READY) ## fifty thousand malformed requests against a server (make test sends ten thousand)
 	PINQ_ATTACK=1 $(BIN)/python -m pytest -s tests/e2e/test_server_fuzz.py
+
+IMAGE ?= localhost/pinq:latest
+image: ## the server as an image, by podman, docker or buildah (BUILD="--build-arg BASE=...": from another image with Python)
+	deploy/build $(IMAGE) $(BUILD)
+
+test-image: $(READY) image ## builds the image and runs it as a container: read-only root, not root, reload, stop
+	PINQ_IMAGE=$(IMAGE) $(BIN)/python -m pytest tests/e2e/test_image.py
 
 assurance: $(READY) ## kills, races, malformed requests and flipped bits in numbers worth quoting, over both ledgers, an hour or more (table in build/assurance.md)
 	rm -f build/assurance.md
