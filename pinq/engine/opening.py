@@ -76,17 +76,21 @@ class _Source:
     Attributes:
         files: Its files; none for data that the caller passed.
         fingerprints: Of each.
+        large: Whether its codes are not held in memory; of what a server streams nobody knows.
     """
 
     policy: Policy
     salt: bytes
     files: list[Path]
     fingerprints: list[str]
+    large: bool
 
     @classmethod
     def listed(cls, policy: Policy, salt: bytes, data: object) -> _Source:
+        """Lists the files as they are now."""
         files = source_files(policy) if data is None else []
-        return cls(policy, salt, files, fingerprints(policy, salt, files))
+        large = is_large(files) or (data is None and policy.served_by is not None)
+        return cls(policy, salt, files, fingerprints(policy, salt, files), large)
 
     def kept(self) -> CodesFile | None:
         """Finds the file for a large source's codes; None where none can be written.
@@ -97,7 +101,7 @@ class _Source:
             return None
         try:
             kept = CodesFile(self.policy)
-            if not is_large(self.files):
+            if not self.large:
                 kept.forget()
                 return None
             return kept if kept.make_folder() else None
@@ -110,7 +114,7 @@ class _Source:
         blocks = blocks_of(gathering.columns(files or [(None, "")], before))
         if kept is not None:
             return kept.written(blocks, gathering.files, self._require_unchanged, units=gathering.units).codes
-        if not is_large(self.files):
+        if not self.large:
             codes = Codes(blocks, self.policy.schema_)
             self._require_unchanged()
             return codes

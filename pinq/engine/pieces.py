@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from pinq.engine.raw import (
     wanted_files,
 )
 from pinq.engine.sources import source_dialect
+from pinq.engine.warehouse import streamed
 from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 
@@ -88,12 +89,11 @@ def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[Open
     """
     # What outgrows the memory that the policy allows spills into a folder that only the provider
     # can read.
-    with tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True) as scratch:
-        connection = duckdb.connect(config=settings(policy, scratch))
-        try:
-            yield _open(connection, policy, data, files)
-        finally:
-            connection.close()
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True))
+        connection = stack.enter_context(closing(duckdb.connect(config=settings(policy, scratch))))
+        rows = stack.enter_context(streamed(policy)) if data is None else data
+        yield _open(connection, policy, rows, files)
 
 
 def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]) -> OpenSource:
@@ -183,6 +183,6 @@ def _blocks_of(stream: pa.RecordBatchReader, policy: Policy) -> Iterator[pa.Tabl
                 waiting = []
     except (pa.ArrowException, OSError):
         raise PolicyError(
-            f"The rows passed for {policy.dataset!r} broke off before their end. Pass them again."
+            f"The rows for {policy.dataset!r} broke off before their end. Pass or ask for them again."
         ) from None
     yield pa.Table.from_batches(waiting, stream.schema)

@@ -170,10 +170,10 @@ def attach_typed(connection: duckdb.DuckDBPyConnection, policy: Policy, data: ob
         table = _arrow_table(data)
         connection.register("source", table)
         return "source"
-    if policy.spark is not None:
+    if policy.served_by is not None:
         raise PolicyError(
-            "A table of Spark is not looked at by `pinq init`. Propose a policy from a sample of it (`pinq init "
-            "sample.parquet`), then name the table in its `source:`."
+            "A table of Spark or of a database server is not looked at by `pinq init`. Propose a policy from a sample "
+            "of it (`pinq init sample.parquet`), then name the table in its `source:`."
         )
     path = source_path(policy)
     if path is None:

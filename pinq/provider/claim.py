@@ -56,12 +56,13 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
 def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
     """Finds the ledger of data that have no file to keep a claim beside.
 
-    That of a table of Spark, by whatever policy of this user, has its claim in the state folder.
+    That of a table of Spark or of a database server, by whatever policy of this user, has its claim
+    in the state folder.
     """
     default = str(policy.folder / f"{policy.dataset}.ledger")
-    if policy.spark is None:  # data passed by the caller: nothing is known of them
+    if policy.served_by is None:  # data passed by the caller: nothing is known of them
         return wanted or default
-    claim = state_folder() / f"{_digest('spark ' + policy.spark.spark.lower())}.claim"
+    claim = state_folder() / f"{_digest(policy.served_by)}.claim"
     held = _read(claim) if claim.exists() else None
     chosen = wanted or held or os.path.realpath(default)
     if held is not None and held != masked(chosen):

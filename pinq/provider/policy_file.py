@@ -79,6 +79,7 @@ _BRANCHES = (
     "PrivacyUnit",
     "DatabaseTable",
     "SparkTable",
+    "AdbcTable",
     "literal['row']",
     "str",
     "tuple[str, ...]",

@@ -23,7 +23,7 @@ from pinq.public.epsilon import is_exact, to_nano
 from pinq.public.plain_yaml import plain_number, write_yaml
 from pinq.public.schema import Column, PrivacyUnit, Schema
 
-__all__ = ["DatabaseTable", "Policy", "SparkTable"]
+__all__ = ["AdbcRows", "AdbcTable", "DatabaseTable", "Policy", "SparkTable"]
 
 
 class DatabaseTable(Declared):
@@ -40,6 +40,30 @@ class SparkTable(Declared):
     spark: str
 
 
+class AdbcRows(Declared):
+    """Rows that a database gives through a driver of ADBC: a table's or a query's."""
+
+    driver: str = Field(pattern=r"^adbc_driver_[a-z0-9_]{1,64}$", description="a Python package with an ADBC driver")
+    uri_env: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$",
+        description="the environment variable that holds the database's URI, password and all",
+    )
+    table: str | None = Field(default=None, pattern=r"^[^\s;]{1,256}$", description="a table, as SQL names it")
+    query: str | None = Field(default=None, min_length=1, max_length=65_536, description="or a query")
+
+    @model_validator(mode="after")
+    def _either(self) -> AdbcRows:
+        if (self.table is None) == (self.query is None):
+            raise ValueError("write `table` or `query`, one of them")
+        return self
+
+
+class AdbcTable(Declared):
+    """A table of a warehouse or a database server, which an ADBC driver streams once at each opening."""
+
+    adbc: AdbcRows
+
+
 SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
 """Files, patterns and folders whose rows are one table together."""
 
@@ -49,10 +73,10 @@ class Policy(Declared):
 
     version: Literal[1] = 1
     dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="name under which analysts know it")
-    source: str | SourcePaths | DatabaseTable | SparkTable | None = Field(
+    source: str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | None = Field(
         default=None,
         description="a Parquet or CSV file, a pattern or a folder of them, relative to the policy, or a list of these; "
-        "or a table of DuckDB or Spark",
+        "or a table of DuckDB, of Spark, or of a database with an ADBC driver",
     )
     csv: Dialect | None = Field(
         default=None, description="how a source of delimited text is written; what is not declared is as usual"
@@ -133,9 +157,12 @@ class Policy(Declared):
     @property
     def named_paths(self) -> tuple[str, ...]:
         """The files, patterns and folders that ``source`` names, as they are written there."""
-        if self.source is None or self.database or self.spark:
-            return ()
-        return (self.source,) if isinstance(self.source, str) else cast("tuple[str, ...]", self.source)
+        match self.source:
+            case str() as path:
+                return (path,)
+            case tuple() as paths:
+                return paths
+        return ()
 
     @property
     def database(self) -> DatabaseTable | None:
@@ -146,6 +173,20 @@ class Policy(Declared):
     def spark(self) -> SparkTable | None:
         """The source where it is a table that Spark knows."""
         return self.source if isinstance(self.source, SparkTable) else None
+
+    @property
+    def adbc(self) -> AdbcRows | None:
+        """The source where it is rows that an ADBC driver streams."""
+        return self.source.adbc if isinstance(self.source, AdbcTable) else None
+
+    @property
+    def served_by(self) -> str | None:
+        """What names a table that has no file here, for one ledger to guard it; else None."""
+        if self.spark is not None:
+            return f"spark {self.spark.spark.lower()}"
+        if self.adbc is not None:
+            return f"adbc {self.adbc.driver} {self.adbc.uri_env} {self.adbc.table or self.adbc.query}"
+        return None
 
     @property
     def bounded_unit(self) -> PrivacyUnit | None:

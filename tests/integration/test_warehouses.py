@@ -9,11 +9,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from pinq.engine import open_engine, pieces
+from pinq.engine.raw import read_columns
 from pinq.errors import PolicyError
+from pinq.provider.check import check
+from pinq.provider.claim import ledger_url
+from pinq.provider.policy_file import load_policy
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.policy import Policy
+from pinq.public.policy import AdbcTable, Policy
 from pinq.public.specs import Cross, Shards, Values, bind
 from tests.postgresql import HERE, SKIPPED, running
 
@@ -68,14 +73,26 @@ def test_a_stream_that_breaks_off_opens_nothing(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.rglob("*"))
 
 
-@pytest.mark.skipif(not HERE, reason=SKIPPED)
-def test_rows_of_postgresql_stream_through_adbc() -> None:
+@pytest.fixture(scope="module")
+def uri() -> Iterator[str]:
+    """A real PostgreSQL with the rows in a table that has other columns too."""
+    if not HERE:
+        pytest.skip(SKIPPED)
+    dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi")
+    with running() as url:
+        uri = url.replace("+psycopg", "")
+        with dbapi.connect(uri) as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE visits (who text, ward varchar(9), cost numeric(6, 2), day date)")
+            cursor.adbc_ingest("staged", ROWS)
+            cursor.execute("INSERT INTO visits SELECT who, ward, cost::numeric(6, 2), now()::date FROM staged")
+            connection.commit()
+        yield uri
+
+
+def test_rows_of_postgresql_stream_through_adbc(uri: str) -> None:
     """A query's rows, with its numerics, texts and dates, are encoded as the same table in memory."""
     dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi")
-    with running() as url, dbapi.connect(url.replace("+psycopg", "")) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE visits (who text, ward varchar(9), cost numeric(6, 2), day date)")
-        cursor.adbc_ingest("staged", ROWS)
-        cursor.execute("INSERT INTO visits SELECT who, ward, cost::numeric(6, 2), now()::date FROM staged")
+    with dbapi.connect(uri) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT * FROM visits")
         assert counts(cursor.fetch_record_batch()) == counts(ROWS)
         cursor.execute(
@@ -83,3 +100,61 @@ def test_rows_of_postgresql_stream_through_adbc() -> None:
         )
         with pytest.raises(PolicyError, match="broke off"):  # a server's error in the middle of the rows
             counts(cursor.fetch_record_batch())
+
+
+def adbc(**words: str) -> Policy:
+    return POLICY.model_copy(
+        update={"source": AdbcTable(adbc={"driver": "adbc_driver_postgresql", "uri_env": "VISITS_URI"} | words)}
+    )
+
+
+def test_a_policy_names_a_table_of_a_database(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table, of which only declared columns are asked for, or a query: the same codes; nothing is kept on disk."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("VISITS_URI", uri)
+    for policy in (adbc(table="visits"), adbc(table="public.visits"), adbc(query="SELECT * FROM visits")):
+        (tmp_path / "p.yaml").write_text(policy.to_yaml())
+        assert counts(None, load_policy(tmp_path / "p.yaml")) == counts(ROWS)
+        assert check(policy).source_rows == 300
+    assert not list(tmp_path.glob("state/**/*"))
+
+
+def test_what_a_database_refuses_says_nothing_of_it(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the URI nor its password nor a value is in an error; each says what to try."""
+    broken = "SELECT who, ward, CASE WHEN who = '99' THEN 1 / (length(who) - 2) ELSE 1 END AS cost FROM visits"
+    for value, words, text in (
+        (uri, {"table": "secret"}, r"does not give the rows \(SQLSTATE 42P01\)"),
+        (uri, {"query": "SELECT 'secret'::int"}, "does not give the rows|broke off"),
+        (uri, {"query": "SELECT who, ward FROM visits"}, "has no column 'cost'"),
+        (uri, {"query": broken}, "broke off before their end"),
+        ("postgresql://me:secret@127.0.0.1:1/d", {"table": "visits"}, "cannot be reached"),
+        ("secret", {"table": "visits"}, "cannot be reached"),
+        ("", {"table": "visits"}, "VISITS_URI is not set"),
+        (uri, {"table": "visits", "driver": "adbc_driver_none"}, "pip install adbc-driver-none"),
+    ):
+        monkeypatch.setenv("VISITS_URI", value)
+        with pytest.raises(PolicyError, match=text) as error:
+            counts(None, adbc(**words))
+        assert "secret" not in str(error.value)
+
+
+def test_a_table_of_a_database_is_declared_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table or query, and a variable's name where the URI would be; one ledger guards it; `init` looks at a sample."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for words in (
+        {},
+        {"table": "t", "query": "SELECT 1"},
+        {"table": "t; DROP"},
+        {"table": "t", "uri_env": "pg://me:pw@h"},
+    ):
+        with pytest.raises(ValidationError):
+            adbc(**words)
+    with pytest.raises(ValidationError):
+        adbc(table="t", driver="os")
+    url = ledger_url(adbc(table="t").model_copy(update={"folder": tmp_path}), create=True)
+    assert url == str(tmp_path / "visits.ledger")
+    other = {"folder": tmp_path / "other", "dataset": "other"}
+    assert ledger_url(adbc(table="t").model_copy(update=other)) == url
+    assert ledger_url(adbc(table="u").model_copy(update=other)) != url
+    with pytest.raises(PolicyError, match="from a sample"):
+        read_columns(adbc(table="t"))
