@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -137,6 +137,8 @@ class Selection:
             choices of epsilon / k (sequential composition); k follows from the request.
         """
         which = self.which[counted.start : counted.start + len(counted.parts)]
+        if not self.each and not any(scorer.is_family for listed in self._listed for scorer in listed):
+            return self._choose_splits(counted, which, epsilon)
         runs = self._runs(counted, which)
         chosen: list[Spec | None] = []
         for row, number in enumerate(which):
@@ -152,14 +154,34 @@ class Selection:
             chosen += [None] * (self.choices - len(listed))
         return chosen
 
-    def _runs(self, counted: Counted, which: Sequence[int]) -> dict[AnyScorer, dict[int, Runs]]:
-        """Scores each candidate for each counted part that may choose it, by the part's row."""
+    def _choose_splits(self, counted: Counted, which: Sequence[int], epsilon: Fraction) -> list[Spec | None]:
+        """Chooses among plain candidates, each of which has one score for a part."""
+        scores: dict[AnyScorer, dict[int, int]] = {}
+        for scorer, rows in self._users(which).items():
+            counted.turn.check()
+            own = cast(SplitScorer, scorer).scores(counted, np.array(rows))
+            scores[scorer] = dict(zip(rows, own.tolist(), strict=True))
+        chosen: list[Spec | None] = []
+        for row, number in enumerate(which):
+            counted.turn.check()
+            listed = self._listed[number]
+            offered = np.array([scores[scorer][row] for scorer in listed])
+            winner = choose_evenly(offered, self.span, epsilon, textbook=self.textbook)
+            chosen.append(cast(SplitScorer, listed[winner]).partition.spec)
+        return chosen
+
+    def _users(self, which: Sequence[int]) -> dict[AnyScorer, list[int]]:
+        """The rows of the counted parts that may choose each candidate."""
         users: dict[AnyScorer, list[int]] = {}
         for row, number in enumerate(which):
             for scorer in self._listed[number]:
                 users.setdefault(scorer, []).append(row)
+        return users
+
+    def _runs(self, counted: Counted, which: Sequence[int]) -> dict[AnyScorer, dict[int, Runs]]:
+        """Scores each candidate for each counted part that may choose it, by the part's row."""
         runs = {}
-        for scorer, rows in users.items():
+        for scorer, rows in self._users(which).items():
             counted.turn.check()
             runs[scorer] = dict(zip(rows, scorer.runs(counted, np.array(rows)), strict=True))
         return runs

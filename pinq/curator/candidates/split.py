@@ -39,11 +39,15 @@ class SplitScorer(Scorer[Spec]):
         """A list of plain candidates is always chosen from by permute-and-flip."""
         return True
 
+    def scores(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
+        """Its exact score for each of these parts, shape (rows,)."""
+        return self.frame.scores(self._cells(counted, rows))
+
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
-        scores = self.frame.scores(self._cells(counted, rows))
-        return [Runs(score, single, single, lambda _: self.partition.spec) for score in scores.reshape(-1, 1)]
+        scores = self.scores(counted, rows).reshape(-1, 1)
+        return [Runs(score, single, single, lambda _: self.partition.spec) for score in scores]
 
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
         """What is in each part of the split, shape (rows, cells, measure)."""
