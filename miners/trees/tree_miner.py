@@ -26,6 +26,7 @@ from miners.estimator import Fitted, public_schema
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree
 from miners.growth.frontier import grow
+from miners.growth.pause import cycle_search_paused
 from miners.trees.strategy import Problem, TreeStrategy
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import ZERO, Epsilon, Loss
@@ -72,7 +73,7 @@ class TreeMiner(Fitted, ABC, Generic[S]):
             strategies = self._checked(public_schema(handle), target, need_target=True)
             asked = begin_fit(self, handle, _total(strategies), self._warnings(strategies, None), reuse=reuse)
         trees: list[Tree] = []
-        with Bill(handle) as bill:
+        with Bill(handle) as bill, cycle_search_paused():
             for strategy in strategies:
                 roots = asked.shards(strategy.trees) if strategy.trees > 1 else asked.parts()
                 grown = grow(roots, strategy)
