@@ -59,7 +59,7 @@ class AdbcRows(Declared):
 
 
 class AdbcTable(Declared):
-    """A table of a warehouse or a database server, which an ADBC driver streams once at each opening."""
+    """A table of a database server, which an ADBC driver streams once at each opening."""
 
     adbc: AdbcRows
 
