@@ -246,7 +246,7 @@ def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkey
     measure = measure_of(Logistic("income", (">50K",), points).vectors(schema), schema)
     assert measure is not None
     columns = {"sex": [0, 1] * 10, "age": [*range(20, 40)], "income": [1, 0, 0, 1] * 5}
-    block = codes.Block({name: np.array(own, dtype=np.uint8) for name, own in columns.items()}, 20)
+    block = codes.RowBlock({name: np.array(own, dtype=np.uint8) for name, own in columns.items()}, 20)
     looked, places = [], Rows.places
 
     def counted(rows: Rows, axis: Axis) -> np.ndarray:
