@@ -27,7 +27,7 @@ from miners.tables import (
     variance,
     where,
 )
-from miners.tables.counts import _nearest_nonnegative
+from miners.tables.margins import agreeing, nearest_nonnegative, subsets, summed
 from miners.tables.noise import half_width
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError
@@ -71,7 +71,7 @@ def opened(epsilon: float = SURE) -> PrivateQueryable:
 
 
 CALLS: dict[str, Callable[..., Any]] = {
-    "crosstab": lambda f, h, **more: f(h, "sex", "job", margins=True, nonnegative=True, **more),
+    "crosstab": lambda f, h, **more: f(h, ["sex", "age"], "job", margins="asked", consistent=True, **more),
     "histogram": lambda f, h, **more: f(h, "age", 7, by="sex", **more),
     "top_k": lambda f, h, **more: f(h, "job", 2, **more),
     "quantiles": lambda f, h, **more: f(h, "age", [0.1, 0.25, "1/3", 0.9], by="sex", **more),
@@ -249,6 +249,42 @@ def test_a_cross_table_has_the_exact_counts_and_margins() -> None:
     assert wide.loc["All", "nurse"] == exact["nurse"].sum()
 
 
+def test_margins_that_are_asked_agree_only_on_request() -> None:
+    """Each has its own noise; ``consistent`` moves all to numbers that agree, ``nonnegative`` to none below 0, and both say so."""
+
+    def both(**more: Any) -> tuple[Table, pd.DataFrame]:
+        table = crosstab(opened(), "sex", "job", epsilon="0.02", margins="asked", **more)
+        return table, table.wide()
+
+    table, wide = both()
+    assert len(table.frame) == 3 * 5
+    assert wide.loc["F"].iloc[:4].sum() != wide.loc["F", "All"]
+    assert table.scale.tolist() == [200.0] * 15
+    assert "asked by itself" in repr(table)
+    table, wide = both(consistent=True, nonnegative=True)
+    assert np.allclose(wide.iloc[:, :4].sum(axis=1), wide["All"])
+    assert np.allclose(wide.iloc[:2].sum(), wide.loc["All"])
+    assert (table.frame["value"] >= 0).all()
+    assert (table.frame["low"] <= table.frame["value"]).all()
+    assert "moved to the nearest ones that agree" in repr(table)
+    assert (both(nonnegative=True)[0].frame["value"] >= 0).all()
+    with pytest.raises(QueryError, match=r"`consistent` is True; .*margins='asked'"):
+        crosstab(opened(), "sex", "job", epsilon=1, margins=True, consistent=True)
+    exact = crosstab(opened(), "sex", "job", epsilon=SURE, margins="asked").wide()
+    assert exact.loc["All", "All"] == ROWS
+
+
+def test_the_nearest_agreeing_table_is_that_of_least_squares() -> None:
+    """Against numpy's solver, of three axes; and the example of the docstring."""
+    random, shape = np.random.default_rng(1), (2, 3, 4)
+    tables = {kept: summed(random.normal(size=shape), kept) for kept in subsets(3)}
+    cells = np.eye(24).reshape(24, *shape)
+    design = np.concatenate([np.stack([summed(cell, kept).ravel() for cell in cells], axis=1) for kept in tables])
+    given = np.concatenate([table.ravel() for table in tables.values()])
+    assert np.allclose(agreeing(tables).ravel(), np.linalg.lstsq(design, given, rcond=None)[0])
+    assert agreeing({(0,): np.array([4, 8]), (): np.array(15)}).tolist() == [5, 9]
+
+
 def test_other_cuts_and_groups_are_specs() -> None:
     table = crosstab(opened(), Cuts("age", (50,)), [Groups("job", (("clerk", "nurse"), ("smith", None)))], epsilon=SURE)
     assert table.frame["value"].sum() == ROWS
@@ -276,7 +312,7 @@ def test_the_most_frequent_values_come_first() -> None:
 )
 def test_the_nearest_table_without_negative_numbers(given: tuple[int, ...], nearest: tuple[float, ...]) -> None:
     """The same total, and no other such table is closer."""
-    assert _nearest_nonnegative(np.array(given, dtype=float)).tolist() == pytest.approx(nearest)
+    assert nearest_nonnegative(np.array(given, dtype=float)).tolist() == pytest.approx(nearest)
 
 
 def exact_quantiles(values: pd.Series, shares: list[float]) -> list[float]:
