@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from miners.budget.plan import FitWarning
     from miners.distances.dilca import DPDilca
     from miners.federated.federation import Federation
+    from miners.federated.scorecard import DPScorecard
     from miners.federated.topdown import DPTopDown
     from miners.fitted.forest import Forest
     from miners.fitted.route import UndeclaredValueWarning
@@ -37,6 +38,7 @@ __all__ = [
     "DPDilca",
     "DPExtraTrees",
     "DPExtraTreesRegressor",
+    "DPScorecard",
     "DPTopDown",
     "DiPriMeForestClassifier",
     "DiPriMeForestRegressor",
@@ -61,6 +63,7 @@ _HOMES = {
     "DPDilca": "miners.distances.dilca",
     "DPExtraTrees": "miners.trees.extra_trees",
     "DPExtraTreesRegressor": "miners.trees.extra_trees",
+    "DPScorecard": "miners.federated.scorecard",
     "DPTopDown": "miners.federated.topdown",
     "DiPriMeForestClassifier": "miners.trees.diprime",
     "DiPriMeForestRegressor": "miners.trees.diprime",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Card`` says how a tree of several holders was made."""
+"""``Card`` says how a model of several holders was made."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from miners.budget.plan import loss_text
-from miners.federated.source import CountSource, Dropped
+from miners.federated.source import Dropped
 from miners.trees.strategy import many
 from pinq.errors import QueryError
 
-__all__ = ["Card", "charged_by", "spent_since"]
+__all__ = ["Card"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Card:
             those of the others.
         rounds: How often the coordinator waited for answers.
         requests: How many requests each holder was sent.
+        model: What was made.
     """
 
     strategy: str
@@ -35,9 +36,11 @@ class Card:
     dropped: tuple[Dropped, ...]
     rounds: int
     requests: Mapping[str, int]
+    model: str = "Tree"
 
     def __repr__(self) -> str:
-        lines = [f"Tree of {many(len(self.spent), 'holder')}, strategy {self.strategy!r}, {many(self.rounds, 'round')}"]
+        holders, rounds = many(len(self.spent), "holder"), many(self.rounds, "round")
+        lines = [f"{self.model} of {holders}, strategy {self.strategy!r}, {rounds}"]
         for name, spent in self.spent.items():
             charged = "does not say what it charged" if spent is None else f"spent {loss_text(spent)}"
             lines.append(f"  {name}: {charged}, {many(self.requests[name], 'request')}")
@@ -54,29 +57,20 @@ class Card:
         }
 
     @classmethod
-    def from_dict(cls, stored: Any) -> Card:
-        """Reads what ``to_dict`` made. ``QueryError`` where it is something else."""
+    def from_dict(cls, stored: Any, *, model: str = "Tree", of: str = "`card` of a stored DPTopDown") -> Card:
+        """Reads what ``to_dict`` made. ``QueryError`` where it is something else.
+
+        Args:
+            stored: As JSON has it.
+            model: What was made.
+            of: Of what it is, for the error.
+        """
         try:
             spent = {str(name): None if text is None else Fraction(text) for name, text in stored["spent"].items()}
             dropped = tuple(
                 Dropped(str(holder), int(after), str(reason)) for holder, after, reason in stored["dropped"]
             )
             requests = {name: int(stored["requests"][name]) for name in spent}
-            return cls(str(stored["strategy"]), spent, dropped, int(stored["rounds"]), requests)
+            return cls(str(stored["strategy"]), spent, dropped, int(stored["rounds"]), requests, model)
         except (TypeError, ValueError, KeyError, AttributeError):
-            raise QueryError("`card` of a stored DPTopDown is not what `to_json` writes.") from None
-
-
-def spent_since(before: Mapping[str, Fraction | None], source: CountSource) -> dict[str, Fraction | None]:
-    """Returns what each holder has charged since then; None where it did not say."""
-    return {
-        name: None if now is None or then is None else now - then
-        for (name, now), then in zip(source.spent().items(), before.values(), strict=True)
-    }
-
-
-def charged_by(spent: Fraction | None, requests: int, total: Fraction) -> Fraction:
-    """Returns what a holder charged; the total where it was asked and does not say."""
-    if spent is None:
-        return total if requests else Fraction(0)
-    return spent
+            raise QueryError(f"{of} is not what `to_json` writes.") from None

@@ -41,6 +41,7 @@ from miners.federated.source import (
 )
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.public.checks import is_listing, is_number
+from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.spelling import closest
 
@@ -224,7 +225,7 @@ class Federation:
         return by_question
 
     def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
-        """Asks questions for counts; returns the answers with the variance of their noise.
+        """Asks questions for numbers; returns the answers with the variance of their noise.
 
         Each holder adds its own noise, so a sum over k holders has that of k.
         """
@@ -238,6 +239,12 @@ class Federation:
     def variance(self, holder: str, epsilon: Loss) -> float:
         """Variance of the noise in one count of a holder."""
         return count_variance(count_scale(self._handles[holder].schema, Epsilon.of(epsilon)))
+
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
+        """Variance of the noise in one sum of derivatives of a holder, in natural units."""
+        schema = self._handles[holder].schema
+        bound = loss.vectors(schema).bound / loss.unit
+        return 2 * (bound * count_scale(schema, Epsilon.of(epsilon))) ** 2
 
     def close(self) -> None:
         """Closes all handles; also at the end of a ``with`` block."""

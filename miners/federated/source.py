@@ -12,10 +12,12 @@ import numpy as np
 
 from miners.budget.plan import Priced, loss_text
 from pinq.errors import QueryError
+from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
+from pinq.public.specs import Spec
 from pinq.public.spelling import closest
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "FederatedParts",
     "HolderQuestion",
     "PartCollection",
+    "Sums",
     "Tally",
     "progress_of",
     "spent_text",
@@ -58,7 +61,7 @@ class Dropped:
 
 
 class Tally(NamedTuple):
-    """Noisy counts of one holder, or of several as one, and the variance of their noise."""
+    """Noisy numbers of one holder, or of several as one, and the variance of their noise."""
 
     counts: np.ndarray
     variance: float
@@ -123,13 +126,16 @@ class CountSource(Protocol):
         """
 
     def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
-        """Asks questions for counts; returns the answers with the variance of their noise."""
+        """Asks questions for numbers; returns the answers with the variance of their noise."""
 
     def living(self, tallies: Mapping[str, Tally]) -> list[Tally]:
         """Selects the tallies of whoever was not dropped."""
 
     def variance(self, holder: str, epsilon: Loss) -> float:
         """Returns the variance of the noise in one count of a holder."""
+
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
+        """Returns the variance of the noise in one sum of derivatives, in the loss's natural units."""
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns what each holder has charged so far; None where the holder does not say."""
@@ -139,25 +145,49 @@ class CountSource(Protocol):
 
 
 @dataclass(frozen=True)
+class Sums:
+    """What a question for sums adds up.
+
+    Attributes:
+        loss: Whose derivatives.
+        by: In each cell of which spec.
+    """
+
+    loss: Derivatives
+    by: Spec
+
+
+@dataclass(frozen=True)
 class HolderQuestion:
     """One question that is not asked yet: a verb of the handles, and to whom it goes.
 
     Attributes:
         parts: Of what.
-        verb: ``noisy_count`` or ``exp_mech``.
+        verb: ``noisy_count``, ``noisy_sum`` or ``exp_mech``.
         epsilon: For each holder that is asked, its loss.
         named: Further arguments of the verb.
+        sums: For ``noisy_sum``: what is added up.
     """
 
     parts: FederatedParts
     verb: str
     epsilon: Mapping[str, Epsilon]
     named: Mapping[str, object]
+    sums: Sums | None = None
 
     def ask(self, holder: str, again: bool) -> Any:
         """Asks one holder's handle; ``again`` takes an answer that has been paid for."""
         named = {**self.named, "reuse": again or self.named.get("reuse", False)}
+        if self.sums is not None:
+            named |= {"column": self.sums.loss, "by": [self.sums.by]}
         return getattr(self.parts.of(holder), self.verb)(epsilon=self.epsilon[holder], **named)
+
+    def variance(self, source: CountSource, holder: str) -> float:
+        """Returns the variance of the noise in each number of a holder's answer."""
+        epsilon = self.epsilon[holder]
+        if self.sums is None:
+            return source.variance(holder, epsilon)
+        return source.sum_variance(holder, self.sums.loss, epsilon)
 
 
 class FederatedParts:
@@ -200,6 +230,12 @@ class FederatedParts:
             self._source.require_holder(name)
         return HolderQuestion(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
 
+    def sum_question(
+        self, loss: Derivatives, by: Spec, *, epsilon: Mapping[str, Epsilon], reuse: bool = False
+    ) -> HolderQuestion:
+        """Makes a question for the sums of a loss's derivatives in each cell of a spec."""
+        return HolderQuestion(self, "noisy_sum", epsilon, {"reuse": reuse}, Sums(loss, by))
+
     @staticmethod
     def union(collections: Sequence[FederatedParts]) -> FederatedParts:
         """Joins all parts of several collections, in order."""
@@ -230,10 +266,10 @@ class FederatedParts:
 
 
 def tallies(source: CountSource, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
-    """Asks a source questions for counts; returns the answers with the variance of their noise."""
+    """Asks a source questions for numbers; returns the answers with the variance of their noise."""
     return [
         {
-            name: Tally(np.asarray(counts, dtype=np.float64), source.variance(name, question.epsilon[name]))
+            name: Tally(np.asarray(counts, dtype=np.float64), question.variance(source, name))
             for name, counts in answer.items()
         }
         for question, answer in zip(questions, source.ask(questions), strict=True)

@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, lost_votes, remember_fit, warn_before_fit
 from miners.estimator import TreeClassifier, whole_number
-from miners.federated.asking import Task, one_handle
+from miners.federated.asking import Task
 from miners.federated.best_first import BestFirst
-from miners.federated.card import Card, charged_by, spent_since
-from miners.federated.federation import Federation, HolderFailed
+from miners.federated.bill import HoldersBill, cost_of, resumes, source_of
+from miners.federated.card import Card
 from miners.federated.held_node import HeldNode
-from miners.federated.source import CountSource, spent_text
+from miners.federated.source import CountSource
 from miners.federated.split_finders import LocalChoice, NoisyCounts
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.federated.strategy import NEEDS, STRATEGIES, FederatedStrategy, StrategyName, require_abilities
@@ -34,8 +33,7 @@ from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.strategy import Problem, SplitCandidate, many
 from miners.trees.tree_miner import MAX_DEPTH, require_word
-from pinq.analyst.reuse import reusing
-from pinq.errors import PinqError, QueryError, unspent
+from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
 
@@ -150,29 +148,20 @@ class DPTopDown(TreeClassifier):
                 does not go on without it; says what was spent where.
         """
         with unspent():
-            resume = self._resumes(reuse)
-            source = handle if isinstance(handle, CountSource) else self._alone(handle, reuse=reuse)
+            resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
+            source = source_of(handle, self, reuse=reuse)
             count = len(source.holders)
             strategy = self._checked(source.schema, target, count)
             require_abilities(self.strategy, source)
             if not resume:  # of a fit that was broken off a part has been paid for
                 source.each(lambda budget: require_budget(budget, strategy.problem.epsilon, miner=self))
                 warn_before_fit(self, handle, strategy.problem.epsilon, self._warnings(strategy, count))
-        before, rounds, requests = source.spent(), source.rounds, dict(source.requests)
-        try:
+        with HoldersBill(source) as bill:
             nodes = strategy.grow(Task(source, strategy.problem, resume))
-        except HolderFailed:  # which says itself what was spent
-            raise
-        except PinqError as error:
-            error.charged = None  # of one holder's request; the note is about all
-            error.add_note(f"Spent by the whole fit until then: {spent_text(spent_since(before, source))}.")
-            raise
-        spent = spent_since(before, source)
-        asked = {name: sent - requests[name] for name, sent in source.requests.items()}
-        self.card_: Card = Card(self.strategy, spent, tuple(source.dropped), source.rounds - rounds, asked)
+        self.card_: Card = bill.card(self.strategy)
         remember_fit(self, handle)
-        costs = [charged_by(spent[name], asked[name], strategy.problem.epsilon.exact) for name in spent]
-        return self._fitted(_tree(strategy.problem, source, nodes), max(costs, default=Fraction(0)))
+        cost = cost_of(self.card_, strategy.problem.epsilon.exact)
+        return self._fitted(_tree(strategy.problem, source, nodes), cost)
 
     def to_json(self) -> str:
         """The fitted miner as text: its parameters, what it cost, its tree, its card."""
@@ -286,7 +275,7 @@ class DPTopDown(TreeClassifier):
     def _problem(self, schema: Schema, target: str, holders: int) -> Problem:
         """Returns what is to be learned, the parameters checked."""
         require_word("strategy", self.strategy, STRATEGIES)
-        _ = self._resumes(False)
+        resumes(self.resume, False, keeps=self.strategy != "secure")
         if self.strategy == "single" and holders > 1:
             raise QueryError(
                 f"strategy 'single' learns from one holder, and there are {holders}; use 'turns', 'local_rnm' "
@@ -302,23 +291,6 @@ class DPTopDown(TreeClassifier):
         if column.cells < 2:
             raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
         return Problem(schema, target, column.codes, column.cells, Epsilon.of(self.epsilon))
-
-    def _alone(self, handle: PrivateQueryable, *, reuse: bool) -> Federation:
-        """Returns one holder, whose first question says whether a fit was paid for before."""
-        single = one_handle(handle)
-        require = partial(require_budget, single, Epsilon.of(self.epsilon), miner=self)
-        return Federation({"holder 1": reusing(single, require) if reuse else single})
-
-    def _resumes(self, reuse: bool) -> bool:
-        """Returns whether answers that were paid for will do. ``QueryError`` where they cannot."""
-        for name, value in (("resume", self.resume), ("reuse", reuse)):
-            if not isinstance(value, bool):
-                raise QueryError(f"is {value!r}", parameter=name, allowed="True or False")
-            if value and self.strategy == "secure":
-                raise QueryError(
-                    f"`{name}` goes with holders that keep their answers; parties of a secure session keep none."
-                )
-        return self.resume or reuse
 
     # Strategies
 

@@ -6,32 +6,25 @@ Privacy:
     Why: every question is asked of all rows (or of those that have a class, one part of a
     partition); losses add up. What a step asks follows from answers alone, so it may be chosen as
     one goes (sequential composition of adaptively chosen questions, privacy.md 1.2). Points are
-    computed from answers (privacy.md 8.4). Held by: tests/contract/test_every_miner.py.
+    computed from answers (privacy.md 8.4). Who is asked, one handle or several holders, is an
+    ``Asking``. Held by: tests/contract/test_every_miner.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from miners.budget.noise import count_scale
 from miners.budget.plan import PlanLine
+from miners.scorecards.asking import Asking, Cells
 from miners.scorecards.card import Card
 from miners.scorecards.objectives import Objective
 from miners.scorecards.shares import CardStep, Shares
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq.public.scores import Gradient
-from pinq.public.specs import Cuts, Values, bind
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import Parts, PrivateQueryable
+from pinq.public.specs import bind
 
 __all__ = ["CardFit"]
-
-THRESHOLD = 0.5  # noise scales of a cell's gradient that a choice does not count
 
 
 @dataclass(frozen=True)
@@ -43,49 +36,39 @@ class CardFit:
         specs: The cells of each attribute in steps.
         table_specs: Their cells in tables.
         shares: What each question pays.
+        naive: Whether points start from tables, where tables are asked.
+        noises: How many holders' noises are in each number.
     """
 
     objective: Objective
-    specs: tuple[Values | Cuts, ...]
-    table_specs: tuple[Values | Cuts, ...]
+    specs: tuple[Cells, ...]
+    table_specs: tuple[Cells, ...]
     shares: Shares
+    naive: bool = True
+    noises: int = 1
 
-    # Asking
-
-    def fit(self, handle: PrivateQueryable) -> Card:
+    def learned(self, asking: Asking) -> Card:
         """Asks all questions; returns the card."""
-        scale = count_scale(self.objective.schema, self.shares.base)
-        counts = handle.partition(self.objective.base_parts).noisy_count(epsilon=self.shares.base)
-        objective, card = self.objective.start(np.asarray(counts, dtype=np.float64), scale)
-        rows = objective.rows(handle)
+        counts = asking.start(self.objective.base_parts)
+        objective, card = self.objective.start(counts.numbers, counts.scale)
+        asking.among(objective)
         if self.shares.tables:
-            asked = zip(self.table_specs, self.shares.tables, strict=True)
-            tables = [self._table(rows, spec, each) for spec, each in asked]
-            scale = count_scale(objective.schema, self.shares.tables[0])
-            card = objective.tabulated(card, self.table_specs, tables, scale)
-        for step in self.shares.steps:
-            card = self._stepped(rows, objective, card, step)
+            tables = asking.tables(self.table_specs, objective.target)
+            if self.naive:
+                numbers = [table.numbers for table in tables]
+                card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale)
+        for number in range(len(self.shares.steps)):
+            card = self._stepped(asking, objective, card, number)
         return card
 
-    def _table(self, rows: Parts, spec: Values | Cuts, epsilon: Epsilon) -> np.ndarray:
-        """Returns the noisy classes of each cell of an attribute, shape (cells, classes)."""
-        parts = rows.partition(spec).partition(Values(self.objective.target))
-        counts = np.asarray(parts.noisy_count(epsilon=epsilon), dtype=np.float64)
-        return counts.reshape(bind(spec, self.objective.schema).size, -1)
-
-    def _stepped(self, rows: Parts, objective: Objective, card: Card, step: CardStep) -> Card:
+    def _stepped(self, asking: Asking, objective: Objective, card: Card, number: int) -> Card:
         """Chooses an attribute where the scores are off, and moves its points."""
-        loss, scale = objective.loss(card), objective.scale(step.sums)
-        spec = self.specs[0]
-        if step.choice is not None:
-            score = Gradient(loss, threshold=min(THRESHOLD * scale, objective.schema.max_rows * objective.bound))
-            (chosen,) = rows.exp_mech(list(self.specs), score=score, epsilon=step.choice)
-            spec = next(offered for offered in self.specs if offered == chosen)
-        sums = np.asarray(rows.noisy_sum(loss, by=[spec], epsilon=step.sums))
-        sums = sums.reshape(-1, sums.shape[-1])
-        gradients, curvatures = loss.gradients(sums), loss.hessians(sums)
+        loss = objective.loss(card)
+        spec = asking.choice(number, self.specs, objective, loss) if len(self.specs) > 1 else self.specs[0]
+        sums = asking.sums(number, spec, objective, loss)
+        gradients, curvatures = loss.gradients(sums.numbers), loss.hessians(sums.numbers)
         assert curvatures is not None  # every objective asks for them
-        return card.plus(spec, objective.update(gradients, curvatures, scale))
+        return card.plus(spec, objective.update(gradients, curvatures, sums.scale))
 
     @property
     def cell_shares(self) -> list[Epsilon]:
@@ -94,7 +77,7 @@ class CardFit:
 
     def cell_noise(self, epsilon: Epsilon) -> float:
         """Returns the deviation of the noise in a cell's rows."""
-        return standard_deviation(count_scale(self.objective.schema, epsilon))
+        return standard_deviation(count_scale(self.objective.schema, epsilon)) * self.noises**0.5
 
     # In words
 

@@ -10,24 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from miners.budget.noise import count_scale
+from miners.scorecards.asking import P
 from miners.scorecards.card import Card
 from miners.scorecards.cells import Grid, public_cuts
 from miners.scorecards.posterior import Estimate, log_shares, newton
 from miners.scorecards.shares import rows_epsilon, steps_for_classes, steps_for_means, tables_pay
 from pinq.public.accuracy import standard_deviation
-from pinq.public.derivatives import AnyDerivatives, Logistic, Residuals, Softmax
+from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.epsilon import Epsilon
 from pinq.public.points import POINTS, Points
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Spec, Values, bind
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import Parts, PrivateQueryable
 
 __all__ = ["ManyClasses", "Mean", "Objective", "TwoClasses", "objective_of"]
 
@@ -112,9 +110,9 @@ class Objective(ABC):
             scale: Of their noise, in their units.
         """
 
-    def rows(self, handle: PrivateQueryable) -> Parts:
-        """Returns the rows to learn from, as one part."""
-        return handle.parts()
+    def rows(self, everything: P) -> P:
+        """Returns the rows to learn from, as one part of all rows."""
+        return everything
 
     def scale(self, epsilon: Epsilon) -> float:
         """Returns the scale of the noise in the sums of a step."""
@@ -139,17 +137,39 @@ class _Classes(Objective):
         """A part for each class."""
         return Values(self.target)
 
-    def rows(self, handle: PrivateQueryable) -> Parts:
+    def rows(self, everything: P) -> P:
         """Returns the rows that have a class: all, or one part of a partition by that."""
         if not self.column.nullable:
-            return handle.parts()
-        return handle.partition(Groups(self.target, (self.column.values,)))
+            return everything
+        return everything.partition(Groups(self.target, (self.column.values,)))
 
     def shares(self, counts: np.ndarray, scale: float) -> np.ndarray:
         """Returns the logs of the classes' shares, none below what noise can tell from 0."""
         rows = np.maximum(counts[: self.column.cells], max(scale, 1.0))
         logs: np.ndarray = np.log(rows / rows.sum())
         return logs
+
+    @property
+    @abstractmethod
+    def contrasts(self) -> np.ndarray:
+        """How outputs add up logs of each class, shape (classes, outputs)."""
+
+    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
+        """Returns naive Bayes, the more damped the more attributes repeat each other."""
+        counts = [table[:, : self.column.cells] for table in tables]
+        # The total of a table of many cells is the noisier: its weight is one over its cells.
+        weights = np.array([1 / len(table) for table in counts])
+        totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
+        totals = np.maximum(totals, scale)
+        damping = min(1.0, (UNDAMPED / len(specs)) ** 0.5)
+        base = tuple(round(share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
+        card = replace(card, base=base)
+        for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
+            # Classes are counted apart, so the variances of their logs add up.
+            deviations = np.sqrt(np.square(estimate.deviations) @ np.square(self.contrasts))
+            points = estimate.points @ self.contrasts
+            card = card.plus(spec, replace(estimate, points=points, deviations=deviations))
+        return card
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,6 +184,11 @@ class TwoClasses(_Classes):
     def bound(self) -> float:
         """A row: gradient and curvature of one row cost one count (privacy.md 8.1)."""
         return 1.0
+
+    @property
+    def contrasts(self) -> np.ndarray:
+        """The second class against the first."""
+        return np.array([[-1.0], [1.0]])
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns the log-odds of the class."""
@@ -209,6 +234,11 @@ class ManyClasses(_Classes):
         """What a row's gradients and curvatures are clipped to: rows far off count less."""
         return CLIPPED
 
+    @property
+    def contrasts(self) -> np.ndarray:
+        """Each class for itself."""
+        return np.eye(self.column.cells)
+
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns the logs of the classes' shares."""
         base = tuple(round(share * POINTS) for share in self.shares(counts, scale))
@@ -230,20 +260,6 @@ class ManyClasses(_Classes):
         noise = standard_deviation(scale) ** 2
         each = newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
         return replace(each, points=each.points * (known - 1) / known)
-
-    def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns naive Bayes, the more damped the more attributes repeat each other."""
-        counts = [table[:, : self.column.cells] for table in tables]
-        # The total of a table of many cells is the noisier: its weight is one over its cells.
-        weights = np.array([1 / len(table) for table in counts])
-        totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
-        totals = np.maximum(totals, scale)
-        damping = min(1.0, (UNDAMPED / len(specs)) ** 0.5)
-        base = tuple(round(share * POINTS) for share in np.log(totals / totals.sum()))
-        card = replace(card, base=base)
-        for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
-            card = card.plus(spec, estimate)
-        return card
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -273,9 +289,10 @@ class Mean(Objective):
 
     @property
     def bound(self) -> float:
-        """The largest residual, in grid cells of the target."""
+        """The largest residual, in grid cells of the target; no larger than the layer takes."""
+        farthest = min(FARTHEST * self.deviation, self.column.cells, LARGEST_RESIDUAL)
         # Whole 256ths of a cell, as the layer takes it.
-        return max(1, int(min(FARTHEST * self.deviation, self.column.cells) * POINTS)) / POINTS
+        return max(1, int(farthest * POINTS)) / POINTS
 
     @property
     def noise_unit(self) -> str | None:

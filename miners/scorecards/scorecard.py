@@ -13,10 +13,11 @@ from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import Plan, loss_text, many, remember_fit, rows_text
 from miners.estimator import Classifier, Fitted, Regressor, public_schema, whole_number
 from miners.growth.candidates import attribute_names
+from miners.scorecards.asking import HandleAsking
 from miners.scorecards.card import Card
 from miners.scorecards.cells import attribute_cells
 from miners.scorecards.fitting import CardFit
-from miners.scorecards.objectives import objective_of
+from miners.scorecards.objectives import Objective, objective_of
 from miners.scorecards.shares import MAX_STEPS, Shares
 from pinq.errors import QueryError, unspent
 from pinq.public.epsilon import Epsilon, Loss
@@ -67,7 +68,7 @@ class ScorecardMiner(Fitted):
             hopes = self._warnings(card_fit, None)
             asked = begin_fit(self, handle, card_fit.shares.total, hopes, reuse=reuse)
         with Bill(handle) as bill:
-            card = card_fit.fit(asked)
+            card = card_fit.learned(HandleAsking(asked, card_fit.shares))
         remember_fit(self, handle)
         return self._fitted(card, bill.total)
 
@@ -168,13 +169,21 @@ class ScorecardMiner(Fitted):
         attributes = attribute_names(schema, target, self.attributes)
         grids = objective.grid(epsilon), objective.table_grid(epsilon, len(attributes))
         specs, coarse = (attribute_cells(schema, target, attributes, self.cuts, grid) for grid in grids)
-        steps = objective.steps(epsilon)
+        steps = self._default_steps(objective, epsilon)
         if self.steps is not None:
             steps = whole_number("steps", self.steps, 0, MAX_STEPS)
         elif len(specs) == 1:
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
-        tables = len(specs) if objective.asks_tables(epsilon) else 0
-        return CardFit(objective, specs, coarse, Shares.of(epsilon, tables=tables, steps=steps, chooses=len(specs) > 1))
+        return CardFit(objective, specs, coarse, self._shares(epsilon, objective, len(specs), steps))
+
+    def _default_steps(self, objective: Objective, epsilon: Epsilon) -> int:
+        """Returns how many steps public facts let expect to be of use."""
+        return objective.steps(epsilon)
+
+    def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
+        """Returns what each question pays."""
+        tables = attributes if objective.asks_tables(epsilon) else 0
+        return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1)
 
     def _notes(self, card_fit: CardFit) -> tuple[str, ...]:
         notes = ["all questions are asked of the same rows, so their losses add up."]

@@ -12,14 +12,22 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from miners.budget.schedule import spread
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
-__all__ = ["MAX_STEPS", "CardStep", "Shares", "rows_epsilon", "steps_for_classes", "steps_for_means"]
+__all__ = [
+    "MAX_STEPS",
+    "CardStep",
+    "Shares",
+    "rows_epsilon",
+    "steps_for_classes",
+    "steps_for_means",
+    "with_turns",
+]
 
 MAX_STEPS = 200
 STEP = 1000  # what an average step weighs
@@ -66,7 +74,7 @@ class Shares:
         return self.base + sum(self.tables, ZERO) + steps
 
     @classmethod
-    def of(cls, epsilon: Epsilon, *, tables: int, steps: int, chooses: bool) -> Shares:
+    def of(cls, epsilon: Epsilon, *, tables: int, steps: int, chooses: bool, weight: float = TABLES) -> Shares:
         """Divides a loss.
 
         Args:
@@ -74,17 +82,44 @@ class Shares:
             tables: How many tables are asked.
             steps: How many steps are made.
             chooses: Whether a step chooses its attribute.
+            weight: What all tables together weigh, for each unit of all steps.
 
         Raises:
             QueryError: Some share would be below one nano-epsilon.
         """
         choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
-        each = max(1, round(STEP * max(steps, 1) * TABLES / max(tables, 1)))
+        each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
         weights = [BASE] + [each] * tables
         for choice, own in zip(choices, sums, strict=True):
             weights += [choice, own] if chooses else [choice + own]
         shares = spread(epsilon, weights)
         return cls(shares[0], shares[1 : tables + 1], tuple(_steps(shares[tables + 1 :], chooses)))
+
+
+def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
+    """Returns what some steps cost whoever chooses at its own steps alone.
+
+    What others choose it need not pay for: its own choices share what all would cost. Without any
+    its sums get all.
+
+    Args:
+        epsilon: What it has left for all of them.
+        steps: What each costs whoever chooses at every step.
+        own: The positions of its own among them.
+    """
+    choices = [0 if step.choice is None else step.choice.nano for step in steps]
+    factor = sum(choices) / (sum(choices[position] for position in own) or 1)
+    weights: list[int] = []
+    for position, step in enumerate(steps):
+        weights += [step.sums.nano] + [max(1, round(choices[position] * factor))] * (position in own)
+    shares = iter(spread(epsilon, weights))
+    return tuple(_turn(shares, position in own) for position in range(len(steps)))
+
+
+def _turn(shares: Iterator[Epsilon], chooses: bool) -> CardStep:
+    """Takes the shares of one step."""
+    sums = next(shares)
+    return CardStep(next(shares) if chooses else None, sums)
 
 
 def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:

@@ -33,9 +33,10 @@ from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Values, bind
 from pinq.public.vectors import UNIT, LogisticVectors, ResidualVectors, RowVectors, SoftmaxVectors
 
-__all__ = ["AnyDerivatives", "Derivatives", "Logistic", "Residuals", "Softmax"]
+__all__ = ["LARGEST_RESIDUAL", "AnyDerivatives", "Derivatives", "Logistic", "Residuals", "Softmax"]
 
 LARGEST_BOUND = 2**24
+LARGEST_RESIDUAL = (LARGEST_BOUND - 1) / (2 * POINTS)  # grid cells: the largest limit of ``Residuals``
 MAX_WIDTH = 128
 KEPT = 8  # losses whose vectors a schema remembers
 
@@ -251,7 +252,7 @@ class Residuals(Derivatives):
     unit = 2 * POINTS
 
     def __post_init__(self) -> None:
-        limit = _limit(self.limit, (LARGEST_BOUND - 1) / self.unit)
+        limit = _limit(self.limit, LARGEST_RESIDUAL)
         object.__setattr__(self, "limit", int(limit * POINTS) / POINTS)
 
     def columns(self) -> set[str]:

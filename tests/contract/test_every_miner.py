@@ -71,7 +71,9 @@ def keeps_back(form: Form) -> bool:
 
 def learned(miner: Any) -> Any:
     """What a fitted miner knows, as JSON has it; of several holders without what each charged."""
-    known = {key: value for key, value in json.loads(miner.to_json()).items() if key not in ("params", "cost")}
+    known = {
+        key: value for key, value in json.loads(miner.to_json()).items() if key not in ("params", "cost", "holders")
+    }
     return known if "tree" not in known else {key: value for key, value in known.items() if key != "card"}
 
 

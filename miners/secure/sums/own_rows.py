@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from miners.federated.source import Sums
 from miners.federated.splitting import first_codes
 from miners.fitted.route import encode
 from miners.secure.id3.task import Table, Task
 from pinq.public.parts import Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import Holding
-from pinq.public.specs import Partition, bind
+from pinq.public.specs import Axis, Partition, bind
 
 __all__ = ["OwnRows"]
 
@@ -58,6 +59,22 @@ class OwnRows:
         """Counts the rows of each part, shape ``parts.shape``."""
         counts = [self._block(self._within(block.part), block.partition) for block in parts.blocks]
         return np.concatenate(counts or [np.zeros(0, dtype=np.int64)]).reshape(parts.shape)
+
+    def derivatives(self, parts: PartSet, sums: Sums, schema: Schema) -> np.ndarray:
+        """Adds up derivatives over the rows of one part, exactly, shape (cells, width)."""
+        (part,) = parts
+        rows, vectors = self._within(part), sums.loss.vectors(schema)
+        places = [self._places(axis, rows) for axis in vectors.inputs]
+        weighted = vectors.of(places) * self._counts[rows]
+        cells = bind(sums.by, schema)
+        totals = np.zeros((cells.size, vectors.width), dtype=np.int64)
+        np.add.at(totals, self._cells(cells, rows), weighted.T)
+        return totals
+
+    def _places(self, axis: Axis, rows: np.ndarray) -> np.ndarray:
+        """Finds each row's place along an axis, ``axis.size`` for none."""
+        places = axis.parts_of(self._codes[str(axis.column)][rows])
+        return np.where(places < 0, axis.size, places)
 
     def _block(self, rows: np.ndarray, partition: Partition | None) -> np.ndarray:
         if partition is None:

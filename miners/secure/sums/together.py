@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``SecureFederation`` makes several parties one holder, with the noise of one.
 
-Whoever asks is a miner that asks a ``CountSource`` for counts. In a session every party runs the
-same miner on the same public answers, so all ask the same questions in the same order; each counts
-its own rows and shares those counts, with its share of the noise added.
+Whoever asks is a miner that asks a ``CountSource`` for counts, or for sums of derivatives. In a
+session every party runs the same miner on the same public answers, so all ask the same questions in
+the same order; each counts its own rows and shares those counts, with its share of the noise added.
 
 Privacy:
     Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
@@ -39,10 +39,12 @@ from miners.federated.source import (
 )
 from miners.secure.id3.task import Table, require_tables
 from miners.secure.mpc.mpyc_runtime import threshold_of
+from miners.secure.sums.additions import MOST_UNITS, Addition, Units, addition_of, require_sums
 from miners.secure.sums.histogram import simulate_noisy_sums
 from miners.secure.sums.own_rows import OwnRows
 from pinq.analyst.verbs import divided
 from pinq.errors import BudgetExceeded, QueryError
+from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import plugin
@@ -88,7 +90,7 @@ class _PartyBudget:
 
     def preview(self, verb: str, *, epsilon: Loss) -> Preview:
         """Prices a question for counts of the whole table."""
-        _require_counts(verb)
+        require_sums(verb)
         price = self._odometer.price(PartSet([Block(Part())]), Epsilon.of(epsilon))
         remaining = self._limit - self._odometer.spent - price
         return Preview(price.exact, remaining.exact, "the noise of one holder, wider where parties may pool theirs")
@@ -225,7 +227,8 @@ class SecureFederation:
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
 
         def add_up(totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
-            return simulate_noisy_sums(totals, epsilons, rows=max_rows, parties=len(tables), colluding=pooling)
+            most = max_rows * MOST_UNITS
+            return simulate_noisy_sums(totals, epsilons, rows=most, parties=len(tables), colluding=pooling)
 
         return cls(
             schema.model_copy(update={"max_rows": max_rows}),
@@ -256,26 +259,28 @@ class SecureFederation:
         return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
 
     def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, np.ndarray]]:
-        """Asks several questions for counts in one addition of all parties; returns the sums.
+        """Asks several questions for counts or sums in one addition of all parties; returns the sums.
 
         Raises:
-            QueryError: One asks for something else than counts; nothing was spent.
+            QueryError: One asks for something else; nothing was spent.
             BudgetExceeded: Too little remains; nothing was shared.
         """
         began = time.monotonic()
-        for question in questions:
-            _require_counts(question.verb)
-        counted = [(question.parts.of(ALL).part_set, question.epsilon[ALL]) for question in questions]
-        for parts, epsilon in counted:
-            self._budget.charge(parts, epsilon)
-        tables = [self._rows.table(parts) for parts, _ in counted]
-        per_row = [epsilon.per_row(self.schema.distance) for _, epsilon in counted]
-        sums = self._add_up(tables, per_row, _digest(counted))
+        additions = [addition_of(question, question.parts.of(ALL).part_set, self.schema) for question in questions]
+        epsilons = [question.epsilon[ALL] for question in questions]
+        for addition, epsilon in zip(additions, epsilons, strict=True):
+            self._budget.charge(addition.parts, epsilon)
+        tables = [addition.table(self._rows) for addition in additions]
+        per_unit = [
+            epsilon.per_row(self.schema.distance) / addition.sensitivity
+            for addition, epsilon in zip(additions, epsilons, strict=True)
+        ]
+        sums = self._add_up(tables, per_unit, _digest(additions, epsilons))
         self.rounds += 1
         self.requests[ALL] += 1
-        opened, seconds = sum(len(parts) for parts, _ in counted), time.monotonic() - began
+        opened, seconds = sum(table.size for table in tables), time.monotonic() - began
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
-        return [{ALL: counts} for counts in sums]
+        return [{ALL: addition.natural(numbers)} for addition, numbers in zip(additions, sums, strict=True)]
 
     def tally(self, questions: Sequence[HolderQuestion]) -> list[dict[str, Tally]]:
         """Asks questions for counts; returns the sums with the variance of their one noise."""
@@ -291,6 +296,12 @@ class SecureFederation:
         It is wider than one holder's where parties may pool what they drew.
         """
         return self._variance_factor * count_variance(count_scale(self.schema, Epsilon.of(epsilon)))
+
+    def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
+        """Returns the variance of the noise in one sum of derivatives, in natural units."""
+        units = Units.of(loss, self.schema)
+        scale = units.sensitivity * units.unit * count_scale(self.schema, Epsilon.of(epsilon))
+        return self._variance_factor * 2 * scale**2
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns what the questions so far cost each party."""
@@ -320,20 +331,12 @@ class SecureFederation:
         )
 
 
-def _require_counts(verb: str) -> None:
-    """Raises ``QueryError`` unless a question asks for counts."""
-    if verb != "noisy_count":
-        raise QueryError(
-            f"parties that add up their counts cannot answer {verb}; use strategy='secure' or 'noisy_counts'."
-        )
-
-
-def _digest(counted: Sequence[tuple[PartSet, Epsilon]]) -> bytes:
+def _digest(additions: Sequence[Addition], epsilons: Sequence[Epsilon]) -> bytes:
     """Digests questions, so that equal digests mean the same questions, wherever they are asked."""
     digest = hashlib.sha256()
-    for parts, epsilon in counted:
-        digest.update(f"{epsilon} {len(parts.blocks)};".encode())
-        for block in parts.blocks:
+    for addition, epsilon in zip(additions, epsilons, strict=True):
+        digest.update(f"{epsilon} {len(addition.parts.blocks)};".encode() + addition.identity)
+        for block in addition.parts.blocks:
             partition = b"" if block.partition is None else block.partition.key
             digest.update(block.part.key.rjust(KEY) + partition.rjust(KEY))
     return digest.digest()

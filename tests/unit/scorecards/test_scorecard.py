@@ -136,3 +136,16 @@ def test_html_shows_parameters_and_points(handle: Any) -> None:
     miner = Scorecard(epsilon=1, attributes=EXPLAINING)
     assert "not fitted" in miner._repr_html_()
     assert "<details open>" in miner.fit(handle, "three")._repr_html_()
+
+
+def test_a_target_of_very_many_cells_is_learned() -> None:
+    """Residuals are clamped to what the layer takes, so that no fit ends after its first question is paid for."""
+    schema = SCHEMA.model_copy(update={"columns": {**SCHEMA.columns, "mean": Numeric(lower=0, upper=10**6, step=1)}})
+    rows = (
+        table()
+        .drop_columns(["mean"])
+        .append_column("mean", pa.array(np.where(table()["a"].to_numpy() == "x", 10, 9 * 10**5)))
+    )
+    with simulate(schema, data=rows, epsilon=20) as h:
+        card = ScorecardRegressor(epsilon=20, attributes=["a", "b"], steps=3).fit(h, "mean")
+    assert card.score(rows.to_pandas()) > 0.1

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``HoldersBill`` reads off what a fit costs each holder, and says it where the fit is broken off."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, Self
+
+from miners.budget.payment import require_budget
+from miners.federated.asking import one_handle
+from miners.federated.card import Card
+from miners.federated.federation import Federation, HolderFailed
+from miners.federated.source import CountSource, spent_text
+from pinq.analyst.reuse import reusing
+from pinq.errors import PinqError, QueryError
+from pinq.public.epsilon import Epsilon, Loss
+
+if TYPE_CHECKING:
+    from pinq.analyst.queryable import PrivateQueryable
+
+__all__ = ["HoldersBill", "cost_of", "resumes", "source_of"]
+
+
+class HoldersBill:
+    """Watches what each holder charges inside a ``with`` block.
+
+    An error of the block that says nothing of it itself gets a note of what was spent until then.
+    """
+
+    def __init__(self, source: CountSource) -> None:
+        self._source = source
+
+    def __enter__(self) -> Self:
+        self._before, self._rounds = self._source.spent(), self._source.rounds
+        self._requests = dict(self._source.requests)
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, PinqError) and not isinstance(error, HolderFailed):  # which says it itself
+            error.charged = None  # of one holder's request; the note is about all
+            error.add_note(f"Spent by the whole fit until then: {spent_text(self.spent())}.")
+
+    def spent(self) -> dict[str, Fraction | None]:
+        """Returns what each holder has charged; None where it does not say."""
+        return {
+            name: None if now is None or then is None else now - then
+            for (name, now), then in zip(self._source.spent().items(), self._before.values(), strict=True)
+        }
+
+    def card(self, strategy: str, model: str = "Tree") -> Card:
+        """Returns who took part in what, and what it cost there."""
+        asked = {name: sent - self._requests[name] for name, sent in self._source.requests.items()}
+        rounds = self._source.rounds - self._rounds
+        return Card(strategy, self.spent(), tuple(self._source.dropped), rounds, asked, model)
+
+
+def cost_of(card: Card, total: Fraction) -> Fraction:
+    """Returns the largest of what holders charged; who was asked and does not say counts as the total."""
+    return max((_cost(spent, card.requests[name], total) for name, spent in card.spent.items()), default=Fraction(0))
+
+
+class Priced(Protocol):
+    """A miner that says what its fit costs."""
+
+    epsilon: Loss
+
+
+def source_of(handle: CountSource | PrivateQueryable, miner: Priced, *, reuse: bool) -> CountSource:
+    """Returns what ``fit`` asks: several holders as they are, one handle as a federation of one.
+
+    With ``reuse`` the first question to one handle says whether the fit was paid for before.
+    ``QueryError`` where it is neither.
+    """
+    if isinstance(handle, CountSource):
+        return handle
+    single = one_handle(handle)
+    require = partial(require_budget, single, Epsilon.of(miner.epsilon), miner=miner)
+    return Federation({"holder 1": reusing(single, require) if reuse else single})
+
+
+def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
+    """Returns whether answers that were paid for will do. ``QueryError`` where they cannot.
+
+    Args:
+        resume: The miner's own parameter.
+        reuse: That of its ``fit``.
+        keeps: Whether whoever is asked keeps answers.
+    """
+    for name, value in (("resume", resume), ("reuse", reuse)):
+        if not isinstance(value, bool):
+            raise QueryError(f"is {value!r}", parameter=name, allowed="True or False")
+        if value and not keeps:
+            raise QueryError(
+                f"`{name}` goes with holders that keep their answers; parties of a secure session keep none."
+            )
+    return resume or reuse
+
+
+def _cost(spent: Fraction | None, requests: int, total: Fraction) -> Fraction:
+    """Returns what a holder charged; the total where it was asked and does not say."""
+    if spent is None:
+        return total if requests else Fraction(0)
+    return spent

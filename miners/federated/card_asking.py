@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a card's questions reach several holders: sums from all, and who chooses attributes.
+
+Sums add up over holders: the sum of k noisy sums has the noise of k, or, where parties add up under
+secret sharing, of one. A choice does not add up. Either it is one holder's, in turns, each at more
+loss than it would have had at every step; or nobody chooses, and steps go through the attributes in
+the order that noisy tables of classes give.
+
+Privacy:
+    Claim: each holder pays ``Shares.total`` at most, in the terms of its policy.
+    Why: every question to a holder is about all its rows (or those that have a class), so losses
+    add up. What is asked at all steps are the shares themselves; of choices a holder is asked its
+    own alone, at what is left beside its sums (``with_turns``). Whose turn it is follows from noisy
+    sizes, and the order of attributes from noisy tables. Held by:
+    tests/unit/federated/test_scorecard.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from miners.federated.source import CountSource, FederatedParts, HolderQuestion, Tally
+from miners.federated.turns import deal
+from miners.scorecards.asking import Answer, Asking, Cells, choice_score
+from miners.scorecards.objectives import Objective
+from miners.scorecards.shares import CardStep, Shares, with_turns
+from pinq.public.derivatives import AnyDerivatives
+from pinq.public.epsilon import Epsilon
+from pinq.public.specs import Spec, Values, bind
+
+__all__ = ["HoldersAsking", "InOrder", "InTurns"]
+
+
+class HoldersAsking(Asking):
+    """Asks all holders at once for what adds up.
+
+    Args:
+        source: The holders.
+        shares: What each question pays at each holder that chooses at every step.
+        reuse: Whether answers that were paid for before will do.
+    """
+
+    def __init__(self, source: CountSource, shares: Shares, *, reuse: bool = False) -> None:
+        self._source, self._shares, self._reuse = source, shares, reuse
+        self._rows: FederatedParts = source.parts()
+
+    def start(self, parts: Spec) -> Answer:
+        """Counts all rows by parts of the target."""
+        return _added(self._counted(parts))
+
+    def _counted(self, parts: Spec) -> Mapping[str, Tally]:
+        """Returns each holder's rows by parts of the target."""
+        cells = self._rows.partition(parts)
+        question = cells.question("noisy_count", epsilon=self._shares.base, reuse=self._reuse)
+        return self._source.tally([question])[0]
+
+    def among(self, objective: Objective) -> None:
+        """Restricts all further questions."""
+        self._rows = objective.rows(self._rows)
+
+    def tables(self, specs: Sequence[Cells], target: str) -> list[Answer]:
+        """Counts the classes in the cells of each attribute, in one round."""
+        asked = zip(specs, self._shares.tables, strict=True)
+        answers = self._source.tally([self._table(spec, target, each) for spec, each in asked])
+        schema = self._source.schema
+        return [_added(answer, bind(spec, schema).size) for spec, answer in zip(specs, answers, strict=True)]
+
+    def _table(self, spec: Cells, target: str, epsilon: Epsilon) -> HolderQuestion:
+        parts = self._rows.partition(spec).partition(Values(target))
+        return parts.question("noisy_count", epsilon=epsilon, reuse=self._reuse)
+
+    def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
+        """Adds up derivatives over the holders that are still there."""
+        losses = {name: self._step(name, step).sums for name in self._source.holders}
+        question = self._rows.sum_question(loss, spec, epsilon=losses, reuse=self._reuse)
+        return _added(self._source.tally([question])[0], bind(spec, self._source.schema).size)
+
+    def _step(self, holder: str, step: int) -> CardStep:
+        """Returns what a step costs a holder."""
+        return self._shares.steps[step]
+
+
+class InTurns(HoldersAsking):
+    """Lets one holder choose each step's attribute, in proportion to noisy sizes."""
+
+    def start(self, parts: Spec) -> Answer:
+        """Counts all rows by parts of the target; deals out the turns by how many there are."""
+        counted = self._counted(parts)
+        self._sizes = {name: float(tally.counts.sum()) / self._source.distance(name) for name, tally in counted.items()}
+        left = sum((step.sums + (step.choice or Epsilon(0)) for step in self._shares.steps), Epsilon(0))
+        self._deal(0, dict.fromkeys(self._source.holders, left))
+        return _added(counted)
+
+    def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
+        """Deals out the turns from a step on, and with them what each holder has left."""
+        steps = self._shares.steps[step:]
+        if not steps:
+            return
+        chooses = steps[0].choice is not None
+        sizes = {name: self._sizes[name] for name in left}
+        order = deal(sizes, len(steps)) if chooses else []
+        self._order = [*[""] * step, *order]
+        self._steps = {
+            name: [*[CardStep(None, Epsilon(0))] * step, *with_turns(epsilon, steps, _positions(order, name))]
+            for name, epsilon in left.items()
+        }
+
+    def _step(self, holder: str, step: int) -> CardStep:
+        return self._steps[holder][step]
+
+    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+        """Lets the holder choose whose turn it is; where it was dropped meanwhile, another one."""
+        while True:
+            holder = self._order[step]
+            if holder in self._source.holders:
+                chosen = self._chosen(holder, step, specs, objective, loss)
+                if chosen is not None:
+                    return chosen
+            self._deal(step, {name: self._left(name, step) for name in self._source.holders})
+
+    def _left(self, holder: str, step: int) -> Epsilon:
+        """Returns what a holder has left for a step and those after it."""
+        return sum((rest.sums + (rest.choice or Epsilon(0)) for rest in self._steps[holder][step:]), Epsilon(0))
+
+    def _chosen(
+        self, holder: str, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives
+    ) -> Cells | None:
+        """Returns one holder's choice; None where it was dropped meanwhile."""
+        paid, holders = self._step(holder, step), len(self._source.holders)
+        assert paid.choice is not None
+        # The sums that follow have the noise of all holders, of which this one sees its part.
+        score = choice_score(objective, loss, objective.scale(paid.sums) / holders**0.5)
+        losses = {holder: paid.choice}
+        answers = self._rows.exp_mech(list(specs), score=score, epsilon=losses, reuse=self._reuse)
+        if holder not in answers:
+            return None
+        (chosen,) = answers[holder]
+        return next(offered for offered in specs if offered == chosen)
+
+
+class InOrder(HoldersAsking):
+    """Takes one attribute after the other, the one whose table says most of the classes first."""
+
+    def tables(self, specs: Sequence[Cells], target: str) -> list[Answer]:
+        """Counts the classes in the cells of each attribute, and orders the attributes by them."""
+        tables = super().tables(specs, target)
+        says = {spec.column: _says(table) for spec, table in zip(specs, tables, strict=True)}
+        self._order = sorted(says, key=lambda name: -says[name])
+        return tables
+
+    def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
+        """Returns the next attribute; after the last the first again."""
+        name = self._order[step % len(self._order)]
+        return next(spec for spec in specs if spec.column == name)
+
+
+def _says(table: Answer) -> float:
+    """Returns how far a table's classes are from what their shares among all rows let expect.
+
+    These are the gradients at the start, less the noise that each has.
+    """
+    rows = table.numbers.sum(axis=1, keepdims=True)
+    totals = np.maximum(table.numbers.sum(axis=0), 0.0)
+    gradients = table.numbers - rows * totals / max(totals.sum(), 1.0)
+    return float(np.maximum(np.abs(gradients) - table.scale, 0.0).sum())
+
+
+def _added(tallies: Mapping[str, Tally], cells: int = 0) -> Answer:
+    """Adds up holders' answers and the variances of their noise.
+
+    Args:
+        tallies: By holder.
+        cells: The length of the first axis; 0 for a single one.
+    """
+    numbers = np.sum([tally.counts for tally in tallies.values()], axis=0)
+    shape = (cells, numbers.size // cells) if cells else (-1,)
+    variance = sum(tally.variance for tally in tallies.values())
+    return Answer(numbers.reshape(shape), float(np.sqrt(variance / 2)))
+
+
+def _positions(order: Sequence[str], holder: str) -> list[int]:
+    """Returns where a holder has its turns."""
+    return [position for position, name in enumerate(order) if name == holder]

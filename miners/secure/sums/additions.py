@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What parties add up: counts of rows, or derivatives of a public loss in whole units.
+
+Noise of many units takes long to draw jointly, so derivatives, whose own units are 2^-16 rows, are
+first rounded to coarser ones by each party: up or down at random, so that no sum is biased.
+
+Privacy:
+    Claim: noise DLap(``sensitivity`` / epsilon) in every number hides a row at loss epsilon.
+    Why: counts: a row is in one cell. Derivatives: a party's exact sums S become
+    floor((S + U) / step), one U for each number, uniform on 0 .. step - 1 and drawn without a look
+    at any row. For whatever U a row whose vector moves S_i by v_i moves the rounded number by less
+    than |v_i| / step + 1, and by nothing where v_i = 0. A vector has ``width`` entries, all in one
+    cell, of L1 norm at most ``bound``: in all at most bound / step + width units, which is whole,
+    so its floor. Held by: tests/unit/secure/test_secure_scorecard.py, exhaustively on small tables.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from miners.federated.source import HolderQuestion, Sums
+from miners.secure.sums.own_rows import OwnRows
+from pinq.errors import QueryError
+from pinq.public.derivatives import Derivatives
+from pinq.public.parts import PartSet
+from pinq.public.schema import Schema
+
+__all__ = ["MOST_UNITS", "Addition", "Counts", "DerivativeSums", "Units", "addition_of", "require_sums"]
+
+FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
+MOST_UNITS = 2**14  # no row adds more to a number
+
+
+@dataclass(frozen=True)
+class Units:
+    """The whole units of a loss's rounded sums.
+
+    Attributes:
+        step: Units of the loss itself to one.
+        sensitivity: How many a row moves in all numbers together.
+        unit: One of them in the loss's natural units.
+    """
+
+    step: int
+    sensitivity: int
+    unit: float
+
+    @classmethod
+    def of(cls, loss: Derivatives, schema: Schema) -> Self:
+        """Returns the coarsest power of two that makes ``FINENESS`` units an entry of the bound."""
+        vectors = loss.vectors(schema)
+        step = 1 << max(0, (vectors.bound // (FINENESS * vectors.width)).bit_length() - 1)
+        rounding = vectors.width if step > 1 else 0
+        return cls(step, vectors.bound // step + rounding, step / loss.unit)
+
+    def rounded(self, sums: np.ndarray, below: Callable[[int], int] = secrets.randbelow) -> np.ndarray:
+        """Rounds exact sums to whole units, each up or down at random.
+
+        Args:
+            sums: In the loss's own units, int64.
+            below: Draws a number below its argument; the operating system's by default.
+        """
+        moved = [(total + below(self.step)) // self.step for total in sums.ravel().tolist()]
+        return np.array(moved, dtype=np.int64).reshape(sums.shape)
+
+
+class Addition(ABC):
+    """One question as parties answer it.
+
+    Attributes:
+        parts: Of which parts.
+        sensitivity: How many units a row moves in all numbers together.
+        identity: What is added up, digested with the parts.
+    """
+
+    parts: PartSet
+    sensitivity: int
+    identity: bytes
+
+    @abstractmethod
+    def table(self, rows: OwnRows) -> np.ndarray:
+        """Returns a party's own numbers, in whole units; only ever to be shared."""
+
+    @abstractmethod
+    def natural(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns opened numbers in natural units."""
+
+
+@dataclass(frozen=True)
+class Counts(Addition):
+    """Rows of each part."""
+
+    parts: PartSet
+    sensitivity = 1
+    identity = b""
+
+    def table(self, rows: OwnRows) -> np.ndarray:
+        """Counts the rows of each part."""
+        return rows.table(self.parts)
+
+    def natural(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns counts as they are."""
+        return numbers
+
+
+@dataclass(frozen=True)
+class DerivativeSums(Addition):
+    """Derivatives of a loss in each cell of a spec, of the rows of one part."""
+
+    parts: PartSet
+    sums: Sums
+    schema: Schema
+
+    @cached_property
+    def units(self) -> Units:
+        """The units."""
+        return Units.of(self.sums.loss, self.schema)
+
+    @property
+    def sensitivity(self) -> int:  # type: ignore[override]  # follows from the loss
+        """Units."""
+        return self.units.sensitivity
+
+    @property
+    def identity(self) -> bytes:  # type: ignore[override]  # follows from the loss
+        """The loss and the spec."""
+        return repr((self.sums.loss.identity, self.sums.by.identity)).encode()
+
+    def table(self, rows: OwnRows) -> np.ndarray:
+        """Adds up the derivatives, rounded."""
+        return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema))
+
+    def natural(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns sums in the loss's natural units."""
+        return np.asarray(numbers * self.units.unit)
+
+
+def addition_of(question: HolderQuestion, parts: PartSet, schema: Schema) -> Addition:
+    """Returns what a question adds up. ``QueryError`` where parties cannot answer it."""
+    require_sums(question.verb)
+    if question.sums is None:
+        return Counts(parts)
+    if len(parts) != 1:
+        raise QueryError(f"sums of derivatives are asked of one part, not of {len(parts):,}.")
+    question.sums.loss.check(schema)
+    return DerivativeSums(parts, question.sums, schema)
+
+
+def require_sums(verb: str) -> None:
+    """Raises ``QueryError`` unless a question asks for counts or sums."""
+    if verb not in ("noisy_count", "noisy_sum"):
+        raise QueryError(
+            f"parties that add up their counts cannot answer {verb}; use strategy='secure' or 'noisy_counts'."
+        )

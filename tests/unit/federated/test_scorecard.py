@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DPScorecard: what it spends at each holder, also when one is gone, and that it learns what one table would tell."""
+
+from __future__ import annotations
+
+import doctest
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import miners.federated.scorecard
+from miners import DPScorecard, Federation, Scorecard
+from miners.federated.federation import HolderFailed
+from miners.scorecards.shares import Shares, with_turns
+from miners.secure import SecureFederation
+from pinq.errors import QueryError
+from pinq.provider.simulation import simulate
+from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.schema import Categorical, Numeric, Schema
+
+STRATEGIES = ("turns", "noisy_counts")
+SCHEMA = Schema(
+    columns={
+        "x": Numeric(lower=0, upper=99, integer=True),
+        "job": Categorical(values=("a", "b", "c")),
+        "still": Categorical(values=("a", "b")),
+        "y": Categorical(values=("n", "p")),
+        "z": Categorical(values=("r", "s", "t"), nullable=True),
+    },
+    max_rows=2000,
+)
+
+
+def rows(count: int, seed: int = 0) -> pd.DataFrame:
+    """Both classes follow x and job additively; a tenth of ``z`` is missing."""
+    random = np.random.default_rng(seed)
+    x, job = random.integers(0, 100, count), random.integers(0, 3, count)
+    score = (x - 50) / 12 + np.array([-1.5, 0, 1.5])[job] + random.logistic(size=count)
+    z = np.array(list("rst"), dtype=object)[np.digitize(score, [-1.5, 1.5])]
+    z[random.random(count) < 0.1] = None
+    return pd.DataFrame(
+        {
+            "x": x,
+            "job": np.array(list("abc"))[job],
+            "still": random.choice(["a", "b"], count),
+            "y": np.where(score > 0, "p", "n"),
+            "z": z,
+        }
+    )
+
+
+FRESH = rows(2000, 99)
+
+
+def federation(*sizes: int, epsilon: Any = 1, **named: Any) -> Federation:
+    return Federation(
+        [simulate(SCHEMA, data=rows(size, seed), epsilon=epsilon) for seed, size in enumerate(sizes)], **named
+    )
+
+
+class UsedUp(Federation):
+    """Somebody else uses up the last holder's budget before a round of questions."""
+
+    def __init__(self, *args: Any, before: int, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._left = before
+
+    def ask(self, questions: Any) -> Any:
+        if self._left == 0:
+            last = list(self.requests)[-1]
+            self.handle(last).noisy_count(epsilon=self.handle(last).budget.remaining)
+        self._left -= 1
+        return super().ask(questions)
+
+
+def test_the_docstrings_example_holds() -> None:
+    """As it stands."""
+    assert doctest.testmod(miners.federated.scorecard).failed == 0
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    sizes=st.lists(st.integers(0, 300), min_size=1, max_size=4),
+    nano=st.integers(10**7, 20 * 10**9),
+    strategy=st.sampled_from(STRATEGIES),
+    target=st.sampled_from(["y", "z"]),
+    steps=st.none() | st.integers(0, 5),
+)
+def test_every_ledger_equals_the_claim(sizes: Any, nano: int, strategy: Any, target: str, steps: Any) -> None:
+    """To the nano-epsilon, whoever had a turn; a plan says the same, and JSON keeps who took part."""
+    epsilon = Fraction(nano, 10**9)
+    with federation(*sizes, epsilon=epsilon) as holders:
+        miner = DPScorecard(epsilon=epsilon, strategy=strategy, steps=steps)
+        assert miner.plan(holders.schema, target, holders=len(sizes)).total == epsilon
+        miner.fit(holders, target)
+        assert set(holders.spent().values()) == set(miner.holders_.spent.values()) == {epsilon}
+        assert miner.cost_ == epsilon
+        again = DPScorecard.from_json(miner.to_json())
+        assert again.holders_ == miner.holders_
+        assert f"Scorecard of {len(sizes)} holder" in repr(again.holders_)
+
+
+@given(
+    nano=st.integers(10**6, 10**10),
+    steps=st.integers(1, 12),
+    own=st.sets(st.integers(0, 11)),
+    left=st.integers(10**6, 10**10),
+)
+def test_turns_cost_what_is_left(nano: int, steps: int, own: set[int], left: int) -> None:
+    """Exactly; who chooses less often pays more for each choice, who never does more for its sums."""
+    shares = Shares.of(Epsilon(nano), tables=0, steps=steps, chooses=True).steps
+    own &= {*range(steps)}
+    turns = with_turns(Epsilon(left), shares, own)
+    assert sum((step.sums + (step.choice or ZERO) for step in turns), ZERO) == Epsilon(left)
+    assert [position for position, step in enumerate(turns) if step.choice is not None] == sorted(own)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("target", "apart"), [("y", 0.05), ("z", 0.07)])
+def test_four_holders_come_close_to_one_table(strategy: Any, target: str, apart: float) -> None:
+    """At a generous epsilon, where what is lost is not noise."""
+    known = FRESH[FRESH[target].notna()]
+    with simulate(SCHEMA, data=pd.concat([rows(500, seed) for seed in range(4)]), epsilon=20) as handle:
+        together = Scorecard(epsilon=20).fit(handle, target).score(known)
+    with federation(500, 500, 500, 500, epsilon=20) as holders:
+        among = DPScorecard(epsilon=20, strategy=strategy).fit(holders, target)
+        assert among.score(known) > together - apart
+        importance = dict(zip(among.feature_names_in_, among.feature_importances_, strict=True))
+        assert importance["still"] < 0.15 < importance["x"]
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_whoever_is_left_pays_what_was_claimed(strategy: Any, before: int) -> None:
+    """A holder's budget is gone in the middle: the others take its turns and pay epsilon, or the fit fails and says what they paid."""
+    handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
+    with UsedUp(handles, before=before, on_failure="drop") as holders:
+        fitted = DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+        assert [dropped.holder for dropped in fitted.holders_.dropped] == ["holder 3"]
+        assert [fitted.holders_.spent[f"holder {number}"] for number in (1, 2)] == [1, 1]
+    handles = [simulate(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
+    with UsedUp(handles, before=before) as holders, pytest.raises(HolderFailed, match="holder 1: "):
+        DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+
+
+def test_a_fit_that_was_broken_off_is_resumed_without_paying_again() -> None:
+    """The same questions are answered from the ledgers."""
+    with federation(300, 300, epsilon=2) as holders:
+        first = DPScorecard(epsilon=1, strategy="noisy_counts").fit(holders, "y")
+        again = DPScorecard(epsilon=1, strategy="noisy_counts", resume=True).fit(holders, "y")
+        assert again.cost_ == 0
+        assert [term.points.tolist() for term in again.card_.terms] == [
+            term.points.tolist() for term in first.card_.terms
+        ]
+
+
+def test_strategies_ask_whom_they_can_ask() -> None:
+    """Parties that add up do not choose, handles do not add up; and words are checked."""
+    parties = SecureFederation.simulated([rows(20, seed) for seed in range(3)], schema=SCHEMA, epsilon=1)
+    with pytest.raises(QueryError, match="use 'secure'"):
+        DPScorecard(epsilon=1).fit(parties, "y")
+    with federation(20, 20) as holders:
+        for strategy, match in (("secure", "needs parties that add up"), ("choices", "must be one of 'turns'")):
+            with pytest.raises(QueryError, match=match):
+                DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+        with pytest.raises(QueryError, match="ScorecardRegressor"):
+            DPScorecard(epsilon=1).fit(holders, "x")
+        with pytest.raises(QueryError, match="from a list; wrap several"):
+            DPScorecard(epsilon=1).fit([simulate(SCHEMA, rows=1, epsilon=1)], "y")
+        with pytest.raises(QueryError, match="goes with holders that keep"):
+            DPScorecard(epsilon=1, strategy="secure", resume=True).plan(SCHEMA, "y")
+        assert set(holders.spent().values()) == {0}
