@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from miners.budget.plan import Plan
+    from miners.fitted.reliability import Reliability
     from miners.fitted.route import Frame
 
 __all__ = [
@@ -218,6 +219,36 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
             raise QueryError("there is no row to score.")
         weights = None if sample_weight is None else np.asarray(sample_weight)
         return float(np.average(truth == predicted, weights=weights))
+
+    def reliability(
+        self, X: Frame, y: ArrayLike | None = None, *, label: Value | None = None, bins: int = 10
+    ) -> Reliability:
+        """Compares predicted shares of a class with what happened; ``.plot()`` draws it.
+
+        Args:
+            X: A pandas or Arrow table of rows that are public or the caller's own.
+            y: The true classes; by default the target's column of ``X``. Rows without a declared
+                class do not count.
+            label: Of which class; by default the last declared one.
+            bins: Of predicted shares, 2 to 100.
+
+        Raises:
+            QueryError: No row, or no such class.
+        """
+        from miners.fitted.reliability import Reliability
+
+        model, number = self._model, whole_number("bins", bins, 2, 100)
+        classes = list(model.classes)
+        if label is not None and label not in classes:
+            allowed = f"one of {', '.join(map(repr, classes))}"
+            raise QueryError(f"is {label!r}", parameter="label", allowed=allowed)
+        place = len(classes) - 1 if label is None else classes.index(label)
+        truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
+        shares = model.predict_proba(X)
+        if len(truth) != len(shares):
+            raise QueryError(f"`y` has {len(truth):,} values for {len(shares):,} rows.")
+        known = (truth >= 0) & (truth < len(classes))
+        return Reliability.of(shares[known, place], truth[known] == place, bins=number, label=str(classes[place]))
 
     def _fitted(self, model: Any, cost: Fraction) -> Self:
         self.classes_ = as_array(model.classes)[_sorted(model.classes)]
