@@ -12,7 +12,7 @@ Privacy:
     add up. What is asked at all steps are the shares themselves; of choices a holder is asked its
     own alone, at what is left beside its sums (``with_turns``). Whose turn it is follows from noisy
     sizes, and the order of attributes from noisy tables. Held by:
-    tests/unit/federated/test_scorecard.py.
+    tests/unit/federated/test_holders_scorecard.py.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class DPScorecard(Scorecard):
         ledger charges and enforces just that. A person is one holder's only, so nothing adds up
         over holders. Of parties that add up, only noisy sums are opened
         (``miners.secure.sums.together``).
-        Exact: nano-epsilons. Held by: tests/unit/federated/test_scorecard.py,
+        Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
         tests/contract/test_every_miner.py.
 
     References:

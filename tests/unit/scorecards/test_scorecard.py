@@ -146,6 +146,6 @@ def test_a_target_of_very_many_cells_is_learned() -> None:
         .drop_columns(["mean"])
         .append_column("mean", pa.array(np.where(table()["a"].to_numpy() == "x", 10, 9 * 10**5)))
     )
-    with simulate(schema, data=rows, epsilon=20) as h:
+    with simulated(schema, data=rows, epsilon=20) as h:
         card = ScorecardRegressor(epsilon=20, attributes=["a", "b"], steps=3).fit(h, "mean")
     assert card.score(rows.to_pandas()) > 0.1
