@@ -242,13 +242,15 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
         if label is not None and label not in classes:
             allowed = f"one of {', '.join(map(repr, classes))}"
             raise QueryError(f"is {label!r}", parameter="label", allowed=allowed)
-        place = len(classes) - 1 if label is None else classes.index(label)
+        position = len(classes) - 1 if label is None else classes.index(label)
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
         shares = model.predict_proba(X)
         if len(truth) != len(shares):
             raise QueryError(f"`y` has {len(truth):,} values for {len(shares):,} rows.")
         known = (truth >= 0) & (truth < len(classes))
-        return Reliability.of(shares[known, place], truth[known] == place, bins=number, label=str(classes[place]))
+        return Reliability.of(
+            shares[known, position], truth[known] == position, bins=number, label=str(classes[position])
+        )
 
     def _fitted(self, model: Any, cost: Fraction) -> Self:
         self.classes_ = as_array(model.classes)[_sorted(model.classes)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``HoldersBill`` reads off what a fit costs each holder, and says it where the fit is broken off."""
+"""``HoldersBill`` reads off what a fit costs each holder."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class HoldersBill:
 
 
 def cost_of(card: Card, total: Fraction) -> Fraction:
-    """Returns the largest of what holders charged; who was asked and does not say counts as the total."""
+    """Returns the largest of what holders charged.
+
+    Who was asked and does not say counts as the total.
+    """
     return max((_cost(spent, card.requests[name], total) for name, spent in card.spent.items()), default=Fraction(0))
 
 

@@ -25,7 +25,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, get_args
 
-from miners.budget.noise import count_scale, count_variance
+from miners.budget.noise import count_scale, count_variance, sum_variance
 from miners.estimator import schema_of
 from miners.federated.columns import agreed_schema
 from miners.federated.source import (
@@ -242,9 +242,7 @@ class Federation:
 
     def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
         """Variance of the noise in one sum of derivatives of a holder, in natural units."""
-        schema = self._handles[holder].schema
-        bound = loss.vectors(schema).bound / loss.unit
-        return 2 * (bound * count_scale(schema, Epsilon.of(epsilon))) ** 2
+        return sum_variance(self._handles[holder].schema, loss, Epsilon.of(epsilon))
 
     def close(self) -> None:
         """Closes all handles; also at the end of a ``with`` block."""

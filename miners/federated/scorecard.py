@@ -174,7 +174,10 @@ class DPScorecard(Scorecard):
         return steps if self.strategy == "turns" else round(UNCHOSEN * steps)
 
     def _is_naive(self, objective: Objective, epsilon: Epsilon, attributes: int, steps: int) -> bool:
-        """Returns whether points start from tables: always of many classes, else where steps reach too few."""
+        """Returns whether points start from tables.
+
+        They do with many classes, and where steps reach too few attributes.
+        """
         return objective.asks_tables(epsilon) or 2 * steps < attributes
 
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:

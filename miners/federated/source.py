@@ -135,7 +135,7 @@ class CountSource(Protocol):
         """Returns the variance of the noise in one count of a holder."""
 
     def sum_variance(self, holder: str, loss: Derivatives, epsilon: Loss) -> float:
-        """Returns the variance of the noise in one sum of derivatives, in the loss's natural units."""
+        """Returns the variance of the noise in one sum of derivatives, in natural units."""
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns what each holder has charged so far; None where the holder does not say."""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How reliable predicted shares are: of rows that were given a share of p, about p should have the class.
+"""How reliable predicted shares are.
+
+Of rows that were given a share of p, about p should have the class.
 
 Privacy:
     Claim: none for the rows that are passed. They must be public, or the caller's own: how often

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Asking`` is how a card's questions reach rows: of one handle here, of several holders elsewhere.
+"""``Asking`` is how a card's questions reach rows.
 
-A fit asks for the rows that say where scores start, perhaps for tables of classes, and in each step
+Here they are one handle's, elsewhere those of several holders. A fit asks for the rows that say where scores start, perhaps for tables of classes, and in each step
 for an attribute and for sums in its cells. How much each costs, and whose noise is in the answer,
 is the asking's.
 """
@@ -126,5 +126,5 @@ class HandleAsking(Asking):
 
 
 def choice_score(objective: Objective, loss: AnyDerivatives, scale: float) -> Gradient:
-    """Returns the score by which an attribute is chosen, given the noise of the sums that follow."""
+    """Returns the score of an attribute's choice, given the noise of the sums that follow."""
     return Gradient(loss, threshold=min(THRESHOLD * scale, objective.schema.max_rows * objective.bound))

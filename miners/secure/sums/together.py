@@ -259,7 +259,7 @@ class SecureFederation:
         return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
 
     def ask(self, questions: Sequence[HolderQuestion]) -> list[dict[str, np.ndarray]]:
-        """Asks several questions for counts or sums in one addition of all parties; returns the sums.
+        """Asks several questions for counts or sums in one addition of all parties.
 
         Raises:
             QueryError: One asks for something else; nothing was spent.
