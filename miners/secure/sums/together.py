@@ -227,8 +227,9 @@ class SecureFederation:
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
 
         def add_up(totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
-            most = max_rows * MOST_UNITS
-            return simulate_noisy_sums(totals, epsilons, rows=most, parties=len(tables), colluding=pooling)
+            return simulate_noisy_sums(
+                totals, epsilons, rows=max_rows * MOST_UNITS, parties=len(tables), colluding=pooling
+            )
 
         return cls(
             schema.model_copy(update={"max_rows": max_rows}),
