@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Asking`` is how a card's questions reach rows.
 
-Here they are one handle's, elsewhere those of several holders. A fit asks for the rows that say where scores start, perhaps for tables of classes, and in each step
-for an attribute and for sums in its cells. How much each costs, and whose noise is in the answer,
-is the asking's.
+Here they are one handle's, elsewhere those of several holders. A fit asks for the rows that say
+where scores start, perhaps for tables of classes, and in each step for an attribute and for sums in
+its cells. How much each costs, and whose noise is in the answer, is the asking's.
 """
 
 from __future__ import annotations

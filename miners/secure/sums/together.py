@@ -219,17 +219,13 @@ class SecureFederation:
             raise QueryError(f"`rows` is {rows}; a table has {longest:,}. Declare as many as any party may have.")
         pooling = threshold_of(len(tables)) if colluding is None else colluding
         if not 0 <= pooling < len(tables):
-            raise QueryError(
-                f"is {colluding}",
-                parameter="colluding",
-                allowed=f"at least 0 and below the number of parties, {len(tables)}",
-            )
+            allowed = f"at least 0 and below the number of parties, {len(tables)}"
+            raise QueryError(f"is {colluding}", parameter="colluding", allowed=allowed)
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
+        most = max_rows * MOST_UNITS
 
         def add_up(totals: Sequence[np.ndarray], epsilons: Sequence[Fraction], _: bytes) -> list[np.ndarray]:
-            return simulate_noisy_sums(
-                totals, epsilons, rows=max_rows * MOST_UNITS, parties=len(tables), colluding=pooling
-            )
+            return simulate_noisy_sums(totals, epsilons, rows=most, parties=len(tables), colluding=pooling)
 
         return cls(
             schema.model_copy(update={"max_rows": max_rows}),
