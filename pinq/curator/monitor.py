@@ -135,8 +135,7 @@ class Curator:
 
     def meter(self, analyst: str, units: int) -> None:
         """Counts an analyst's work; errors as in ``WorkMeter.take``, and none without a grant."""
-        grant = self.ledger.grants().get(analyst)
-        self._meter.take(analyst, units, None if grant is None else grant.terms.work_per_minute)
+        self._meter.take(analyst, units, self.ledger.work_per_minute(analyst))
 
     @contextmanager
     def refusing(self, analyst: str, request: str) -> Iterator[None]:

@@ -19,8 +19,8 @@ from pinq.ledger.body import Body
 from pinq.ledger.composition import CapRule, Demand, Together
 from pinq.ledger.events import Event, Record
 from pinq.ledger.lines import Line, lines
-from pinq.ledger.log import Earlier, GivenAnswer, Log, Writing, digest_of
-from pinq.ledger.requests import NOTHING, Answered, Charged, LoggedQuestion, Refused, SessionLogged
+from pinq.ledger.log import Earlier, GivenAnswer, Log, Writing
+from pinq.ledger.requests import NOTHING, Charged, LoggedQuestion, Refused, SessionLogged
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import Account
 from pinq.ledger.store import Store
@@ -115,6 +115,11 @@ class Ledger:
     def knows(self, token: str) -> bool:
         """Whether a grant had this token (its digest) when the log was last read; reads nothing."""
         return token in self._log.state.holders
+
+    def work_per_minute(self, analyst: str) -> int | None:
+        """An analyst's quota of work when the log was last read; reads nothing."""
+        grant = self._log.state.grant_of(analyst)
+        return None if grant is None else grant.terms.work_per_minute
 
     def together(self) -> Together:
         """What all analysts spent, and the cap over them."""
@@ -326,14 +331,7 @@ class Ledger:
         Returns:
             The answer to send: the first one stays.
         """
-
-        def work(writing: Writing) -> str:
-            _, given = self._log.charge_of(writing, analyst, request)
-            if given is None:
-                writing.append(Answered(digest_of(payload)), analyst, request, answer=payload)
-            return payload if given is None else given
-
-        return self._log.run(work, write=True)
+        return self._log.run(lambda writing: writing.answer(analyst, request, payload), write=True)
 
     def log_session(self, analyst: str, request: str, question: LoggedQuestion, opens: Collection[str]) -> None:
         """Logs a computation among several parties: an exact one before, a charged one after it."""

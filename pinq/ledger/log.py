@@ -25,14 +25,14 @@ from pinq.ledger.checkpoint import read as read_checkpoint
 from pinq.ledger.checkpoint import write as write_checkpoint
 from pinq.ledger.events import Event, Record, UnknownEvent, read
 from pinq.ledger.head import Head
-from pinq.ledger.requests import Answered, Charged, LoggedQuestion
+from pinq.ledger.requests import Answered, Charged, LoggedQuestion, digest_of
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import LedgerState
 from pinq.ledger.store import EventRow, Store
 from pinq.ledger.terms import now
 from pinq.ledger.writing import Job, T, Writing
 
-__all__ = ["Earlier", "GivenAnswer", "Log", "Writing", "digest_of"]
+__all__ = ["Earlier", "GivenAnswer", "Log", "Writing"]
 
 
 R = TypeVar("R", bound=Record)
@@ -262,7 +262,7 @@ class Log:
 
         With a question its last charge will do; an id that was charged stands for itself.
         """
-        charge, payload = None, None
+        charge = None
         account = reading.state.accounts.get(analyst)
         if question is not None and account is not None and request not in account.charges:
             request = reading.state.asked(analyst, question) or request
@@ -270,11 +270,17 @@ class Log:
             reading.flush()  # it may be of this very transaction
             charged = self._record_at(reading, account.charges[request], Charged)
             charge = Earlier(request, charged.question)
-        if account is not None and request in account.answers:
-            seq = account.answers[request]
-            answered = self._record_at(reading, seq, Answered)
-            payload = self._intact(seq, answered.payload, self.store.payload(reading.connection, seq))
-        return charge, payload
+        return charge, self.answer_of(reading, analyst, request)
+
+    def answer_of(self, reading: Writing, analyst: str, request: str) -> str | None:
+        """Returns the answer of a request; None where there is none."""
+        account = reading.state.accounts.get(analyst)
+        if account is None or request not in account.answers:
+            return None
+        reading.flush()  # it may be of this very transaction
+        seq = account.answers[request]
+        answered = self._record_at(reading, seq, Answered)
+        return self._intact(seq, answered.payload, self.store.payload(reading.connection, seq))
 
     def answers(
         self, reading: Writing, analyst: str, requests: Collection[str] | None = None
@@ -376,8 +382,3 @@ def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str
     fields = [before, seq, at, kind, analyst, request, body]
     text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False, default=repr)  # a damaged file can hold bytes
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_of(payload: str) -> str:
-    """Identifies the text of an answer."""
-    return hashlib.sha256(payload.encode()).hexdigest()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol, runtime_checkable
@@ -19,6 +20,7 @@ __all__ = ["STATEMENT_SECONDS", "options", "prepare", "watched"]
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 300  # the first replay of millions of events stays below
 IDLE_SECONDS = 300
+LOOK_SECONDS = 0.25
 
 
 class _Wire(Protocol):
@@ -87,13 +89,47 @@ def watched(connection: sa.Connection, seconds: float) -> Iterator[None]:
     if not isinstance(driver, _Connection):  # another driver than psycopg
         yield
         return
-    timer = threading.Timer(seconds, _shut, [driver.pgconn.socket])
-    timer.daemon = True
-    timer.start()
-    try:
+    with _WATCH.over(driver.pgconn.socket, seconds):
         yield
-    finally:
-        timer.cancel()
+
+
+class _Watch:
+    """Looks after all connections by one thread; one for each transaction costs too much."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: dict[object, tuple[float, int]] = {}
+        self._process = 0
+
+    @contextmanager
+    def over(self, descriptor: int, seconds: float) -> Iterator[None]:
+        """Shuts a socket unless what is inside ends in time."""
+        key = object()
+        with self._lock:
+            self._ends[key] = (time.monotonic() + seconds, descriptor)
+            self._start()
+        try:
+            yield
+        finally:
+            with self._lock:  # so that the socket that is shut is still this one
+                del self._ends[key]
+
+    def _start(self) -> None:
+        """Starts the thread, anew in a process that was forked."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            threading.Thread(target=self._look, name="pinq-postgresql", daemon=True).start()
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            with self._lock:
+                for end, descriptor in self._ends.values():
+                    if time.monotonic() >= end:
+                        _shut(descriptor)
+
+
+_WATCH = _Watch()
 
 
 def _shut(descriptor: int) -> None:

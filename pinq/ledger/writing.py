@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from pinq.errors import PinqError
 from pinq.ledger.events import Record
-from pinq.ledger.requests import Charged, LoggedQuestion, Refused
+from pinq.ledger.requests import Answered, Charged, LoggedQuestion, Refused, digest_of
 from pinq.ledger.signature import Signature
 from pinq.ledger.store import EventRow
 from pinq.ledger.terms import EVENT_BYTES, Grant
@@ -60,6 +60,13 @@ class Writing:
             charged = charged.reserving(answer_bytes + 2 * EVENT_BYTES)
             grant.require_room(charged.question.stored)
         self.append(charged, analyst, request)
+
+    def answer(self, analyst: str, request: str, payload: str) -> str:
+        """Adds the answer of a request that has none; returns the one that it has then."""
+        given = self._log.answer_of(self, analyst, request)
+        if given is None:
+            self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
+        return payload if given is None else given
 
     def refuse(self, error: PinqError, analyst: str, request: str, question: LoggedQuestion) -> None:
         """Adds a refusal, unless the analyst's grant has no room for it."""

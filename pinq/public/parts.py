@@ -119,6 +119,8 @@ class PartSet:
 
     def at(self, index: int) -> Part:
         """Part ``index`` in flat order."""
+        if len(self.blocks) == 1:
+            return self.blocks[0].at(index)
         block = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.blocks[block].at(index - int(self._starts[block]))
 

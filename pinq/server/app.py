@@ -21,7 +21,8 @@ from pinq.public.wire import PROTOCOL, Health
 from pinq.server.api.gate import Gate, failure
 from pinq.server.api.limits import Settings
 from pinq.server.api.openapi import describe
-from pinq.server.api.routes import router
+from pinq.server.api.routes import handlers, router
+from pinq.server.api.shortcut import Shortcut
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
 from pinq.server.page.login import Login
@@ -77,6 +78,7 @@ def create_app(
         docs_url="/docs",
         redoc_url=None,
     )
+    app.add_middleware(Shortcut, handlers=handlers(gate))
     app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
     _answer_probes(app, readiness)
     _answer_errors(app)

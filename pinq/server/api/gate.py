@@ -71,9 +71,9 @@ class Gate:
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
         self._lanes = Lanes(datasets, settings)
 
-    async def run(self, http: Request, asked: str, work: Work) -> Response:
-        """Answers one request on a dataset."""
-        visit = Visit(asked, http.scope["route"].name, http.client.host if http.client else "-")
+    async def run(self, http: Request, route: str, asked: str, work: Work) -> Response:
+        """Answers one request on a dataset; ``route`` is what log and metrics call it."""
+        visit = Visit(asked, route, http.client.host if http.client else "-")
         error: PinqError | None = None
         try:
             payload = await self._work(http, visit, work)

@@ -131,15 +131,17 @@ class Share:
 
     def __init__(self, threads: int) -> None:
         self._free, self._held = threads, Counter[str]()
-        self._changed = asyncio.Condition()
+        self._waiting = list[asyncio.Future[None]]()
 
     @asynccontextmanager
     async def take(self, holder: str) -> AsyncIterator[None]:
         """Waits for a thread, and holds it."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._free > self._held[holder])
-            self._free -= 1
-            self._held[holder] += 1
+        while self._free <= self._held[holder]:
+            changed = asyncio.get_running_loop().create_future()
+            self._waiting.append(changed)
+            await changed
+        self._free -= 1
+        self._held[holder] += 1
         try:
             yield
         finally:
@@ -147,11 +149,14 @@ class Share:
             self._held[holder] -= 1
             if not self._held[holder]:
                 del self._held[holder]
-            await asyncio.shield(self._wake())
+            self._wake()
 
-    async def _wake(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _wake(self) -> None:
+        """Lets all who wait look again, in the order in which they came."""
+        waiting, self._waiting = self._waiting, []
+        for changed in waiting:
+            if not changed.done():
+                changed.set_result(None)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from pinq.public.wire import SCHEMA_HEADER, Description, Failure, History, WireB
 from pinq.server.api.gate import Gate
 from pinq.server.api.visit import Visit
 
-__all__ = ["router"]
+__all__ = ["Handler", "handlers", "router"]
 
 _ERRORS: dict[int | str, dict[str, Any]] = {  # as FastAPI declares it
     400: {"model": Failure, "description": "Malformed."},
@@ -52,12 +53,7 @@ def router(gate: Gate) -> APIRouter:
     @routes.get("/{dataset}", response_model=Description)
     async def describe(dataset: str, http: HTTPRequest) -> Response:
         """The public schema, and whose token this is."""
-        return await gate.run(http, dataset, _describe)
-
-    @routes.get("/{dataset}/budget", response_model=WireBudget)
-    async def show_budget(dataset: str, http: HTTPRequest) -> Response:
-        """What was granted, spent, and remains."""
-        return await gate.run(http, dataset, _budget)
+        return await gate.run(http, "describe", dataset, _describe)
 
     @routes.get("/{dataset}/history", response_model=History)
     async def show_history(
@@ -66,19 +62,47 @@ def router(gate: Gate) -> APIRouter:
         start: Annotated[int, Query(ge=0, description="The cursor: how many lines to leave out.")] = 0,
     ) -> Response:
         """What was asked, what it cost, what came back: oldest first, a page at a time."""
-        return await gate.run(http, dataset, lambda visit, _: _history(visit, start))
+        return await gate.run(http, "show_history", dataset, lambda visit, _: _history(visit, start))
+
+    short = handlers(gate)
+
+    @routes.get("/{dataset}/budget", response_model=WireBudget)
+    async def show_budget(dataset: str, http: HTTPRequest) -> Response:
+        """What was granted, spent, and remains."""
+        return await short["GET", "budget"](http, dataset)
 
     @routes.post("/{dataset}/query", response_model=Answer, openapi_extra=_BODY)
     async def query(dataset: str, http: HTTPRequest) -> Response:
         """Asks a question: charged once for its `id`, before the data is read."""
-        return await gate.run(http, dataset, lambda visit, body: _query(visit, body, http.headers.get(SCHEMA_HEADER)))
+        return await short["POST", "query"](http, dataset)
 
     @routes.post("/{dataset}/preview", response_model=WirePreview, openapi_extra=_BODY)
     async def preview(dataset: str, http: HTTPRequest) -> Response:
         """What a question would cost and how exact its answer would be. Free."""
-        return await gate.run(http, dataset, lambda visit, body: _preview(visit, body, http.headers.get(SCHEMA_HEADER)))
+        return await short["POST", "preview"](http, dataset)
 
     return routes
+
+
+Handler = Callable[[HTTPRequest, str], Awaitable[Response]]
+"""Answers a request on a dataset of this name."""
+
+
+def handlers(gate: Gate) -> dict[tuple[str, str], Handler]:
+    """What is asked most often, by method and last word of the path: see ``Shortcut``."""
+
+    async def budget(http: HTTPRequest, dataset: str) -> Response:
+        return await gate.run(http, "show_budget", dataset, _budget)
+
+    async def query(http: HTTPRequest, dataset: str) -> Response:
+        schema = http.headers.get(SCHEMA_HEADER)
+        return await gate.run(http, "query", dataset, lambda visit, body: _query(visit, body, schema))
+
+    async def preview(http: HTTPRequest, dataset: str) -> Response:
+        schema = http.headers.get(SCHEMA_HEADER)
+        return await gate.run(http, "preview", dataset, lambda visit, body: _preview(visit, body, schema))
+
+    return {("GET", "budget"): budget, ("POST", "query"): query, ("POST", "preview"): preview}
 
 
 def _describe(visit: Visit, _: bytes) -> str:
