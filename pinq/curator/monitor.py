@@ -155,7 +155,7 @@ class Curator:
             work.query.demand,
             work.epsilon,
             question,
-            columns=request.columns(),
+            columns=self.schema.with_sources(request.columns()),
             reuse=bool(request.reuse),
             answer_bytes=work.query.answer_bytes,
         )
@@ -178,9 +178,8 @@ class Curator:
         self.meter(analyst, work.checking)
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, request.identity(self.schema.digest))
         epsilon = ZERO if is_paid else work.epsilon
-        cost, left = self.ledger.price(
-            analyst, work.query.demand, epsilon, verb=request.verb, columns=request.columns()
-        )
+        columns = self.schema.with_sources(request.columns())
+        cost, left = self.ledger.price(analyst, work.query.demand, epsilon, verb=request.verb, columns=columns)
         return Preview(cost.exact, left.exact, work.noise.error, work.noise.scale if work.noise.uniform else None)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from pinq.engine.columns import RawColumns, RawValue
 from pinq.engine.numbers import define_readings, moment_number
 from pinq.engine.raw import literal, quoted
 from pinq.public.dialect import Dialect
@@ -47,17 +48,18 @@ class Encoder:
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[str, str], salt: bytes
     ) -> None:
-        self._policy, self._types, self._key = policy, types, literal(salt.hex())
+        self._policy, self._key = policy, literal(salt.hex())
         self.columns = [f"c{number}" for number in range(len(policy.columns))]
         self.kept = " AND ".join(f"{name} IS NOT NULL" for name in self.columns)
-        self._select = _codes(connection, policy, types)
+        self._raw = RawColumns.of(connection, policy, types)
+        self._select = _codes(connection, policy, self._raw)
         self._unit = policy.bounded_unit
         if self._unit is not None:
             self._select.append(f"md5({self._key} || CAST({quoted(self._unit.column)} AS VARCHAR)) AS unit")
 
     def tried(self, source: str) -> str:
         """A query for the codes of all rows, NULL where a value cannot be encoded."""
-        return f"SELECT {', '.join(self._select)} FROM {source}"
+        return f"SELECT {', '.join(self._select)} FROM {self._raw.rows(source)}"
 
     def encoded(self, source: str) -> str:
         """A query for the codes of the rows that can be encoded and whose unit is known."""
@@ -88,10 +90,10 @@ class Encoder:
         """A query for how many rows of each numeric column lie outside of its bounds."""
         counts = []
         for name, column in numeric_columns(self._policy.columns).items():
-            value = _number(name, column, self._types[name])
+            value = _number(self._raw.values[name], column)
             beyond = f"{value} < {float(column.lower)!r} OR {value} > {float(column.upper)!r}"
             counts.append(f"count(*) FILTER ({beyond})")
-        return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {source}"
+        return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {self._raw.rows(source)}"
 
 
 def encode(
@@ -147,15 +149,15 @@ def unsigned(count: int) -> str:
     return next(name for cells, name in _UNSIGNED if count <= cells)
 
 
-def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, types: dict[str, str]) -> list[str]:
+def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumns) -> list[str]:
     """An expression ``... AS c<i>`` for each column, NULL where a value cannot be encoded."""
     numbers = {name: number for number, name in enumerate(policy.columns)}
     values, codes = {}, {}
     for name, numeric in numeric_columns(policy.columns).items():
-        values[name] = _number(name, numeric, types[name])
+        values[name] = _number(raw.values[name], numeric)
         codes[name] = _cell(values[name], numeric)
     for name, categorical in categorical_columns(policy.columns).items():
-        values[name] = _text(name, types[name])
+        values[name] = raw.values[name].text
         codes[name] = _position(connection, numbers[name], values[name], categorical)
     return [
         f"(coalesce({codes[name]}, {_missing(values[name], column)}))::{unsigned(column.codes)} AS c{numbers[name]}"
@@ -184,27 +186,18 @@ def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, co
     values = f"SELECT value FROM values_{number} ORDER BY place"
     connection.execute(f"CREATE OR REPLACE TYPE domain_{number} AS ENUM ({values})")
     connection.unregister(f"values_{number}")
-    return f"enum_code(TRY_CAST({value} AS domain_{number}))"
+    code = f"enum_code(TRY_CAST({value} AS domain_{number}))"
+    # A code is an unsigned octet where the values are few; what follows from two is as wide as both.
+    undeclared = f"CASE WHEN {value} IS NOT NULL THEN {column.other_code} END"
+    return code if column.other is None else f"coalesce({code}::BIGINT, {undeclared})"
 
 
-def _number(name: str, column: Numeric, kind: str) -> str:
+def _number(raw: RawValue, column: Numeric) -> str:
     """The number that a value is or spells, a date's its days or minutes; NULL for what is none."""
     if column.microseconds is not None:
-        return moment_number(quoted(name), kind, column.microseconds)
-    value = f"number_of({quoted(name)})"
+        return moment_number(raw.value, raw.kind, column.microseconds)
+    value = f"number_of({raw.value})"
     return f"(CASE WHEN isnan({value}) THEN NULL ELSE {value} END)"
-
-
-def _text(name: str, kind: str) -> str:
-    if kind in ("DOUBLE", "FLOAT"):
-        # Whole-number codes come as doubles where a frame had missing values: 1.0 is the category
-        # 1.
-        value = quoted(name)
-        whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
-        return (
-            f"(CASE WHEN isnan({value}) THEN NULL WHEN {whole} THEN {value}::BIGINT::VARCHAR ELSE {value}::VARCHAR END)"
-        )
-    return f"CAST({quoted(name)} AS VARCHAR)"
 
 
 def _missing(value: str, column: Column) -> str:

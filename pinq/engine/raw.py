@@ -138,7 +138,8 @@ def is_large(files: Iterable[Path]) -> bool:
 
 def declared_columns(policy: Policy) -> list[str]:
     """The columns that the source must have."""
-    return [*policy.columns, *([] if policy.bounded_unit is None else [policy.bounded_unit.column])]
+    read = [source for name, column in policy.columns.items() for source in column.sources or (name,)]
+    return [*dict.fromkeys(read), *([] if policy.bounded_unit is None else [policy.bounded_unit.column])]
 
 
 def _attach(

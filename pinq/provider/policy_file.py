@@ -11,6 +11,8 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from pinq.engine.formulas import check_formulas
+from pinq.engine.lookups import with_lookups
 from pinq.errors import PolicyError, QueryError
 from pinq.public.plain_yaml import read_yaml
 from pinq.public.policy import Policy
@@ -25,8 +27,12 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         PolicyError: Unreadable, not YAML, unknown keys, or a declaration that cannot be; the
             message names each place.
     """
-    if isinstance(path, Policy):
-        return path
+    policy = path if isinstance(path, Policy) else _read(path)
+    check_formulas(policy)
+    return with_lookups(policy)
+
+
+def _read(path: str | os.PathLike[str]) -> Policy:
     file = Path(path)
     try:
         content = read_yaml(file.read_text(encoding="utf-8"))
@@ -40,8 +46,8 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         raise PolicyError(
             f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
         )
-    if "folder" in content:
-        raise PolicyError(f"The policy file {file} is not valid:\n  folder: unknown key")
+    if own := [key for key in ("folder", "lookups") if key in content]:
+        raise PolicyError(f"The policy file {file} is not valid:\n  {own[0]}: unknown key")
     try:
         return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
     except ValidationError as error:

@@ -50,9 +50,8 @@ def simulate(
     ledger.grant("simulated", budget)
     # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
     # the schema says.
-    policy = Policy(
-        dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=schema.columns, folder=Path()
-    )
+    given = {name: column.as_given for name, column in schema.columns.items()}
+    policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=given, folder=Path())
     table = made_up(schema, count, seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(LocalSession("simulated", "simulated", Curator(schema, ledger, engine)))

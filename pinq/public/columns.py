@@ -21,7 +21,8 @@ import numpy as np
 from pydantic import Field, PlainSerializer, field_validator, model_validator
 
 from pinq.errors import QueryError
-from pinq.public.declared import Declared, FiniteDecimal, derived
+from pinq.public.declared import FiniteDecimal, derived
+from pinq.public.derived_from import DerivedFrom
 from pinq.public.spelling import closest
 
 __all__ = ["REAL_CELLS", "Categorical", "CutPoint", "Numeric", "Value", "require_text", "round_up", "text_of"]
@@ -40,7 +41,7 @@ CutPoint = float | str
 """Where ``Cuts`` cuts: a number, or a date as text."""
 
 
-class _Column(Declared):
+class _Column(DerivedFrom):
     nullable: bool = Field(default=False, description="whether a missing value is a value of its own")
     unreviewed: tuple[str, ...] = Field(
         default=(), description="fields that were read off the data and wait for the provider's word"
@@ -74,12 +75,12 @@ class _Column(Declared):
 
     @property
     def _missing(self) -> str:
-        return ", may be missing" if self.nullable else ""
+        return (", may be missing" if self.nullable else "") + self.made_of
 
     @derived
     def digest(self) -> str:
         """Identifies the domain: two columns with equal digests give every value the same code."""
-        text = self.model_dump_json(exclude={"unreviewed", "cuts"})
+        text = self.model_dump_json(exclude={"unreviewed": True, "cuts": True, "lookup": {"file"}})
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -91,6 +92,9 @@ class Categorical(_Column):
     # take True for 1.
     values: Annotated[tuple[Value, ...], PlainSerializer(lambda values: values)] = Field(
         min_length=1, max_length=MAX_VALUES, description="every value that the column can have"
+    )
+    other: Annotated[Value | None, PlainSerializer(lambda value: value)] = Field(
+        default=None, description="the value that undeclared ones count as; one of `values`"
     )
 
     @field_validator("values", mode="before")
@@ -110,7 +114,14 @@ class Categorical(_Column):
             raise ValueError(f"the value {twice!r} is listed twice")
         for text in texts:
             require_text(text, "a value")
+        if self.other is not None and text_of(self.other) not in texts:
+            raise ValueError(f"`other` is {self.other!r}; it must be one of the values")
         return self
+
+    @property
+    def other_code(self) -> int:
+        """The code that undeclared values get; -1 for none."""
+        return -1 if self.other is None else self.texts[text_of(self.other)]
 
     @property
     def cells(self) -> int:
@@ -167,7 +178,7 @@ class Categorical(_Column):
         import pandas as pd
 
         numbers, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
-        table = [self.texts.get(_text_of_any(value), -1) for value in distinct]
+        table = [self.texts.get(_text_of_any(value), self.other_code) for value in distinct]
         codes = np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)
         return codes[numbers]  # a missing value has the number -1: the last code
 

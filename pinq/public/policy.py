@@ -119,6 +119,8 @@ class Policy(Declared):
         default=(), description="fields that were guessed or read off the data and wait for the provider's word"
     )
     columns: dict[str, Column] = Field(min_length=1)
+    # The pairs of each column's lookup table; set by who reads the file.
+    lookups: dict[str, dict[str, str]] = Field(default_factory=dict, exclude=True, repr=False)
     # Where relative paths start; set by who reads the file.
     folder: Path = Field(default=Path("."), exclude=True, repr=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -134,6 +134,12 @@ class Schema(Declared):
         column = self.numeric(name)
         column.require_addable(str(name))
         return column
+
+    def with_sources(self, columns: Iterable[str]) -> set[str]:
+        """Adds the declared columns that some are derived from: who may not see those sees neither."""
+        named = set(columns)
+        made_of = (self.columns[name].sources for name in named & self.columns.keys())
+        return named.union(*(self.columns.keys() & set(sources) for sources in made_of))
 
     @derived
     def row_digest(self) -> str:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formulas of derived columns: SQL that is checked to look at one row and at nothing else.
+
+DuckDB parses a formula; the tree that comes back may hold the kinds of nodes, the functions and the
+types that are listed here, and no other. So there is no subquery, window, aggregate, randomness,
+clock, setting, file or macro, whatever DuckDB has or will have: what is not listed is refused.
+
+Privacy:
+    A formula of these is a map from a row to a value, so a derived column is encoded row by row
+    like any other: stability 1. ``TRY`` makes an error on a row that row's missing value. It does
+    so only while nothing is computed outside of it, and DuckDB's optimizer moves what stands in two
+    places before both; so ``prepare_formulas`` must be said to the connection first. Functions
+    whose errors pass through ``TRY`` are not listed. Held by: tests/integration/test_formulas.py,
+    which gives every function hostile values, and refuses every other function of DuckDB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import duckdb
+
+from pinq.errors import PolicyError
+from pinq.public.policy import Policy
+
+__all__ = ["FUNCTIONS", "PARTS", "TYPES", "check_formulas", "prepare_formulas", "require_row_wise", "tried_formula"]
+
+Node = Mapping[str, object]
+
+_ARITHMETIC = (
+    "+ - * / // % ** ^ pow power abs sign round trunc floor ceil ceiling sqrt cbrt exp ln log log2 log10 "
+    "greatest least isnan isinf isfinite"
+)
+_TEXT = (
+    "|| concat lower upper lcase ucase length trim ltrim rtrim substr substring left right replace reverse "
+    "strip_accents contains starts_with ends_with prefix suffix instr strpos position ~~ !~~ ~~* !~~* "
+    "regexp_matches regexp_full_match regexp_extract regexp_replace"
+)
+_DATES = (
+    "year quarter month day dayofmonth hour minute second dayname monthname last_day date_part date_trunc date_diff "
+    "datediff make_date try_strptime strptime strftime epoch epoch_ms to_years to_quarters to_months to_weeks to_days "
+    "to_hours to_minutes to_seconds"
+)
+FUNCTIONS = frozenset(f"{_ARITHMETIC} {_TEXT} {_DATES}".split())
+"""What a formula may call: functions of a row that DuckDB has built in. No macros."""
+
+_OF_PARTS = frozenset(("date_part", "date_trunc", "date_diff", "datediff"))
+# Of other parts an interval has none, and says so by an error that TRY does not catch.
+PARTS = frozenset(("year", "quarter", "month", "day", "hour", "minute", "second"))
+"""The parts of a date that a formula may name."""
+
+_NUMBERS = (
+    "tinyint smallint integer int int4 bigint int8 hugeint utinyint usmallint uinteger ubigint float real float4 "
+    "double float8 decimal numeric"
+)
+TYPES = frozenset(f"boolean bool {_NUMBERS} varchar text string date timestamp datetime interval".split())
+"""What a formula may cast to."""
+
+_OPERATORS = frozenset(
+    ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_NOT", "OPERATOR_COALESCE")
+)
+_CLASSES = frozenset(
+    ("CONSTANT", "COLUMN_REF", "FUNCTION", "COMPARISON", "CONJUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN", "TYPE")
+)
+# Columns of a projection are read; nothing else that an optimizer does is needed, and some of it
+# computes what stands inside of TRY before it.
+_KEPT_OPTIMIZERS = frozenset({"unused_columns", "column_lifetime"})
+
+
+def tried_formula(formula: str) -> str:
+    """Returns the SQL of a formula's value; NULL where it fails."""
+    return f"TRY((\n{formula}\n))"
+
+
+def prepare_formulas(connection: duckdb.DuckDBPyConnection) -> None:
+    """Keeps DuckDB from computing parts of a formula outside of its ``TRY``.
+
+    And makes a division by zero, and a logarithm of it, fail rather than be infinite.
+    """
+    names = {name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
+    listed = ",".join(sorted(names - _KEPT_OPTIMIZERS))
+    connection.execute(f"SET disabled_optimizers = '{listed}'")
+    connection.execute("SET ieee_floating_point_ops = false")
+
+
+def check_formulas(policy: Policy) -> None:
+    """Checks the formulas of a policy; looks at no source.
+
+    Raises:
+        PolicyError: A formula is no SQL expression over one row of its columns.
+    """
+    formulas = {name: column for name, column in policy.columns.items() if column.formula is not None}
+    if formulas:
+        with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+            for name, column in formulas.items():
+                require_row_wise(connection, name, column.formula or "", column.sources)
+
+
+def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: str, sources: tuple[str, ...]) -> None:
+    """Checks one formula.
+
+    Args:
+        connection: Parses it.
+        name: Of the column, for the error.
+        formula: SQL.
+        sources: The columns that it may read, and must.
+
+    Raises:
+        PolicyError: It is no SQL expression over one row of these columns.
+    """
+    value, rest = _parsed(connection, name, tried_formula(formula))
+    _, template = _parsed(connection, name, tried_formula("1"))
+    if rest != template:
+        raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
+    read: set[str] = set()
+    for node in _nodes(value):
+        if problem := _problem(node, sources):
+            raise PolicyError(f"`formula` of column {name!r} {problem}; it looks at one row and at nothing else.")
+        if node["class"] == "COLUMN_REF":
+            read |= {str(part).casefold() for part in _list(node["column_names"])}
+    if unread := [source for source in sources if source.casefold() not in read]:
+        raise PolicyError(f"`formula` of column {name!r} does not read {', '.join(unread)}, which `from` names.")
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, name: str, tried: str) -> tuple[Node, object]:
+    """Parses a formula. Returns what is tried, and the rest of the statement."""
+    query = f"SELECT {tried} AS value FROM source"
+    ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+    parsed = json.loads(text)
+    if parsed["error"]:
+        raise PolicyError(f"`formula` of column {name!r} is no SQL: {str(parsed['error_message']).splitlines()[0]}.")
+    selected = parsed["statements"][0]["node"].pop("select_list", [])
+    if len(selected) != 1 or selected[0]["type"] != "OPERATOR_TRY":
+        raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
+    return selected[0]["children"][0], _unplaced(parsed)
+
+
+def _unplaced(value: object) -> object:
+    """A parse tree without the places in the text."""
+    match value:
+        case dict():
+            return {name: _unplaced(part) for name, part in value.items() if not name.startswith("query_location")}
+        case list():
+            return [_unplaced(part) for part in value]
+    return value
+
+
+def _nodes(value: object) -> Iterator[Node]:
+    """Yields all nodes of a parse tree."""
+    match value:
+        case dict():
+            if "class" in value:
+                yield value
+            for part in value.values():
+                yield from _nodes(part)
+        case list():
+            for part in value:
+                yield from _nodes(part)
+
+
+def _problem(node: Node, sources: tuple[str, ...]) -> str:
+    """Says what a node must not be; empty where it may."""
+    match node["class"]:
+        case "FUNCTION":
+            return _wrong_call(node)
+        case "COLUMN_REF":
+            names = [str(part) for part in _list(node["column_names"])]
+            known = len(names) == 1 and names[0].casefold() in {source.casefold() for source in sources}
+            return "" if known else f"reads {'.'.join(names)}, which `from` does not name"
+        case "OPERATOR" if node["type"] not in _OPERATORS:
+            return f"has a {_plain(node['type'])}"
+        case "TYPE" if str(node["type_name"]).casefold() not in TYPES or node["schema"] or node["catalog"]:
+            return f"casts to {str(node['type_name']).lower()}, which is none of {', '.join(sorted(TYPES))}"
+        case kind if kind not in _CLASSES:
+            return f"has a {_plain(kind)}"
+    return ""
+
+
+def _wrong_call(node: Node) -> str:
+    if node["function_name"] in _OF_PARTS and _first_text(node) not in PARTS:
+        return f"calls {node['function_name']} for something that is none of {', '.join(sorted(PARTS))}"
+    if node["function_name"] not in FUNCTIONS:
+        return f"calls {node['function_name']}, which is not among the functions that it may call"
+    extras = (node["schema"], node["catalog"], node["filter"], node["distinct"], node["export_state"])
+    ordered = node["order_bys"] != {"type": "ORDER_MODIFIER", "orders": []}
+    return f"calls {node['function_name']} in a form that is not allowed" if any(extras) or ordered else ""
+
+
+def _first_text(call: Node) -> object:
+    """The first argument of a call where it is a text as it stands."""
+    match _list(call["arguments"])[:1]:
+        case [{"expression": {"class": "CONSTANT", "literal": {"text": str() as text}}}]:
+            return text.casefold()
+    return None
+
+
+def _plain(kind: object) -> str:
+    return str(kind).lower().replace("_", " ")
+
+
+def _list(value: object) -> list[object]:
+    match value:
+        case list():
+            return value
+    return []
