@@ -24,10 +24,11 @@ from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
 from pinq.engine.sources import source_path
 from pinq.provider.local import open_ledger
+from pinq.public.derived_from import Lookup
 from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import DatabaseTable, Policy
-from pinq.public.schema import Categorical, Numeric, PrivacyUnit
+from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
 from pinq.public.wire import STATUSES
 from tests.checkout import ROOT
 
@@ -248,11 +249,13 @@ def test_the_readmes_commands_exist() -> None:
     assert set(re.findall(r"`?make ([a-z-]+)", README)) - {"are"} <= targets
 
 
-@pytest.mark.parametrize("model", [Policy, DatabaseTable, Dialect, PrivacyUnit, Categorical, Numeric])
+@pytest.mark.parametrize(
+    "model", [Policy, DatabaseTable, Dialect, PrivacyUnit, Categorical, Numeric, Date, DateTime, Lookup]
+)
 def test_every_policy_key_is_documented(model: type) -> None:
     """The reference names every key that a policy may have."""
     for name, field in model.model_fields.items():
-        if name != "folder":
+        if not field.exclude:
             assert re.search(rf"\b{field.alias or name}\b", REFERENCE), name
 
 
