@@ -71,8 +71,8 @@ class DerivedFrom(Declared):
         """Leaves out what a plain column does not say, so that its digest is what it always was."""
         fields: dict[str, object] = dump(self)
         sources = fields.pop("sources", fields.pop("from", ()))
-        said = {"from": sources} if sources else {}
-        return said | {name: value for name, value in fields.items() if name not in UNSAID or value is not None}
+        origin = {"from": sources} if sources else {}
+        return origin | {name: value for name, value in fields.items() if name not in UNSAID or value is not None}
 
     @property
     def is_derived(self) -> bool:
