@@ -136,7 +136,7 @@ class Schema(Declared):
         return column
 
     def with_sources(self, columns: Iterable[str]) -> set[str]:
-        """Adds the declared columns that some are derived from: who may not see those sees neither."""
+        """Adds the declared columns that these are derived from, for terms count them too."""
         named = set(columns)
         made_of = (self.columns[name].sources for name in named & self.columns.keys())
         return named.union(*(self.columns.keys() & set(sources) for sources in made_of))
