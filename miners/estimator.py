@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from miners.budget.plan import loss_text
+from miners.budget.plan import Plan, loss_text
 from miners.fitted.forest import Forest
 from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.model_card import ModelCard, model_card

@@ -7,19 +7,19 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import Plan, loss_text, many, remember_fit, rows_text
-from miners.estimator import Classifier, Fitted, Regressor, public_schema, whole_number
+from miners.budget.plan import PlanLine, loss_text, many, rows_text
+from miners.estimator import Classifier, Regressor, whole_number
 from miners.growth.candidates import attribute_names
+from miners.handle_miner import HandleMiner
 from miners.scorecards.asking import HandleAsking
 from miners.scorecards.card import Card
 from miners.scorecards.cells import attribute_cells
 from miners.scorecards.fitting import CardFit
 from miners.scorecards.objectives import Objective, objective_of
 from miners.scorecards.shares import MAX_STEPS, Shares
-from pinq.errors import QueryError, unspent
+from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Scorecard", "ScorecardRegressor"]
 
 
-class ScorecardMiner(Fitted):
+class ScorecardMiner(HandleMiner[CardFit]):
     """A miner whose fitted state is a ``Card``.
 
     Attributes:
@@ -49,48 +49,6 @@ class ScorecardMiner(Fitted):
         "Points add up: what attributes say only together is not learned.",
         "On small tables noise shrinks points, and probabilities lean to the middle.",
     )
-
-    def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
-        """Learns the points.
-
-        Args:
-            handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
-            target: The column to predict.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost: for
-                notebooks, whose cells run twice. Forests need a ``random_state``.
-
-        Raises:
-            QueryError: A parameter or the target is wrong.
-            BudgetExceeded: Less than ``epsilon`` remains.
-        """
-        with unspent():
-            card_fit = self._card_fit(public_schema(handle), target)
-            hopes = self._warnings(card_fit, None)
-            asked = begin_fit(self, handle, card_fit.shares.total, hopes, reuse=reuse)
-        with Bill(handle) as bill:
-            card = card_fit.learned(HandleAsking(asked, card_fit.shares))
-        remember_fit(self, handle)
-        return self._fitted(card, bill.total)
-
-    def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
-
-        Args:
-            schema: The public schema, ``handle.schema``.
-            target: The column to predict.
-            rows: How many rows the table has, if that is known; by default the schema's
-                ``max_rows``. For the warning only.
-        """
-        card_fit = self._card_fit(schema, target)
-        attributes, steps = len(card_fit.specs), len(card_fit.shares.steps)
-        counted = f"{many(steps, 'step')} over {many(attributes, 'attribute')}"
-        return Plan(
-            f"{type(self).__name__} for `{target}`: {counted}",
-            tuple(card_fit.lines()),
-            card_fit.shares.total.exact,
-            self._notes(card_fit),
-            self._warnings(card_fit, rows),
-        )
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the points as they are printed, the attribute that says most first.
@@ -158,8 +116,7 @@ class ScorecardMiner(Fitted):
     def _checked_target(self, schema: Schema, target: str) -> None:
         """Raises ``QueryError`` where the target is of the wrong kind."""
 
-    def _card_fit(self, schema: Schema, target: str) -> CardFit:
-        """Returns all that is decided before anything is asked, every parameter checked."""
+    def _checked(self, schema: Schema, target: str) -> CardFit:
         epsilon = Epsilon.of(self.epsilon)
         column = schema.column(target)
         self._checked_target(schema, target)
@@ -184,6 +141,22 @@ class ScorecardMiner(Fitted):
         """Returns what each question pays."""
         tables = attributes if objective.asks_tables(epsilon) else 0
         return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1)
+
+    def _learned(self, card_fit: CardFit, handle: PrivateQueryable, target: str) -> Card:
+        return card_fit.learned(HandleAsking(handle, card_fit.shares))
+
+    def _total(self, card_fit: CardFit) -> Epsilon:
+        return card_fit.shares.total
+
+    def _title(self, card_fit: CardFit) -> str:
+        attributes, steps = len(card_fit.specs), len(card_fit.shares.steps)
+        return (
+            f"{type(self).__name__} for `{card_fit.objective.target}`: {many(steps, 'step')} over "
+            f"{many(attributes, 'attribute')}"
+        )
+
+    def _lines(self, card_fit: CardFit) -> Sequence[PlanLine]:
+        return tuple(card_fit.lines())
 
     def _notes(self, card_fit: CardFit) -> tuple[str, ...]:
         notes = ["all questions are asked of the same rows, so their losses add up."]

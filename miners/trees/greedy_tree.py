@@ -183,7 +183,8 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
             rows: How many rows the table has, if that is known; by default the schema's
                 ``max_rows``. For the warning only.
         """
-        return self._planned(self._checked(schema, target, need_target=False), rows)
+        checked = self._checked_without_target(schema) if target is None else self._checked(schema, target)
+        return self._planned(checked, rows)
 
     @abstractmethod
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:

@@ -15,20 +15,20 @@ Privacy:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from miners.budget.payment import Bill, begin_fit
-from miners.budget.plan import Plan, PlanLine, remember_fit
+from miners.budget.plan import PlanLine
 from miners.budget.recipe import DESCRIBING, Step
-from miners.estimator import Fitted, public_schema
+from miners.estimator import HandleMiner
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree
 from miners.growth.frontier import grow
 from miners.growth.pause import cycle_search_paused
+from miners.handle_miner import HandleMiner
 from miners.trees.strategy import Problem, TreeStrategy
-from pinq.errors import QueryError, unspent
+from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS
@@ -45,7 +45,7 @@ Variant = Literal["best", "paper"]
 S = TypeVar("S", bound=TreeStrategy)
 
 
-class TreeMiner(Fitted, ABC, Generic[S]):
+class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
     """A miner that grows trees on a private handle.
 
     Subclasses say how: ``_strategies`` (what is asked, at which loss, how splits are chosen), and
@@ -56,50 +56,15 @@ class TreeMiner(Fitted, ABC, Generic[S]):
     attributes: Sequence[str] | None
     _numeric_target = False
 
-    def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
-        """Grows the tree or the trees.
-
-        Args:
-            handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
-            target: The column to predict.
-            reuse: Take the stored answers where the same fit was paid for before, at no cost: for
-                notebooks, whose cells run twice. Forests need a ``random_state``.
-
-        Raises:
-            QueryError: A parameter or the target is wrong.
-            BudgetExceeded: Less than ``epsilon`` remains.
-        """
-        with unspent():
-            strategies = self._checked(public_schema(handle), target, need_target=True)
-            asked = begin_fit(self, handle, _total(strategies), self._warnings(strategies, None), reuse=reuse)
+    def _learned(self, strategies: Sequence[S], handle: PrivateQueryable, target: str) -> Tree | Forest:
+        """Grows the tree or the trees."""
         trees: list[Tree] = []
-        with Bill(handle) as bill, cycle_search_paused():
+        with cycle_search_paused():
             for strategy in strategies:
-                roots = asked.shards(strategy.trees) if strategy.trees > 1 else asked.parts()
+                roots = handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
                 grown = grow(roots, strategy)
                 trees += [Tree(strategy.schema, target, strategy.estimates(nodes)) for nodes in grown]
-        remember_fit(self, handle)
-        return self._fitted(trees[0] if self._state is Tree else Forest(trees), bill.total)
-
-    def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
-        """Says what ``fit`` is going to ask and what it costs. Free: it looks at the schema only.
-
-        Args:
-            schema: The public schema, ``handle.schema``.
-            target: The column to predict.
-            rows: How many rows the table has, if that is known; by default the schema's
-                ``max_rows``. For the warning only.
-        """
-        return self._planned(self._checked(schema, target, need_target=True), rows)
-
-    def _planned(self, strategies: Sequence[S], rows: int | None) -> Plan:
-        return Plan(
-            self._title(strategies),
-            tuple(_lines(strategies)),
-            _total(strategies).exact,
-            self._notes(strategies),
-            self._warnings(strategies, rows),
-        )
+        return trees[0] if self._state is Tree else Forest(trees)
 
     # What subclasses say
 
@@ -107,27 +72,34 @@ class TreeMiner(Fitted, ABC, Generic[S]):
     def _strategies(self, problem: Problem) -> Sequence[S]:
         """Returns one strategy for each frontier, every parameter checked."""
 
-    @abstractmethod
-    def _title(self, strategies: Sequence[S]) -> str:
-        """Returns what is planned, in one line."""
+    def _total(self, strategies: Sequence[S]) -> Epsilon:
+        return sum((strategy.recipe.total for strategy in strategies), ZERO)
 
-    @abstractmethod
-    def _notes(self, strategies: Sequence[S]) -> tuple[str, ...]:
-        """Returns what is worth knowing, one sentence each."""
-
-    @abstractmethod
-    def _warnings(self, strategies: Sequence[S], rows: int | None) -> tuple[str, ...]:
-        """Returns what is likely to go wrong, one sentence each."""
+    def _lines(self, strategies: Sequence[S]) -> Sequence[PlanLine]:
+        """Returns a line for each step, of all trees that grow one after the other together."""
+        recipe, nodes = strategies[0].recipe, strategies[0].trees
+        lines: list[PlanLine] = []
+        for level in range(recipe.depth):
+            together = list(zip(*(strategy.recipe.levels[level] for strategy in strategies), strict=True))
+            described = [steps for steps in together if steps[0].name in DESCRIBING]
+            lines += [_line(steps, nodes) for steps in described]
+            if described:
+                lines.append(_line([recipe.early_leaf(level, [steps[0] for steps in described])], nodes))
+            lines += [_line(steps, nodes) for steps in together if steps not in described]
+            nodes = min(nodes * strategies[0].fan_out(level), MAX_PARTS)
+        leaves = zip(*(strategy.recipe.leaf for strategy in strategies), strict=True)
+        return lines + [_line(steps, nodes) for steps in leaves]
 
     # Checks
 
-    def _checked(self, schema: Schema, target: str | None, *, need_target: bool) -> Sequence[S]:
-        """Returns the strategies, everything checked before anything is spent."""
-        epsilon = Epsilon.of(self.epsilon)
-        if target is not None or need_target:
-            return self._strategies(self._problem(schema, target, epsilon))
+    def _checked(self, schema: Schema, target: str) -> Sequence[S]:
+        """Returns the strategies."""
+        return self._strategies(self._problem(schema, target, Epsilon.of(self.epsilon)))
+
+    def _checked_without_target(self, schema: Schema) -> Sequence[S]:
+        """Returns the strategies for a target that is not named: the column with most values."""
         codes = [column.codes for column in schema.categorical_columns.values()]
-        return self._strategies(Problem(schema, None, max(codes, default=2), 2, epsilon))
+        return self._strategies(Problem(schema, None, max(codes, default=2), 2, Epsilon.of(self.epsilon)))
 
     def _problem(self, schema: Schema, target: str | None, epsilon: Epsilon) -> Problem:
         column, name = schema.column(target), type(self).__name__
@@ -141,27 +113,6 @@ class TreeMiner(Fitted, ABC, Generic[S]):
         if is_numeric:
             return Problem(schema, target, ENDS, ENDS, epsilon, numeric=True)
         return Problem(schema, target, column.codes, column.cells, epsilon)
-
-
-def _total(strategies: Sequence[TreeStrategy]) -> Epsilon:
-    """What a fit costs."""
-    return sum((strategy.recipe.total for strategy in strategies), ZERO)
-
-
-def _lines(strategies: Sequence[TreeStrategy]) -> list[PlanLine]:
-    """A line for each step; where trees grow one after the other, for that step of all of them."""
-    recipe, nodes = strategies[0].recipe, strategies[0].trees
-    lines: list[PlanLine] = []
-    for level in range(recipe.depth):
-        together = list(zip(*(strategy.recipe.levels[level] for strategy in strategies), strict=True))
-        described = [steps for steps in together if steps[0].name in DESCRIBING]
-        lines += [_line(steps, nodes) for steps in described]
-        if described:
-            lines.append(_line([recipe.early_leaf(level, [steps[0] for steps in described])], nodes))
-        lines += [_line(steps, nodes) for steps in together if steps not in described]
-        nodes = min(nodes * strategies[0].fan_out(level), MAX_PARTS)
-    leaves = zip(*(strategy.recipe.leaf for strategy in strategies), strict=True)
-    return lines + [_line(steps, nodes) for steps in leaves]
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
