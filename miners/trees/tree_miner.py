@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from miners.budget.plan import PlanLine
 from miners.budget.recipe import DESCRIBING, Step
-from miners.estimator import HandleMiner
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree
 from miners.growth.frontier import grow
