@@ -169,9 +169,13 @@ class House:
 
     @cached_property
     def arrows(self) -> set[tuple[str, str]]:
-        """The pairs of a room and another one that it imports."""
-        rooms = {module.name: module.room for module in self.modules}
-        pairs = {(module.room, rooms.get(name)) for module in self.modules for name in module.imports(rooms)}
+        """The pairs of a room and another one that it imports.
+
+        A package's own face is none: it exports what the rooms have, and its version.
+        """
+        modules = [module for module in self.modules if module.name not in PACKAGES]
+        rooms = {module.name: module.room for module in modules}
+        pairs = {(module.room, rooms.get(name)) for module in modules for name in module.imports(rooms)}
         return {(room, other) for room, other in pairs if other is not None and room != other}
 
     def circles(self) -> int:
@@ -188,7 +192,7 @@ class House:
 
     def _below(self) -> dict[str, set[str]]:
         """All rooms that each room imports, directly or through others."""
-        below: dict[str, set[str]] = {module.room: set() for module in self.modules}
+        below: dict[str, set[str]] = {module.room: set() for module in self.modules if module.name not in PACKAGES}
         for room, other in self.arrows:
             below[room].add(other)
         for _ in below:
