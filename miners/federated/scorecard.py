@@ -108,7 +108,7 @@ class DPScorecard(Scorecard):
         with unspent():
             resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
             source = source_of(handle, self, reuse=reuse)
-            card_fit = self._card_fit(source.schema, target)
+            card_fit = self._checked(source.schema, target)
             total = card_fit.shares.total
             require_abilities(self.strategy, source)
             if not resume:  # of a fit that was broken off a part has been paid for
@@ -133,7 +133,7 @@ class DPScorecard(Scorecard):
             rows: How many rows they have together, if that is known; for the warning only.
         """
         count = whole_number("holders", holders, 1, 10**6)
-        card_fit = replace(self._card_fit(schema, target), noises=self._noises(count))
+        card_fit = replace(self._checked(schema, target), noises=self._noises(count))
         steps = many(len(card_fit.shares.steps), "step")
         title = f"DPScorecard for `{target}`: {many(count, 'holder')}, strategy {self.strategy!r}, {steps}"
         notes = (*self._notes(card_fit), *self._holder_notes(count))
@@ -154,7 +154,7 @@ class DPScorecard(Scorecard):
 
     def smallest_loss(self, schema: Schema, target: str) -> Fraction:
         """Returns the smallest loss of a question that a fit asks of every holder. Free."""
-        shares = self._card_fit(schema, target).shares
+        shares = self._checked(schema, target).shares
         return min(shares.base, *shares.tables, *(step.sums for step in shares.steps)).exact
 
     def _asking(self, source: CountSource, shares: Shares, resume: bool) -> HoldersAsking:
@@ -162,10 +162,10 @@ class DPScorecard(Scorecard):
         kind = InTurns if self.strategy == "turns" else InOrder
         return kind(source, shares, reuse=resume)
 
-    def _card_fit(self, schema: Schema, target: str) -> CardFit:
+    def _checked(self, schema: Schema, target: str) -> CardFit:
         require_word("strategy", self.strategy, get_args(CardStrategyName))
         resumes(self.resume, False, keeps=self.strategy != "secure")
-        card_fit = super()._card_fit(schema, target)
+        card_fit = super()._checked(schema, target)
         steps, attributes = len(card_fit.shares.steps), len(card_fit.specs)
         return replace(card_fit, naive=self._is_naive(card_fit.objective, card_fit.shares.total, attributes, steps))
 
