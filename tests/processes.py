@@ -65,7 +65,9 @@ class PinqProcess:
     ) -> None:
         settings = dict(os.environ) if environment is None else environment
         self._output, self._errors = output, errors
-        self._process = _FORKS.Process(target=_run, args=(words, output, errors, settings, shutdown_seconds))
+        self._process = _FORKS.Process(
+            target=_run, args=(words, output, errors, settings, shutdown_seconds, os.getcwd())
+        )
         self._process.start()
 
     @property
@@ -115,11 +117,17 @@ def run_pinq(words: list[str], environment: dict[str, str] | None = None) -> sub
 
 
 def _run(
-    words: list[str], output: Path, errors: Path, environment: dict[str, str], shutdown_seconds: float | None
+    words: list[str],
+    output: Path,
+    errors: Path,
+    environment: dict[str, str],
+    shutdown_seconds: float | None,
+    folder: str,
 ) -> None:
     """Becomes the command; runs in the forked process."""
     for stream, file in ((1, output), (2, errors)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), stream)
+    os.chdir(folder)  # the process that forks is where it was started
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["pinq", *words]

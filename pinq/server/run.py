@@ -86,15 +86,25 @@ class Certificate:
     Args:
         cert: Certificate chain, PEM.
         key: Its private key, PEM.
-
-    Attributes:
-        context: What the server shakes hands by, once it serves.
     """
 
     def __init__(self, cert: Path, key: Path) -> None:
         self.cert, self.key = cert, key
-        self.context: ssl.SSLContext | None = None
         self._digest = self._read()
+        self._renewed: ssl.SSLContext | None = None
+
+    def serve_by(self, context: ssl.SSLContext) -> None:
+        """Lets a server's handshakes go on by what was read last.
+
+        A context that is told of another certificate keeps the old one too where their keys are of
+        two kinds; so each handshake is handed to a context that has the new one alone.
+        """
+
+        def choose(handshake: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+            if self._renewed is not None:
+                handshake.context = self._renewed
+
+        context.sni_callback = choose  # called for each handshake, whether it names a server or not
 
     def renew(self) -> bool:
         """Shakes hands by what the files have now. Connections that are open keep theirs.
@@ -106,10 +116,11 @@ class Certificate:
             PolicyError: The files are no certificate with its key; the old one stays.
         """
         digest = self._read()
-        if digest == self._digest or self.context is None:
+        if digest == self._digest:
             return False
-        self.context.load_cert_chain(self.cert, self.key, password="")
-        self._digest = digest
+        renewed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        renewed.load_cert_chain(self.cert, self.key, password="")
+        self._digest, self._renewed = digest, renewed
         return True
 
     def _read(self) -> bytes:
@@ -142,8 +153,8 @@ def serve(
     settings = settings or Settings()
     config = Config(app, settings, **files)
     config.load()
-    if certificate is not None:
-        certificate.context = config.ssl
+    if certificate is not None and config.ssl is not None:
+        certificate.serve_by(config.ssl)
     sys.setswitchinterval(SWITCH_SECONDS)
     _allow_files(settings.connections + OTHER_FILES)
     _Server(config, listening).run(sockets=[bound])
