@@ -24,7 +24,7 @@ from pinq.public.queries import Request
 from pinq.public.schema import Schema
 from pinq.public.specs import MAX_PARTS
 
-__all__ = ["CELL", "MAX_WORK", "NOISE", "PART", "ROW", "SHARD", "checking_work", "require_work", "units"]
+__all__ = ["CELL", "COIN", "MAX_WORK", "NOISE", "PART", "ROW", "SHARD", "checking_work", "require_work", "units"]
 
 MAX_WORK = 600_000
 """Units that one request may need where the policy names no other limit: ten minutes of a core."""
@@ -34,6 +34,7 @@ UNIT = 10**6
 NODE, PART, SPEC, CODE = 30_000, 3_000, 30_000, 300
 ROW, CELL, NOISE = 8, 30, 20_000
 SHARD = 2_000  # to hash one row's coin with one key
+COIN = 5_000  # to make a row's coin, which numbers equal rows
 
 MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked at
 

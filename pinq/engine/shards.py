@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import duckdb
@@ -25,6 +26,7 @@ from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
 __all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
 
 KEPT_SHARDS = 8
+LOOK_SECONDS = 0.1
 ShardSource = tuple[str, int, int]
 """What ``Axis.source`` is for shards: the word, the key and the number of shards."""
 
@@ -72,7 +74,7 @@ class ShardColumns:
         """Makes a column, block by block."""
         with self._tossing:
             if self._coins is None:
-                self._coins = coins_of(self._codes, self._salt)
+                self._coins = coins_of(self._codes, self._salt, check)
             coins = self._coins
         _, key, count = source
         shards = np.empty(len(coins), dtype=smallest(count))
@@ -92,34 +94,56 @@ class _Column:
     shards: np.ndarray | None = None
 
 
-def coins_of(codes: Codes, salt: bytes) -> np.ndarray:
-    """The coin of each row, 64 bits. All rows that are equal to one of them must be there."""
+def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None) -> np.ndarray:
+    """The coin of each row, 64 bits. All rows that are equal to one of them must be there.
+
+    Args:
+        codes: The rows.
+        salt: Keys the coins.
+        check: Called before each block of rows; what it raises ends the work.
+    """
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)
+    check = check or _go_on
     names = [f"c{number}" for number in range(len(codes.blocks[0].columns))]
     numbers, batches = np.arange(codes.rows), []
     for block in codes.blocks:
+        check()
         arrays = [pa.array(column) for column in block.columns.values()]
         batches.append(pa.RecordBatch.from_arrays([*arrays, pa.array(numbers[: block.rows])], [*names, "number"]))
         numbers = numbers[block.rows :]
     listed, text = ", ".join(names), " || ',' || ".join(names)
     nth = f"row_number() OVER (PARTITION BY {listed})"
     coin = f"md5_number_lower('{salt.hex()}' || ':' || {text} || '#' || {nth})"
-    return _in_order(pa.Table.from_batches(batches), f"SELECT number, {coin} FROM source")
+    return _in_order(pa.Table.from_batches(batches), f"SELECT number, {coin} FROM source", check)
 
 
 def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
     """Which of ``count`` shards the rows with these coins are in, shape (rows,)."""
     face = f"((md5_number_lower(coin || ':{key}') >> 32) * {count} >> 32)"
     table = pa.table({"coin": pa.array(coins), "number": pa.array(np.arange(len(coins)))})
-    return _in_order(table, f"SELECT number, {face}::UINTEGER FROM source").astype(smallest(count))
+    return _in_order(table, f"SELECT number, {face}::UINTEGER FROM source", _go_on).astype(smallest(count))
 
 
-def _in_order(source: pa.Table, query: str) -> np.ndarray:
-    """Returns a query's second column in the order of its first, the rows' numbers."""
-    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+def _in_order(source: pa.Table, query: str, check: Callable[[], None]) -> np.ndarray:
+    """Returns a query's second column in the order of its first, the rows' numbers.
+
+    The query runs in a thread of its own, so that what ``check`` raises meanwhile interrupts it.
+    """
+    with duckdb.connect(config={"enable_external_access": "false"}) as connection, ThreadPoolExecutor(1) as thread:
         connection.register("source", source)
-        number, values = map(np.ma.getdata, connection.execute(query).fetchnumpy().values())
+        asked = thread.submit(lambda: connection.execute(query).fetchnumpy())
+        try:
+            while not wait([asked], LOOK_SECONDS).done:
+                check()
+        except BaseException:
+            connection.interrupt()
+            raise
+        number, values = map(np.ma.getdata, asked.result().values())
     ordered = np.empty(len(values), dtype=values.dtype)
     ordered[number] = values
     return ordered
+
+
+def _go_on() -> None:
+    """Ends nothing."""

@@ -27,8 +27,7 @@ class LoggedQuestion:
         about: The question in words.
         question: Identifies the question, whatever its id.
         classes: For ``ClassCount``: the column whose values the answer counts through.
-        stored: Bytes that the charge and its answer take at most; logged where the grant limits
-            them.
+        stored: Bytes that the charge and its answer take at most; 0 in older logs.
     """
 
     verb: str = ""

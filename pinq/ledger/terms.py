@@ -13,9 +13,12 @@ from pinq.ledger.body import Body, without
 from pinq.ledger.composition import Costs
 from pinq.public.epsilon import ZERO, Epsilon
 
-__all__ = ["EVENT_BYTES", "FREE", "VERBS", "Grant", "Terms", "no_grant", "now"]
+__all__ = ["EVENT_BYTES", "FREE", "STORED_BYTES", "VERBS", "Grant", "Terms", "no_grant", "now"]
 
 EVENT_BYTES = 1024  # what a line of the log counts at least
+STORED_BYTES = 2 * 10**9
+"""Bytes that the ledger keeps of a grant's requests where its terms name no other number."""
+
 _NUMBERS = ("queries_per_minute", "work_per_minute", "stored_bytes")
 VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
 MINUTE = timedelta(minutes=1)
@@ -28,7 +31,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a grant allows beyond its budget; None allows everything.
+    """What a grant allows beyond its budget; None allows everything, but see ``stored_bytes``.
 
     Attributes:
         max_epsilon_per_query: The most that one request may ask of a part.
@@ -39,7 +42,7 @@ class Terms:
         work_per_minute: Units of work, see ``pinq/curator/work.py``, that requests may need within
             any sixty seconds, previews and histories among them; each server counts its own.
         stored_bytes: Bytes of the ledger that charges with their answers, and refusals, may take in
-            all. Past it nothing is charged, and refusals are not logged.
+            all; None for ``STORED_BYTES``. Past it nothing is charged, and refusals are not logged.
     """
 
     max_epsilon_per_query: Epsilon | None = None
@@ -165,17 +168,21 @@ class Grant:
                 wait,
             )
 
+    @property
+    def most_stored(self) -> int:
+        """How many bytes the ledger may keep of its requests."""
+        return STORED_BYTES if self.terms.stored_bytes is None else self.terms.stored_bytes
+
     def has_room(self, size: int) -> bool:
         """Whether so many more bytes may be stored."""
-        most = self.terms.stored_bytes
-        return most is None or self.stored + size <= most
+        return self.stored + size <= self.most_stored
 
     def require_room(self, size: int) -> None:
         """``NotAllowed`` where a charge and its answer would take more bytes than are left."""
         if not self.has_room(size):
             raise NotAllowed(
                 f"the ledger would have to keep {size:,} bytes of this; this grant allows "
-                f"{self.terms.stored_bytes:,} in all, and {self.stored:,} are taken. Ask fewer parts. {_ASK}"
+                f"{self.most_stored:,} in all, and {self.stored:,} are taken. Ask fewer parts. {_ASK}"
             )
 
     def charged(self, moment: datetime) -> None:

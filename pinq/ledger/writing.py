@@ -56,9 +56,8 @@ class Writing:
 
     def charge(self, grant: Grant, charged: Charged, analyst: str, request: str, answer_bytes: int) -> None:
         """Adds a charge; ``NotAllowed`` where the grant has no room for it and its answer."""
-        if grant.terms.stored_bytes is not None:
-            charged = charged.reserving(answer_bytes + 2 * EVENT_BYTES)
-            grant.require_room(charged.question.stored)
+        charged = charged.reserving(answer_bytes + 2 * EVENT_BYTES)
+        grant.require_room(charged.question.stored)
         self.append(charged, analyst, request)
 
     def answer(self, analyst: str, request: str, payload: str) -> str:

@@ -15,6 +15,7 @@ from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.errors import QueryError
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.terms import Terms
 from pinq.provider.local import LocalSession
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon, Loss
@@ -24,6 +25,7 @@ from pinq.public.schema import Schema
 __all__ = ["made_up", "simulate"]
 
 MAX_ROWS = 10**8
+UNLIMITED = 2**63
 
 
 def simulate(
@@ -47,7 +49,7 @@ def simulate(
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, budget, {})
-    ledger.grant("simulated", budget)
+    ledger.grant("simulated", budget, terms=Terms(stored_bytes=UNLIMITED))  # it is gone with the handle
     # Made-up rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
     # the schema says.
     given = {name: column.as_given for name, column in schema.columns.items()}

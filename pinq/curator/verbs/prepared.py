@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pinq.curator.counted import Counted, counted_in_slices, parts_at_once
 from pinq.curator.turn import Turn
-from pinq.curator.work import CELL, NOISE, PART, ROW, SHARD, units
+from pinq.curator.work import CELL, COIN, NOISE, PART, ROW, SHARD, units
 from pinq.engine.shards import KEPT_SHARDS
 from pinq.engine.tables import Engine, ListRequest, Measure, TableRequest
 from pinq.errors import QueryError
@@ -156,7 +156,9 @@ class PreparedQuery:
         steps = max(block.part.depth for block in self.parts.blocks) + self._steps_for_a_row
         # What the engine cannot keep from one slice to the next is hashed again.
         hashed = self._shardings * (1 if self._shardings <= KEPT_SHARDS else passes)
-        looked_up = (ROW * passes * steps + SHARD * hashed) * rows
+        # Whether others have the coins made already must not show: they count for each request.
+        coins = COIN if self._shardings else 0
+        looked_up = (ROW * passes * steps + SHARD * hashed + coins) * rows
         for_a_part = CELL * self._table_cells + PART + NOISE * self.draws
         return units(looked_up + for_a_part * len(self.parts) + self.choosing)
 

@@ -70,6 +70,18 @@ def test_the_ledger_keeps_no_more_than_the_quota(in_memory: Callable[..., Any]) 
     assert (len(list(ledger.events())) - before) * EVENT_BYTES <= quota
 
 
+def test_a_grant_without_a_quota_has_the_usual_one(in_memory: Callable[..., Any], monkeypatch: Any) -> None:
+    """Nobody can fill the disk whom the provider told no limit; one that is told takes its place."""
+    monkeypatch.setattr("pinq.ledger.terms.STORED_BYTES", 40_000)
+    curator, analyst = _curator(in_memory)
+    requests = [_count(f"r{number}") for number in range(60)]
+    with pytest.raises(NotAllowed, match="this grant allows 40,000 in all"):
+        [curator.ask(analyst, request) for request in requests]
+    assert curator.ledger.grant_of(analyst).stored <= 40_000
+    curator.ledger.set_terms(analyst, Terms(stored_bytes=10**6))
+    curator.ask(analyst, _count("more"))
+
+
 def test_what_is_reserved_for_an_answer_is_never_less_than_its_text(in_memory: Callable[..., Any]) -> None:
     """For every question, whatever is answered."""
     curator, analyst = _curator(in_memory)
