@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +87,8 @@ class Start:
 
     def _serve(self, worker: Worker, bound: socket.socket, log: RequestLog, hashed: str | None) -> int:
         """Serves in one process."""
+        with suppress(ValueError):  # only a process's first thread takes signals
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
         datasets = Datasets.open(self.policies, processes=self.workers)
         if worker.number == 0:
             self._name_drafts(datasets.drafts)

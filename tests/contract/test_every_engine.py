@@ -167,6 +167,18 @@ def measures(draw: Any, schema: Schema) -> Moments | Lookups | None:
     return draw(st.sampled_from([None, *columns, Lookups(inputs, tables)]))
 
 
+@every_engine
+def test_an_open_engine_has_no_problem_and_a_closed_one_says_so(opener: Opener) -> None:
+    """Readiness hears it before a question is charged."""
+    sexes = {"s": {"type": "categorical", "values": ["f", "m"]}}
+    engine = opener(
+        Policy(dataset="d", cap=1, max_rows=9, columns=sexes), data=pd.DataFrame({"s": ["f", "m"]}), salt=b"salt"
+    )[0]
+    assert engine.problem() == ""
+    engine.close()
+    assert engine.problem() == "its engine is closed"
+
+
 def test_all_engines_are_here() -> None:
     """Whatever class of ``pinq.engine`` can tabulate."""
     kinds = (getattr(pinq.engine, name) for name in pinq.engine.__all__)
