@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pinq.errors import Unavailable as Unavailable
     from pinq.provider.local import open as open
     from pinq.provider.policy_file import load_policy as load_policy
+    from pinq.provider.proposal import propose as propose
     from pinq.provider.simulation import simulate as simulate
     from pinq.public.derivatives import Logistic as Logistic
     from pinq.public.derivatives import Residuals as Residuals
@@ -87,6 +88,7 @@ _HOMES = {
     "provider.local": ("open",),
     "public.specs": ("AnyCross", "AnyCut", "AnyGrouping", "Calendar", "Cross", "Cuts", "Groups", "Shards", "Values"),
     "provider.policy_file": ("load_policy",),
+    "provider.proposal": ("propose",),
     "public.derivatives": ("Logistic", "Residuals", "Softmax"),
     "public.points": ("Points",),
     "public.policy": ("Policy",),

@@ -14,6 +14,7 @@ from pinq.provider.report.text import printable
 
 if TYPE_CHECKING:
     from pinq.provider.check import CheckReport
+    from pinq.provider.review import Waiting
     from pinq.public.schema import Schema
 
 __all__ = ["commands"]
@@ -35,6 +36,14 @@ Like = Annotated[
 ]
 Output = Annotated[
     Path | None, option("-o", "--output", metavar="FILE", help="Write it here; by default it is printed.")
+]
+Accepted = Annotated[
+    list[str] | None,
+    option("--accept", metavar="NAME", help="Confirm columns.age.upper, or columns.age for all of it. Repeatable."),
+]
+Because = Annotated[str | None, option("--because", metavar="TEXT", help="Where it is publicly known from.")]
+NewValue = Annotated[
+    str | None, option("--value", metavar="YAML", help="Put this in the place of the one value that is named.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite FILE.")]
 
@@ -107,6 +116,60 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
     else:
         _print_check(report, loaded.schema_, policy)
     raise typer.Exit(0 if report.ready else 1)
+
+
+@commands.command(rich_help_panel="Prepare")
+@guarded
+def review(
+    policy: PolicyFile,
+    accept: Accepted = None,
+    because: Because = None,
+    value: NewValue = None,
+) -> None:
+    """Walk through what waits for review, and keep the reasons.
+
+    Each value that was guessed or read off the rows is shown: keep it, change it, or skip it. Reasons
+    stand in the file under [bold]reviewed[/bold] and go into the log with the policy. In scripts:
+
+    [cyan]pinq review p.yaml --accept columns.age.upper --value 120 --because "census form 2024"[/cyan]
+    """
+    from pinq.provider.review import confirm, waiting
+
+    if accept:
+        if because is None:
+            raise typer.BadParameter("--accept needs --because: where the value is publicly known from")
+        for name in confirm(policy, accept, because, value):
+            typer.echo(printable(f"reviewed {name}"))
+    elif because is not None or value is not None:
+        raise typer.BadParameter("--because and --value go with --accept")
+    else:
+        for item in waiting(policy):
+            if not _reviewed(policy, item):
+                break
+    left = len(waiting(policy))
+    advice = f"{left} left; pinq review {policy}" if left else f"Nothing waits for review. Next: pinq check {policy}"
+    typer.echo(printable(advice), err=True)
+
+
+def _reviewed(policy: Path, item: Waiting) -> bool:
+    """Asks about a value that waits. Returns whether to go on."""
+    from pinq.provider.review import confirm
+
+    typer.echo(printable(f"\n{item.name}: {item.value}" + (f"   # {item.remark}" if item.remark else "")))
+    match typer.prompt("keep, change, skip or stop", default="skip").strip():
+        case "stop":
+            return False
+        case "keep":
+            confirm(policy, [item.name], typer.prompt("because"))
+        case "change":
+            value = typer.prompt("value, as YAML")
+            confirm(policy, [item.name], typer.prompt("because"), value)
+        case "skip":
+            pass
+        case other:
+            typer.echo(printable(f"{other!r} is none of keep, change, skip and stop."), err=True)
+            return _reviewed(policy, item)
+    return True
 
 
 def _require_room(output: Path | None, force: bool) -> None:

@@ -12,7 +12,7 @@ from pinq.engine.delimited import Lines
 from pinq.engine.encoding import encode
 from pinq.engine.kernel import count, count_request
 from pinq.engine.opening import open_engine
-from pinq.engine.profile import ColumnProfile, count_rows, largest_group, profile
+from pinq.engine.profile import ColumnProfile, count_rows, date_range, largest_group, profile
 from pinq.engine.raw import RawTable, read_columns, require_readable
 from pinq.engine.report import EncodingReport
 from pinq.engine.spark import SparkEngine
@@ -37,6 +37,7 @@ __all__ = [
     "count",
     "count_request",
     "count_rows",
+    "date_range",
     "encode",
     "largest_group",
     "open_engine",

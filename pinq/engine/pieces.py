@@ -20,10 +20,11 @@ from pinq.engine.codes import BLOCK_ROWS
 from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.numbers import define_readings
 from pinq.engine.raw import (
-    MIXED,
+    arrow_stream,
     attach_typed,
     columns_of,
     declared_columns,
+    is_table,
     literal,
     require_columns,
     settings,
@@ -99,8 +100,8 @@ def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[Open
 def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]) -> OpenSource:
     dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
     define_readings(connection, dialect)
-    if data is not None and not _is_table(data):
-        return OpenSource(connection, lines, _stream(connection, policy, _arrow_stream(data)))
+    if data is not None and not is_table(data):
+        return OpenSource(connection, lines, _stream(connection, policy, arrow_stream(data)))
     if dialect is not None:
         text = DelimitedFiles(wanted_files(policy, files), dialect)
         require_columns(columns, text.names, text.looks_like())
@@ -148,24 +149,6 @@ def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table
         types = types or columns_of(connection, "source")
         yield Piece("source", types)
         connection.unregister("source")
-
-
-def _is_table(data: object) -> bool:
-    """Whether what the caller passed is in memory as a whole, and may be read in any order."""
-    return isinstance(data, pa.Table) or hasattr(data, "iloc")
-
-
-def _arrow_stream(data: object) -> pa.RecordBatchReader:
-    """What else the caller passed, as batches that are read once."""
-    if not hasattr(data, "__arrow_c_stream__"):
-        home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
-        lazy = "; collect() it first" if hasattr(data, "collect") else ""
-        known = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
-        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
-    try:
-        return pa.RecordBatchReader.from_stream(data)
-    except (pa.ArrowException, OSError, TypeError, ValueError):
-        raise PolicyError(MIXED) from None
 
 
 def _blocks_of(stream: pa.RecordBatchReader, policy: Policy) -> Iterator[pa.Table]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import duckdb
 
+from pinq.engine.numbers import moment_number
 from pinq.engine.raw import quoted
+from pinq.public.moments import MINUTE
 
-__all__ = ["ColumnProfile", "count_rows", "largest_group", "profile"]
+__all__ = ["ColumnProfile", "count_rows", "date_range", "largest_group", "profile"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,22 @@ def profile(
         texts = [text for (text,) in listed]
     filled, numbers, low, high, whole, zero_led, longest, distinct = facts
     return ColumnProfile(filled, numbers, low, high, whole, zero_led, longest, distinct, texts)
+
+
+def date_range(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str
+) -> tuple[int, float | None, float | None, bool]:
+    """How many values are dates, the first and last day since 1970, and whether any has a time."""
+    value = quoted(name)
+    minutes = moment_number(value, kind, MINUTE)
+    days = f"({minutes}) / 1440"
+    finite = f"FILTER (abs({days}) < 1e9)"
+    counted = connection.execute(
+        f"SELECT count({minutes}), min({days}) {finite}, max({days}) {finite}, "
+        f"coalesce(bool_or({days} != floor({days})) {finite}, false) FROM {table}"
+    ).fetchall()
+    count, first, last, timed = counted[0]
+    return int(count), first, last, bool(timed)
 
 
 def largest_group(connection: duckdb.DuckDBPyConnection, table: str, name: str) -> tuple[int, int]:

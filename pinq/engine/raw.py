@@ -24,12 +24,13 @@ from pinq.public.policy import Policy
 from pinq.public.spelling import closest
 
 __all__ = [
-    "MIXED",
     "RawTable",
+    "arrow_stream",
     "attach_typed",
     "columns_of",
     "declared_columns",
     "is_large",
+    "is_table",
     "literal",
     "quoted",
     "read_columns",
@@ -46,7 +47,7 @@ IN_MEMORY_BYTES = 2**28
 UNPACKED = 10
 Config = dict[str, str | bool | int | float | list[str]]
 _SAFE = {"preserve_insertion_order": "false"}
-MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
+_MIXED = "`data` has a column of mixed types; make each column text, numbers or truth values."
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,12 @@ class RawTable:
         self._scratch.cleanup()
 
 
-def read_columns(policy: Policy) -> RawTable:
+def read_columns(policy: Policy, data: object = None) -> RawTable:
     """All columns of the raw source: for ``pinq init`` only, whose errors may quote values.
+
+    Args:
+        policy: Names the source.
+        data: In its place: an Arrow table, a pandas frame, or what has ``__arrow_c_stream__``.
 
     Raises:
         PolicyError: The source cannot be read, has more unreadable lines than allowed, or looks
@@ -82,7 +87,7 @@ def read_columns(policy: Policy) -> RawTable:
     scratch = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
     connection = duckdb.connect(config=settings(policy, scratch.name))
     try:
-        source, types, lines = _attach(connection, policy, scratch)
+        source, types, lines = _attach(connection, policy, scratch, data)
         dialect = source_dialect(policy)
         if dialect is not None:
             _require_likely(connection, source, types, dialect, lines)
@@ -143,7 +148,10 @@ def declared_columns(policy: Policy) -> list[str]:
 
 
 def _attach(
-    connection: duckdb.DuckDBPyConnection, policy: Policy, scratch: tempfile.TemporaryDirectory[str]
+    connection: duckdb.DuckDBPyConnection,
+    policy: Policy,
+    scratch: tempfile.TemporaryDirectory[str],
+    data: object = None,
 ) -> tuple[str, dict[str, str], Lines]:
     """Makes the whole source reachable, with all its columns.
 
@@ -151,6 +159,7 @@ def _attach(
         connection: Has nothing attached yet.
         policy: Whose source.
         scratch: Where a copy of large delimited text may be.
+        data: In the source's place.
 
     Returns:
         How SQL names the source, its columns' types, and how the lines of delimited text were read.
@@ -158,7 +167,7 @@ def _attach(
     dialect, lines = source_dialect(policy), Lines()
     define_readings(connection, dialect)
     if dialect is None:
-        source = attach_typed(connection, policy, None)
+        source = attach_typed(connection, policy, data)
     else:
         copy = Path(scratch.name) / "rows.duckdb" if is_large(source_files(policy)) else None
         source = _attach_lines(connection, _delimited(policy, dialect), lines, copy)
@@ -204,10 +213,30 @@ def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
 
 def _arrow_table(data: object) -> pa.Table:
     """A table or frame that the caller passed in place of a source, as Arrow has it."""
+    if not is_table(data):
+        return arrow_stream(data).read_all()
     try:
         return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
-        raise PolicyError(MIXED) from None
+        raise PolicyError(_MIXED) from None
+
+
+def is_table(data: object) -> bool:
+    """Whether what the caller passed is in memory as a whole, and may be read in any order."""
+    return isinstance(data, pa.Table) or hasattr(data, "iloc")
+
+
+def arrow_stream(data: object) -> pa.RecordBatchReader:
+    """What else the caller passed, as batches that are read once."""
+    if not hasattr(data, "__arrow_c_stream__"):
+        home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
+        lazy = "; collect() it first" if hasattr(data, "collect") else ""
+        known = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
+        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowException, OSError, TypeError, ValueError):
+        raise PolicyError(_MIXED) from None
 
 
 def _delimited(policy: Policy, dialect: Dialect) -> DelimitedFiles:

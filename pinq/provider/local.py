@@ -158,6 +158,7 @@ def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | 
     """
     schema = policy.schema_
     content = schema.model_dump(mode="json", exclude_defaults=True)
+    content |= {"reviewed": policy.reviewed} if policy.reviewed else {}
     cap, rule = Epsilon(policy.cap_nano), policy.cap_rule
     ledger.declare(schema.digest, cap, content, rule=rule, may_raise=may_raise, by=by or here())
 

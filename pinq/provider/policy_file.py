@@ -17,7 +17,7 @@ from pinq.errors import PolicyError, QueryError
 from pinq.public.plain_yaml import read_yaml
 from pinq.public.policy import Policy
 
-__all__ = ["load_policy"]
+__all__ = ["load_policy", "parse_policy", "read_policy_text"]
 
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
@@ -34,12 +34,27 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
 
 def _read(path: str | os.PathLike[str]) -> Policy:
     file = Path(path)
+    return parse_policy(read_policy_text(file), file)
+
+
+def read_policy_text(file: Path) -> str:
+    """Reads a policy file's text. ``PolicyError`` where it cannot be read."""
     try:
-        content = read_yaml(file.read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PolicyError(f"There is no policy file {file}. `pinq init DATA > {file}` proposes one.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"The policy file {file} cannot be read: {error}.") from None
+
+
+def parse_policy(text: str, file: Path) -> Policy:
+    """Reads the text of a policy file; neither formulas nor lookup tables are looked at.
+
+    Raises:
+        PolicyError: Not YAML, or no valid policy.
+    """
+    try:
+        content = read_yaml(text)
     except yaml.YAMLError as error:
         raise PolicyError(f"The policy file {file} is not valid YAML: {error}.") from None
     if not _is_mapping(content):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from pinq.engine import ColumnProfile, Lines, count_rows, largest_group, profile, read_columns
+from pinq.engine import ColumnProfile, Lines, count_rows, date_range, largest_group, profile, read_columns
 from pinq.engine.sources import source_dialect
 from pinq.errors import InternalError, PolicyError
 from pinq.provider.identifiers import FEW, Unit, is_identifier, is_quantity, may_be_unit
@@ -20,6 +20,7 @@ from pinq.provider.policy_file import load_policy
 from pinq.provider.proposed_yaml import HEAD_LIKE, Proposed, lost_lines_remark, to_yaml, unit_key
 from pinq.public.columns import REAL_CELLS, round_up, text_of
 from pinq.public.dialect import Dialect
+from pinq.public.moments import DAY, write_moment
 from pinq.public.plain_yaml import plain_number, read_yaml
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical
@@ -33,16 +34,18 @@ __all__ = ["propose", "propose_like"]
 _WHOLE = r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER)"
 _REAL = r"(FLOAT|DOUBLE|DECIMAL.*)"
 _MOMENT = r"(DATE|TIME.*)"
+_DATED = r"(DATE|TIMESTAMP.*)"
 _TEXT = r"(VARCHAR|UUID|BOOLEAN|ENUM.*)"
 _CODE = r"(^|[\W_])(zip|zipcode|postcode|postalcode|postal|plz|code|codes|phone|telephone|fax)([\W_]|$)"
 
 MAX_CATEGORIES = 1000
 MAX_TEXT = 200
 MAX_STEPS_OF_ONE = 2**17
+MAX_MINUTES = 2**24 - 2 * 366 * 1440  # of a range that, in whole years, has a grid of minutes
 
 
 def propose(
-    data: str | os.PathLike[str],
+    data: object,
     *,
     target: str | None = None,
     dataset: str | None = None,
@@ -55,9 +58,12 @@ def propose(
 
     Args:
         data: A Parquet or CSV file (or pattern), or ``file.duckdb::table``
-            (``file.duckdb::schema::table``).
+            (``file.duckdb::schema::table``). Or a table of pandas, polars, Arrow, DuckDB or another
+            that has ``__arrow_c_stream__``; then the policy names no source, and the table is passed
+            to ``pinq.open(..., data=...)``.
         target: The column that models will predict; it must be fit for it.
-        dataset: The name under which analysts will know it; the file's or table's by default.
+        dataset: The name under which analysts will know it; the file's or table's by default, and
+            ``table`` for one that is passed.
         folder: Where the policy will be kept; ``source`` is written relative to it. Absolute by
             default.
         csv: How a file of delimited text is written, where that is not as usual; it goes into the
@@ -67,8 +73,9 @@ def propose(
         PolicyError: The source cannot be read, looks as if it were written otherwise, or nothing in
             it, or not the target, can be a column.
     """
-    bare = _bare(data, dataset, folder, csv)
-    proposed, lines = _read(bare, target)
+    path = data if isinstance(data, (str, os.PathLike)) else None
+    bare = _bare(path, dataset, folder, csv)
+    proposed, lines = _read(bare, target, data if path is None else None)
     if target in proposed.left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
     if not proposed.columns:
@@ -121,10 +128,10 @@ def propose_like(
 
 
 def _bare(
-    data: str | os.PathLike[str], dataset: str | None, folder: str | os.PathLike[str] | None, csv: Dialect | None
+    data: str | os.PathLike[str] | None, dataset: str | None, folder: str | os.PathLike[str] | None, csv: Dialect | None
 ) -> Policy:
-    """A policy that names the source and declares nothing of it yet."""
-    source, stem = _source_of(os.fspath(data), folder)
+    """A policy that names the source, if it has one, and declares nothing of it yet."""
+    source, stem = (None, "table") if data is None else _source_of(os.fspath(data), folder)
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
         column = Categorical(values=("-",))
@@ -151,9 +158,9 @@ def _bare(
         ) from None
 
 
-def _read(bare: Policy, target: str | None) -> tuple[Proposed, Lines]:
+def _read(bare: Policy, target: str | None, data: object) -> tuple[Proposed, Lines]:
     """Looks at every column of a source. ``PolicyError`` where the target is none of them."""
-    with closing(read_columns(bare)) as raw:
+    with closing(read_columns(bare, data)) as raw:
         connection, table, types = raw.connection, raw.name, raw.types
         if target is not None and target not in types:
             raise PolicyError(
@@ -193,9 +200,29 @@ def _look(
         values, largest = largest_group(connection, table, name)
         proposed.units += [Unit(name, values, seen.filled, largest)] if largest > 1 else []
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
-    column, notes = _propose_column(name, kind, seen, proposed.rows, target=target, says_text=says_text)
+    dates = _propose_dates(connection, table, name, kind, seen, proposed.rows)
+    column, notes = dates or _propose_column(name, kind, seen, proposed.rows, target=target, says_text=says_text)
     notes["nullable"] = f"guessed: {proposed.rows - seen.filled:,} of {proposed.rows:,} rows hold no value"
     proposed.columns[name], proposed.notes[name] = column, notes
+
+
+def _propose_dates(
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str, seen: ColumnProfile, rows: int
+) -> tuple[dict[str, object], dict[str, str]] | None:
+    """Returns the declaration of a column of dates, in whole years; None where it holds others."""
+    says_date, is_text = bool(re.fullmatch(_DATED, kind)), kind == "VARCHAR"
+    if not seen.filled or not (says_date or (is_text and not seen.numbers and not seen.zero_led)):
+        return None
+    count, first, last, timed = date_range(connection, table, name, kind)
+    if count < seen.filled or first is None or last is None:
+        return None
+    timed = timed and (last - first) <= MAX_MINUTES / 1440
+    years = [write_moment(day * DAY)[:4] for day in (first, last)]
+    bounds = {"lower": f"{years[0]}-01-01", "upper": f"{years[1]}-12-31" + (" 23:59" if timed else "")}
+    waiting = ["lower", "upper", "nullable"] if says_date else ["type", "lower", "upper", "nullable"]
+    declared = {"type": "datetime" if timed else "date", **bounds, "nullable": seen.filled < rows}
+    guess = f"the source says {kind}" if says_date else f"guessed from about {seen.distinct:,} different dates"
+    return {**declared, "unreviewed": waiting}, {"type": guess}
 
 
 def _propose_column(
@@ -212,8 +239,8 @@ def _propose_column(
     numeric = numbers and not says_text and not (whole and re.search(_CODE, name.casefold()))
     few = texts is not None and len(texts) <= FEW
     if moment and not few:
-        advice = "add a column such as a year or an age to the source"
-        raise _LeftOut(f"dates and times are neither categories nor numbers here; {advice}")
+        advice = "derive a number or a date by a formula"
+        raise _LeftOut(f"times of day are neither categories nor numbers here; {advice}")
     if is_identifier(name, seen):
         raise _LeftOut(
             f"it seems to name rows or persons; where a person can have several rows, declare {unit_key(name)}"

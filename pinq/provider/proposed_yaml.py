@@ -83,7 +83,7 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
         proposed: The columns and what was seen of them.
         target: The column that models will predict.
     """
-    keys: dict[str, object] = {"source": bare.model_dump(by_alias=True, exclude_defaults=True)["source"]}
+    keys: dict[str, object] = bare.model_dump(by_alias=True, include={"source"}, exclude_defaults=True)
     if bare.csv is not None and (stated := bare.csv.model_dump(mode="json", exclude_unset=True)):
         keys["csv"] = stated
     lines = [

@@ -118,6 +118,9 @@ class Policy(Declared):
     unreviewed: tuple[str, ...] = Field(
         default=(), description="fields that were guessed or read off the data and wait for the provider's word"
     )
+    reviewed: dict[str, str] = Field(
+        default_factory=dict, description="why each reviewed value holds: where it is publicly known from; logged"
+    )
     columns: dict[str, Column] = Field(min_length=1)
     # The pairs of each column's lookup table; set by who reads the file.
     lookups: dict[str, dict[str, str]] = Field(default_factory=dict, exclude=True, repr=False)

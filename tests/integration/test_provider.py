@@ -79,7 +79,7 @@ def policy(people: Path) -> Path:
 class TestPropose:
     def test_kinds(self, people: Path) -> None:
         columns = Policy(**yaml.safe_load(propose(people))).columns
-        assert set(columns) == {"age", "children", "num_visits", "flag", "height", "sex", "smoker"}
+        assert set(columns) == {"age", "children", "num_visits", "flag", "height", "sex", "smoker", "born"}
         assert isinstance(columns["age"], Numeric)
         assert columns["age"].integer
         assert (columns["age"].lower, columns["age"].upper) == (10, 90)
@@ -113,6 +113,7 @@ class TestPropose:
         assert {name for name, column in content["columns"].items() if "type" not in column["unreviewed"]} == {
             "sex",
             "smoker",
+            "born",
         }
         with pytest.raises(PolicyError, match="nobody reviewed: privacy_unit, max_rows, columns"):
             Policy(**content).require_reviewed()
@@ -123,7 +124,6 @@ class TestPropose:
             "#   name: its values hardly repeat, so they may name persons",
             "#   person_id: it seems to name rows or persons; where a person can have several rows, declare "
             'privacy_unit: {column: "person_id", max_rows: ...}',
-            "#   born: dates and times are neither categories nor numbers here",
             "#   empty: it holds no values",
             "#   tags: values of type VARCHAR[] are neither categories nor numbers",
         ):

@@ -16,6 +16,8 @@ from pinq.ledger.terms import FREE
 from pinq.provider.report.text import when
 from pinq.public.epsilon import ZERO, Epsilon
 
+MAX_REASONS = 400  # characters of a line that say why values were reviewed
+
 __all__ = ["Line", "line_of"]
 
 
@@ -102,7 +104,9 @@ def _of_nobody(line: Line, record: Record, cap: Epsilon) -> Line:
         case Declared():
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             rule = CAP_RULES[record.cap_rule]
-            return replace(line, about=f"{change}, which counts {rule}, schema {record.digest[:8]}")
+            reasons = "; ".join(f"{name}: {why}" for name, why in record.schema.get("reviewed", {}).items())
+            reviewed = f"; reviewed {reasons}"[:MAX_REASONS] if reasons else ""
+            return replace(line, about=f"{change}, which counts {rule}, schema {record.digest[:8]}{reviewed}")
         case SessionLogged():
             return replace(line, about=record.question.about, outcome="exact, no epsilon")
     return line
