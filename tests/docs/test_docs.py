@@ -174,11 +174,11 @@ def test_the_page_on_secure_computation_runs(project: Path) -> None:
 def test_the_page_on_federations_runs_under_encryption(project: Path) -> None:
     """Its example on made-up parties costs what it says; the other needs servers, and runs as examples/three_holders.py."""
     (block,) = [
-        one
-        for one in re.findall(
+        example
+        for example in re.findall(
             r"```python\n(.*?)```", (ROOT / "docs" / "federation.md").read_text(encoding="utf-8"), flags=re.DOTALL
         )
-        if "SecureFederation" in one
+        if "SecureFederation" in example
     ]
     names: dict[str, object] = {}
     exec(compile(block, "federation.md", "exec"), names)
@@ -273,9 +273,9 @@ def test_what_is_installed_exists() -> None:
     commands = 0
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for what in re.findall(r"pip install ('[^']*'|[^\s`]+)", page.read_text(encoding="utf-8")):
-            found = re.fullmatch(r"'?\.(?:\[([\w,]+)\])?'?", what)
-            assert found, f"{page.name}: pip install {what}"
-            assert set(filter(None, (found[1] or "").split(","))) <= set(extras), what
+            command = re.fullmatch(r"'?\.(?:\[([\w,]+)\])?'?", what)
+            assert command, f"{page.name}: pip install {what}"
+            assert set(filter(None, (command[1] or "").split(","))) <= set(extras), what
             commands += 1
     assert commands >= 5
 
@@ -302,8 +302,8 @@ def test_every_error_is_drawn() -> None:
     """The tree in errors.py names every error class, and codes differ."""
     assert errors.__doc__ is not None
     classes = [getattr(errors, name) for name in errors.__all__]
-    assert all(one.__name__ in errors.__doc__ for one in classes)
-    assert len({one.code for one in classes}) == len(classes)
+    assert all(kind.__name__ in errors.__doc__ for kind in classes)
+    assert len({kind.code for kind in classes}) == len(classes)
 
 
 @pytest.mark.parametrize("policy", sorted((ROOT / "policies").glob("*.yaml")), ids=lambda path: path.name)

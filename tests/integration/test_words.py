@@ -29,17 +29,11 @@ RETIRED_PARTS = {"sprout", "sprouts", "bud", "buds", "harvest", "telling", "eps"
 EXCUSED_NAMES: set[str] = {
     "tests",
     "tests/contract",
-    "tests/docs",
     "tests/e2e",
     "tests/integration",
     "tests/privacy",
-    "tests/property",
-    "tests/unit/analyst",
-    "tests/unit/curator",
     "tests/unit/federated",
-    "tests/unit/growth",
     "tests/unit/public",
-    "tests/unit/server",
     "tests/unit/trees",
 }
 EXCUSED_DOCSTRINGS: set[str] = set()

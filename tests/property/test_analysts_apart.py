@@ -47,9 +47,9 @@ TURNS = st.lists(
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Any]:
-    found, _ = open_engine(POLICY, data=pd.DataFrame({"a": ["x", "y"] * 10, "b": [0, 1] * 10}), salt=b"s")
-    yield found
-    found.close()
+    opened, _ = open_engine(POLICY, data=pd.DataFrame({"a": ["x", "y"] * 10, "b": [0, 1] * 10}), salt=b"s")
+    yield opened
+    opened.close()
 
 
 class World:

@@ -185,7 +185,7 @@ def test_parts_survive_the_wire(parts: PartSet) -> None:
 @settings(max_examples=200)
 def test_only_disjoint_parts_can_be_joined(sets: list[PartSet]) -> None:
     """``union`` accepts a collection exactly when every two of its parts part ways at one partition."""
-    joined = PartSet([block for one in sets for block in one.blocks])
+    joined = PartSet([block for parts in sets for block in parts.blocks])
     if disjoint(joined):
         PartSet.union(sets)
     else:
@@ -296,15 +296,15 @@ def test_ten_thousand_small_charges_fit_exactly(file: bool, tmp_path: Path) -> N
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12), st.integers(1, 50))
-def test_losses_add_up_exactly(one: int, other: int, many: int) -> None:
+def test_losses_add_up_exactly(first: int, other: int, many: int) -> None:
     """Losses are compared, added and multiplied as whole numbers; equal shares never add up to more than the loss."""
-    loss, more = Epsilon(one), Epsilon(other)
+    loss, more = Epsilon(first), Epsilon(other)
     assert (loss + more).exact == loss.exact + more.exact
     assert (loss - more).exact == loss.exact - more.exact
     assert (many * loss).exact == (loss * many).exact == many * loss.exact
     assert 0 <= (loss - loss // many * many).nano < many
     assert loss.per_row(many) * many == loss.exact == Fraction(str(loss))
-    assert (loss < more, loss == more, bool(loss)) == (one < other, one == other, one != 0)
+    assert (loss < more, loss == more, bool(loss)) == (first < other, first == other, first != 0)
     with pytest.raises(TypeError):
         loss + 1  # type: ignore[operator]
     with pytest.raises(TypeError):

@@ -96,27 +96,27 @@ def read_alone(line: bytes, dialect: Dialect, fields: int, longest: int) -> list
         return None
     if len(text.encode()) + 1 > longest or "\0" in text or "\r" in text:
         return None
-    found, rest = [], text
+    values, rest = [], text
     while True:
         if dialect.quote and rest.startswith(dialect.quote):
-            field, place = "", 1
+            field, start = "", 1
             while True:
-                end = rest.find(dialect.quote, place)
+                end = rest.find(dialect.quote, start)
                 if end < 0:
                     return None
-                field += rest[place:end]
+                field += rest[start:end]
                 if rest[end + 1 : end + 2] != dialect.quote:
                     break
-                field, place = field + dialect.quote, end + 2
+                field, start = field + dialect.quote, end + 2
             rest = rest[end + 1 :]
             if rest and not rest.startswith(dialect.delimiter):
                 return None
         else:
             end = rest.find(dialect.delimiter)
             field, rest = (rest, "") if end < 0 else (rest[:end], rest[end:])
-        found.append(field or None)
+        values.append(field or None)
         if not rest:
-            return found if len(found) == fields else None
+            return values if len(values) == fields else None
         rest = rest[1:]
 
 
@@ -249,8 +249,8 @@ def test_a_changed_line_changes_one_encoded_row(name: str, tmp_path: Path, small
     before = codes(lines)
     assert before.total() > 40
     for _ in range(CHANGES // 4):
-        place, line = draw.randrange(len(lines)), some_line(draw, dialect, longest)
-        require_one_row(before, codes([*lines[:place], line, *lines[place + 1 :]]), line)
+        position, line = draw.randrange(len(lines)), some_line(draw, dialect, longest)
+        require_one_row(before, codes([*lines[:position], line, *lines[position + 1 :]]), line)
 
 
 def typed_values(draw: random.Random) -> tuple[Any, ...]:
@@ -296,5 +296,5 @@ def test_a_changed_row_changes_one_encoded_row(number: int, tmp_path: Path) -> N
     rows = [typed_values(draw) for _ in range(60)]
     before = codes(table(rows))
     for _ in range(CHANGES // 16):
-        place, row = draw.randrange(len(rows)), typed_values(draw)
-        require_one_row(before, codes(table([*rows[:place], row, *rows[place + 1 :]])), row)
+        position, row = draw.randrange(len(rows)), typed_values(draw)
+        require_one_row(before, codes(table([*rows[:position], row, *rows[position + 1 :]])), row)

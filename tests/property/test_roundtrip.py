@@ -192,9 +192,9 @@ def specs_of(draw: Any, name: str, column: Categorical | Numeric) -> Spec:
 def test_schemas_and_what_is_asked_of_them_survive_the_wire(schema: Schema, data: Any) -> None:
     """What the other side reads is equal, types included, whatever was looked at before; a spec cuts it into the same parts of the same names."""
     before = schema.digest
-    for place in (schema, *schema.columns.values()):
+    for declared in (schema, *schema.columns.values()):
         for name in data.draw(st.sets(st.sampled_from(LOOKS))):
-            getattr(place, name, None)
+            getattr(declared, name, None)
     named = data.draw(st.sampled_from(list(schema.columns.items())))
     spec = data.draw(specs_of(*named))
     partition = bind(spec, schema)

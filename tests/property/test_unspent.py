@@ -99,8 +99,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Send, Dat
     """An application, its dataset, and a grant with terms."""
     policy = publish(tmp_path_factory.mktemp("unspent"), frame=people(40), cap=10**6)
     token = token_of(policy, "ana", 1000, terms=Terms(max_epsilon_per_query=Epsilon(5 * 10**9), columns=("sex", "age")))
-    with sending(policy, token) as found:
-        yield found
+    with sending(policy, token) as app:
+        yield app
 
 
 IDS = st.sampled_from(["charged", "other", "new one", "\ud800"]) | st.from_regex(r"\A[a-c]\Z")

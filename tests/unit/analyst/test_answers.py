@@ -69,9 +69,9 @@ def test_verbs_say_what_they_return(in_memory: Callable[..., Any]) -> None:
         assert type(asked.noisy_count(epsilon=1)) is count
         assert type(asked.noisy_sum("age", epsilon=1)) is type(asked.noisy_avg("age", epsilon=1)) is number
         for verb in (face.noisy_count, face.noisy_sum, face.noisy_avg, face.exp_mech):
-            said = inspect.getdoc(verb) or ""
-            assert all(f"{name}:" in said for name in inspect.signature(verb).parameters if name != "self")
-            assert "Returns:" in said
+            text = inspect.getdoc(verb) or ""
+            assert all(f"{name}:" in text for name in inspect.signature(verb).parameters if name != "self")
+            assert "Returns:" in text
 
 
 def test_a_preview_of_an_average_leaves_nothing_to_divide(in_memory: Callable[..., Any]) -> None:

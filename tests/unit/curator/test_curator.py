@@ -169,7 +169,11 @@ def test_a_member_of_each_candidate_is_chosen_on_demand(in_memory: Callable[...,
         epsilon=10,
         each=True,
     )
-    assert [[one and one.column for one in some] for some in chosen] == [[None, "job"], ["age", None], ["job", None]]
+    assert [[spec and spec.column for spec in listed] for listed in chosen] == [
+        [None, "job"],
+        ["age", None],
+        ["job", None],
+    ]
     assert len(handle.history()) == 2
     assert "exp_mech from each by balance" in handle.history().asked[0]
     alone, shared = (
@@ -414,17 +418,17 @@ def test_requests_have_a_largest_size(in_memory: Callable[..., Any], monkeypatch
     level = handle.partition(Shards(30_000, key=5)).partition(Values("sex"))
     text = Request(id="r", verb="noisy_count", epsilon="0.1", parts=WireParts.of(level._parts)).to_json()
     assert len(Request.from_json(text).parts.bind(handle.schema)) == 60_000
-    for field, one, most in (
+    for field, item, most in (
         ("nodes", (0, 0, 0), MAX_NODES),
         ("asked", (0, -1), MAX_NODES),
         ("specs", {"kind": "values", "column": "sex"}, MAX_SPECS),
     ):
         Request.from_json(
-            json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * most}})
+            json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [item] * most}})
         )
         with pytest.raises(ValidationError, match="should have at most"):
             Request.from_json(
-                json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [one] * (most + 1)}})
+                json.dumps({"id": "r", "verb": "noisy_count", "epsilon": "0.1", "parts": {field: [item] * (most + 1)}})
             )
     monkeypatch.setattr("pinq.public.queries.MAX_NODES", 29_999)
     with pytest.raises(QueryError, match=r"names more than 29,999 parts one by one.*Nothing was spent"):

@@ -24,12 +24,12 @@ def handle(epsilon: Any = SURE) -> Any:
 
 def leaves(root: Any, *points: Any) -> Any:
     """A tree: the first cut, then the upper part by the next, and so on."""
-    found, parts = [], root.parts()
+    leaf_parts, parts = [], root.parts()
     for point in points:
         both = parts.partition([Cuts("x", (point,))])
-        found.append(both[[0]])
+        leaf_parts.append(both[[0]])
         parts = both[[1]]
-    return Parts.union(*found, parts)
+    return Parts.union(*leaf_parts, parts)
 
 
 def test_each_leaf_is_told_how_many_splits_are_left_above_it() -> None:

@@ -136,44 +136,44 @@ def test_sums_of_derivatives_cost_what_they_look_up_and_add() -> None:
         curator.ask("ana", dear)
 
 
-def _reading_shards(way: str, specs: list[Shards], curator: Curator) -> PreparedQuery:
+def _reading_shards(named_in: str, specs: list[Shards], curator: Curator) -> PreparedQuery:
     """What a request prepares that names shards in one of the ways there are."""
-    points = Points(tuple(specs), ((1, 1),) * len(specs)) if way == "points" else Points()
+    points = Points(tuple(specs), ((1, 1),) * len(specs)) if named_in == "points" else Points()
     request = Request(
         id="s",
         verb="noisy_sum",
         epsilon="1",
         column=Softmax("sex", (points,) * 2),
-        by=tuple(specs) if way == "by" else None,
+        by=tuple(specs) if named_in == "by" else None,
     )
-    if way == "parts":
+    if named_in == "parts":
         letters = PartSet([Block(Part())]).split(bind(Values("letter"), curator.schema))
-        parts = PartSet([Block(letters.at(place), bind(spec, curator.schema)) for place, spec in enumerate(specs)])
+        parts = PartSet([Block(letters.at(number), bind(spec, curator.schema)) for number, spec in enumerate(specs)])
         request = Request(id="s", verb="noisy_count", epsilon="1", parts=WireParts.of(parts))
-    return curator._validate(_choice(*specs) if way == "candidates" else request, Turn()).query
+    return curator._validate(_choice(*specs) if named_in == "candidates" else request, Turn()).query
 
 
-@pytest.mark.parametrize("way", ["parts", "candidates", "by", "points"])
-def test_each_key_of_shards_costs_a_hash_of_each_row(way: str) -> None:
+@pytest.mark.parametrize("named_in", ["parts", "candidates", "by", "points"])
+def test_each_key_of_shards_costs_a_hash_of_each_row(named_in: str) -> None:
     """Keys and counts are priced by declared rows wherever they are named, and the same one once."""
     curator, rows = _curator(_frame(10), 10**9), 10**6
 
     def price(*keys: int) -> int:
-        return _reading_shards(way, [Shards(2, key) for key in keys], curator).work(rows)
+        return _reading_shards(named_in, [Shards(2, key) for key in keys], curator).work(rows)
 
     hashed, coins = SHARD * rows // UNIT, COIN * rows // UNIT
     assert price(*range(5)) - price(*[0] * 5) >= 4 * hashed
     assert hashed + coins <= price(0) < 2 * hashed + coins  # the coins too, whoever had them made before
 
 
-@pytest.mark.parametrize("way", ["candidates", "by", "points"])
-def test_a_request_reads_so_many_keys_of_shards_at_most(way: str) -> None:
+@pytest.mark.parametrize("named_in", ["candidates", "by", "points"])
+def test_a_request_reads_so_many_keys_of_shards_at_most(named_in: str) -> None:
     """One more is refused before anything is hashed or charged."""
     curator = _curator(_frame(10), 10**9)
     specs = [Shards(2, key) for key in range(MAX_SHARDINGS)]
-    _reading_shards(way, specs, curator)
+    _reading_shards(named_in, specs, curator)
     with pytest.raises(QueryError, match="shards of 65 keys and counts; at most 64"):
-        _reading_shards(way, [*specs, Shards(2, MAX_SHARDINGS)], curator)
+        _reading_shards(named_in, [*specs, Shards(2, MAX_SHARDINGS)], curator)
 
 
 def test_what_points_look_at_has_a_price_wherever_they_stand() -> None:

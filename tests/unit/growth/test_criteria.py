@@ -42,11 +42,11 @@ def test_they_order_splits_as_the_scores_of_the_layer_do(cells: Any, criterion: 
     table = np.array(cells)
     if not table.sum():
         return
-    one = np.stack([table[:2].sum(axis=0), table[2:].sum(axis=0)])
+    halves = np.stack([table[:2].sum(axis=0), table[2:].sum(axis=0)])
     other = np.stack([table[::2].sum(axis=0), table[1::2].sum(axis=0)])
     score, unit, _ = CRITERIA[criterion]
-    exact = np.array(score("y").of(np.stack([one, other]), SCHEMA)) / unit / table.sum()
-    noisy = gain(criterion, one) - gain(criterion, other)
+    exact = np.array(score("y").of(np.stack([halves, other]), SCHEMA)) / unit / table.sum()
+    noisy = gain(criterion, halves) - gain(criterion, other)
     assert noisy == pytest.approx(float(exact[0] - exact[1]), abs=0.005)
 
 

@@ -26,9 +26,9 @@ def test_it_is_about_the_binomial_limit(rows: Any, share: Any, certainty: Any) -
         )
 
 
-@given(rows=st.floats(0.01, 1e6), one=st.floats(0, 1), other=st.floats(0, 1))
-def test_more_errors_are_never_less(rows: Any, one: Any, other: Any) -> None:
-    low, high = sorted([one, other])
+@given(rows=st.floats(0.01, 1e6), first=st.floats(0, 1), other=st.floats(0, 1))
+def test_more_errors_are_never_less(rows: Any, first: Any, other: Any) -> None:
+    low, high = sorted([first, other])
     assert pessimistic_errors(rows, rows * low, 0.25) <= pessimistic_errors(rows, rows * high, 0.25) + 1e-9
     assert rows * low - 1e-9 <= pessimistic_errors(rows, rows * low, 0.25) <= rows + 1e-9
 

@@ -92,7 +92,7 @@ def test_alone_in_a_queue() -> None:
 
     asyncio.run(run())
     assert [line for line in seen if line[0] == "a"] == [
-        f"a{number} {way}" for number in range(7) for way in ("in", "out")
+        f"a{number} {end}" for number in range(7) for end in ("in", "out")
     ]
     assert seen[1] == "b0 in"
 
