@@ -186,6 +186,11 @@ def _once(numbers: dict[str, int], event: Event) -> None:
 class LedgerState:
     """Every account, and what all together spent, as the events so far say.
 
+    Example: the log says created, declared with a cap of 2, eve granted 1, charged .4, answered,
+    charged .4, refused. Then eve has spent .8 of 1, all together .8 of 2; one of her charges waits
+    for its answer, and one of her lines is a refusal that cost nothing. Each event says what it
+    adds, never a balance, so a state is what follows from the events and from nothing else.
+
     Attributes:
         dataset: Whose ledger it is.
         salt: Keys the coins of the dataset's rows.

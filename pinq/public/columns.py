@@ -331,7 +331,8 @@ class Numeric(_Column):
     def _number_of(self, cut: object, name: str) -> Fraction:
         """The number of a cut point, exact. ``QueryError`` where it is none."""
         try:
-            return Fraction(Decimal(repr(float(cut)))) if not isinstance(cut, (Decimal, int)) else Fraction(cut)  # type: ignore[arg-type]
+            plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(float(cut)))  # type: ignore[arg-type]
+            return Fraction(plain)
         except (ValueError, TypeError, OverflowError, ArithmeticError):
             raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
 

@@ -32,11 +32,11 @@ class Shell:
     """As much of a shell as the page needs: ``&``, ``>``, ``$(cat ...)``, ``|| echo``, and ``$PINQ``.
 
     Attributes:
-        said: What the commands printed.
+        printed: What the commands printed.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.said = folder, dict[str, str]()
+        self.folder, self.printed = folder, dict[str, str]()
         self.server: Server | None = None
         self._ports = {"8443": str(free_port()), "9464": str(free_port()), "9465": ""}
         self._sent: set[int] = set()
@@ -90,7 +90,7 @@ class Shell:
         else:
             done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=self.folder)
         assert (done.returncode != 0) == refused, f"{line}\n{done.stdout}{done.stderr}"
-        self.said[line] = done.stdout + done.stderr
+        self.printed[line] = done.stdout + done.stderr
         if target:
             (self.folder / target).write_text(done.stdout)
 
@@ -120,10 +120,10 @@ def test_every_command_of_the_page_runs(shell: Shell) -> None:
     assert len(lines) > 15
     for line in lines:
         shell.run(line)
-    said = shell.said
-    assert "ben is active, and would be no grant" in next(text for line, text in said.items() if "|| echo" in line)
+    printed = shell.printed
+    assert "ben is active, and would be no grant" in next(text for line, text in printed.items() if "|| echo" in line)
     assert (shell.folder / "requests.log.1").exists()
-    metrics = next(text for line, text in said.items() if "/metrics" in line)
+    metrics = next(text for line, text in printed.items() if "/metrics" in line)
     assert set(used_metrics()) <= set(re.findall(r"^# TYPE (\S+)", metrics, flags=re.MULTILINE))
 
 
