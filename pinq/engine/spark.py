@@ -70,6 +70,7 @@ class SparkSession(Protocol):
     @property
     def conf(self) -> SparkSettings: ...
     def addTag(self, tag: str) -> None: ...
+    def removeTag(self, tag: str) -> None: ...
     def interruptTag(self, tag: str) -> list[str]: ...
 
 
@@ -183,8 +184,11 @@ class SparkEngine:
         """Says whether its session has ended; see ``Engine.problem``. No job of Spark's is run."""
         if self._encoded is None:
             return "its engine is closed"
+        session, tag = self._encoded.session, f"pinq-{uuid4().hex}"
         try:
-            self._encoded.session.interruptTag("pinq-nothing-has-this-tag")  # only a session that lives takes it
+            session.addTag(tag)  # of no job: there is nothing to interrupt, but only a session that lives says so
+            session.interruptTag(tag)
+            session.removeTag(tag)
         except Exception:  # classes of errors differ between Spark's two kinds of sessions
             return "its session of Spark has ended"
         return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from pinq.provider.claim import ledger_url
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Cross, Shards, Values, bind
+from tests.checkout import ROOT
 from tests.spark import ON_SPARK, Slow, frame_of, session
 
 pytestmark = ON_SPARK
@@ -45,6 +48,26 @@ def visits(rows: int = 6000) -> pa.Table:
 def by_ward(engine: Any, check: Callable[[], None] | None = None) -> list[int]:
     (table,) = engine.tabulate(WHOLE.split(bind(Values("ward"), POLICY.schema_)), check=check)
     return table.tolist()
+
+
+# In a process of its own: the other tests need their session.
+ENDED = """
+import pandas as pd
+from pinq.public.policy import Policy
+from tests.spark import open_on_spark, session
+sexes = {"s": {"type": "categorical", "values": ["f", "m"]}}
+policy = Policy(dataset="d", cap=1, max_rows=9, columns=sexes)
+engine, _ = open_on_spark(policy, data=pd.DataFrame({"s": ["f", "m"]}), salt=b"salt")
+assert engine.problem() == "", engine.problem()
+session().stop()
+print(engine.problem())
+"""
+
+
+def test_a_session_that_ended_is_a_problem() -> None:
+    """A server is not ready then, before a question is charged."""
+    done = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.splitlines()[-1:] == ["its session of Spark has ended"], done.stderr
 
 
 def spark_policy(folder: Path, rows: pa.Table, name: str = "visits.parquet") -> Policy:
