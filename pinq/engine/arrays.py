@@ -89,19 +89,9 @@ class ArrayEngine:
         measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
-        """Counts rows, exactly, for each part and each cell of each table, in one pass.
+        """Counts rows, exactly, in one pass over the blocks of codes; see ``Engine.tabulate``.
 
-        Args:
-            parts: Disjoint parts.
-            tables: What to cross them with.
-            measure: What to sum up.
-            check: Called before each block of rows; what it raises ends the work.
-
-        Returns:
-            For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2
-            or 3) of counts, sums and sums of squares, with ``RowSums`` (parts, *axes, width); or a
-            ``Sparse`` with values of shape (cells,), (cells, 2 or 3) or (cells, width); for a
-            ``ListRequest`` a ``Listed``.
+        ``check`` is called before each block of rows.
         """
         if os.getpid() != self._process:
             raise InternalError(
