@@ -26,6 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib import pyplot as plt
+from matplotlib.ticker import NullFormatter
 
 import pinq
 from benchmarks.harness.publish import single
@@ -137,7 +138,7 @@ def processor_seconds(work: Callable[[], object]) -> float:
 
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Draws a panel for each series, both axes logarithmic, with a line of slope one to compare."""
-    fig, panels = plt.subplots(1, len(SERIES), figsize=(13, 3.4), layout="constrained")
+    fig, panels = plt.subplots(1, len(SERIES), figsize=(15, 3.4), layout="constrained")
     for axes, (series, (label, _)) in zip(panels, SERIES.items(), strict=True):
         own = table[table["series"] == series]
         axes.plot(own["size"], own["cpu_seconds"], marker="o", markersize=4, label="measured")
@@ -148,7 +149,10 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_ylim(min(own["cpu_seconds"]) / 3, max(own["cpu_seconds"]) * 3)
-        axes.set_title(label, fontsize=9)
+        axes.set_title(label, fontsize=8)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        if series == "attributes":
+            axes.set_xticks(own["size"], [str(size) for size in own["size"]])
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("processor seconds")
     panels[0].legend(fontsize=8)
@@ -205,7 +209,7 @@ def child(own_folder: Path, step: str) -> dict[str, float]:
         update={"source": "t.parquet", "folder": own_folder, "memory_limit": "1GB"}
     )
     raw.IN_MEMORY_BYTES = 0  # a small table too is mapped
-    own = [0]
+    own = [0]  # a step that takes less than the first look leaves 0
     threading.Thread(target=watch, args=(own,), daemon=True).start()
     began, cpu = time.perf_counter(), time.process_time()
     engine, _ = open_engine(policy, salt=b"growth")
