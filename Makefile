@@ -73,6 +73,8 @@ test-image: $(READY) image ## builds the image and runs it as a container: read-
 assurance: $(READY) ## kills, races, malformed requests and flipped bits in numbers worth quoting, over both ledgers, an hour or more (table in build/assurance.md)
 	rm -f build/assurance.md
 	PINQ_ASSURANCE=1 $(BIN)/python -m pytest -p no:randomly tests/e2e/test_crash.py tests/e2e/test_server_crash.py tests/e2e/test_race.py tests/e2e/test_server_race.py tests/e2e/test_server_fuzz.py tests/integration/test_ledger_damage.py
+	$(BIN)/python -m tests.assurance.planted_faults
+	$(BIN)/pinq selftest --report build/selftest.html
 
 lint: $(VENV)/.dev ## style and import directions
 	$(BIN)/ruff check pinq miners tests examples benchmarks

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from miners.budget.plan import Plan, loss_text
+from miners.fitted.certified import Certified
 from miners.fitted.forest import Forest
 from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.model_card import ModelCard, model_card
@@ -69,7 +70,7 @@ class Model(Protocol):
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
 
 
-class Fitted(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class Fitted(Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A miner whose fitted state is a ``Model``.
 
     Attributes:

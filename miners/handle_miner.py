@@ -44,10 +44,11 @@ class HandleMiner(Fitted, ABC, Generic[W]):
         """
         with unspent():
             work = self._checked(public_schema(handle), target)
-            asked = begin_fit(self, handle, self._total(work), self._warnings(work, None), reuse=reuse)
+            total, warnings = self._total(work), self._warnings(work, None)
+            asked, releases = begin_fit(self, handle, total, warnings, reuse=reuse)
         with Bill(handle) as bill:
             model = self._learned(work, asked, target)
-        remember_fit(self, handle)
+        remember_fit(self, handle, releases)
         return self._fitted(model, bill.total)
 
     def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:

@@ -10,12 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from miners.budget.plan import Priced, loss_text, warn_before_fit
+from pinq.analyst.recording import recording
 from pinq.analyst.reuse import reusing
 from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
+    from pinq.public.certificate import Release
 
 __all__ = ["Bill", "begin_fit", "require_budget", "require_remaining"]
 
@@ -57,8 +59,8 @@ class Bill:
 
 def begin_fit(
     miner: object, handle: PrivateQueryable, total: Epsilon, hopes: Sequence[str], *, reuse: bool
-) -> PrivateQueryable:
-    """Refuses a fit that cannot be paid, warns of what can be hoped for; returns whom to ask.
+) -> tuple[PrivateQueryable, list[Release]]:
+    """Refuses a fit that cannot be paid, warns of what can be hoped for.
 
     With ``reuse`` a fit whose first question was paid for goes on as far as its answers reach; one
     that nobody paid for needs all of its epsilon as ever.
@@ -69,6 +71,9 @@ def begin_fit(
         total: What all questions cost.
         hopes: What ``plan`` would warn of.
         reuse: Whether answers that were paid for will do.
+
+    Returns:
+        Whom to ask, and the list in which the answers are noted.
 
     Raises:
         QueryError: ``reuse`` is not True or False.
@@ -82,7 +87,7 @@ def begin_fit(
     elif getattr(miner, "random_state", 0) is None:
         hopes = [*hopes, UNSEEDED]
     warn_before_fit(miner, handle, total, hopes, reuse=reuse, stacklevel=4)
-    return reusing(handle, require) if reuse else handle
+    return recording(reusing(handle, require) if reuse else handle)
 
 
 def require_budget(handle: Priced, needed: Epsilon, *, miner: object) -> None:

@@ -15,10 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pinq.public.epsilon import NANO, Epsilon, Loss
 from pinq.public.queries import Budget, Preview
+
+if TYPE_CHECKING:
+    from pinq.public.certificate import Release
 
 __all__ = [
     "FitWarning",
@@ -162,11 +165,11 @@ def warn_before_fit(
         warnings.warn(" ".join(sentences), FitWarning, stacklevel=stacklevel)
 
 
-def remember_fit(miner: object, handle: object) -> None:
-    """Notes that a fit has ended well, for the next one on the same handle, and on which data."""
+def remember_fit(miner: object, handle: object, releases: Sequence[Release] = ()) -> None:
+    """Notes that a fit has ended well, on which data, and by which answers where they are known."""
     _fitted_on[miner] = weakref.ref(handle)
     name = getattr(handle, "dataset", None) or ", ".join(getattr(handle, "holders", ()))
-    setattr(miner, "fitted_on_", name)  # noqa: B010  # any miner's
+    vars(miner).update(fitted_on_=name, releases_=tuple(releases))
 
 
 def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: int = 1) -> tuple[str, ...]:

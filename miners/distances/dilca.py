@@ -25,6 +25,7 @@ from miners.distances.forecast import forecast
 from miners.distances.task import ContextTask, make_task
 from miners.distances.view import LIMITS, contexts_text, distances_frame, fitted_html
 from miners.estimator import public_schema, whole_number
+from miners.fitted.certified import Certified
 from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.model_card import ModelCard, model_card
 from miners.fitted.route import encode
@@ -47,7 +48,7 @@ __all__ = ["DPDilca"]
 VERSION = 1
 
 
-class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learns how far apart the values of an attribute are, from how other attributes go with them.
 
     Two values are close if rows that have them look alike in other columns: ``gastritis`` is nearer
@@ -118,7 +119,6 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     schema_: Schema
     feature_names_in_: np.ndarray
     n_features_in_: int
-    fitted_on_: str
     cost_: Fraction
 
     def __init__(
@@ -154,14 +154,14 @@ class DPDilca(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         with unspent():
             task = self._task(public_schema(handle), target)
             hopes = self.plan(task.schema, target).warnings
-            asked_handle = begin_fit(self, handle, task.total, hopes, reuse=reuse)
+            asked_handle, releases = begin_fit(self, handle, task.total, hopes, reuse=reuse)
         with Bill(handle) as bill:
             contexts, tables = select(asked_handle, task)
             if task.table_epsilon:
                 asked = ask_tables(asked_handle, task, task.pairs(contexts), task.table_epsilon)
                 tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
         distances = {name: _distances(tables_of(name, context, tables)) for name, context in contexts.items()}
-        remember_fit(self, handle)
+        remember_fit(self, handle, releases)
         return self._fitted(task, contexts, distances, bill.total)
 
     def plan(self, schema: Schema, target: str | Sequence[str] | None = None, *, rows: int | None = None) -> Plan:

@@ -16,14 +16,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.analyst.session import Session
-from pinq.public.queries import Answer, Asked, Budget, Preview, Request
-from pinq.public.schema import Schema
+from pinq.analyst.session import Forwarding, Session
+from pinq.public.queries import Answer, Request
 
 __all__ = ["Reusing", "reusing"]
 
 
-class Reusing:
+class Reusing(Forwarding):
     """A session that asks what was asked before under the same ids, counting each question.
 
     Args:
@@ -35,12 +34,9 @@ class Reusing:
         question was charged, and everything else is charged as ever.
     """
 
-    name: str
-    schema: Schema
-
     def __init__(self, session: Session, before_first: Callable[[], None]) -> None:
-        self.name, self.schema = session.name, session.schema
-        self._session, self._before_first = session, before_first
+        super().__init__(session)
+        self._before_first = before_first
         self._times: Counter[str] = Counter()
         self._seen: defaultdict[str, set[str]] = defaultdict(set)
         self._lock = threading.Lock()
@@ -65,26 +61,6 @@ class Reusing:
             answer = self._session.ask(request.model_copy(update={"id": _key(identity, number)}))
         self._seen[identity].add(answer.id)
         return answer
-
-    def preview(self, request: Request) -> Preview:
-        """Says what a request would cost, at no cost."""
-        return self._session.preview(request)
-
-    def budget(self) -> Budget:
-        """Returns the analyst's budget as the ledger has it now."""
-        return self._session.budget()
-
-    def history(self, start: int = 0) -> list[Asked]:
-        """Returns the analyst's own lines of the log, from one on."""
-        return self._session.history(start)
-
-    def terms(self) -> str:
-        """Says what the grant allows beside the budget."""
-        return self._session.terms()
-
-    def close(self) -> None:
-        """Frees what the session holds."""
-        self._session.close()
 
 
 def reusing(handle: PrivateQueryable, before_first: Callable[[], None]) -> PrivateQueryable:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option
+from pinq.cli.base import AsJson, LedgerFile, PolicyFile, PolicyIfAny, argument, console, guarded, option, print_json
 from pinq.provider.report.text import printable
+
+if TYPE_CHECKING:
+    from pinq.provider.report.audit import Audit
 
 __all__ = ["commands"]
 
@@ -30,6 +33,13 @@ def audit(
     expect: Annotated[
         str | None, option("--expect", metavar="SEQ:HASH", help="An event that an earlier audit named last.")
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        option("--certificate", metavar="FILE", help="Verify a model's certificate against the ledger instead."),
+    ] = None,
+    model: Annotated[
+        Path | None, option("--model", metavar="FILE", help="With --certificate: the model itself, as JSON.")
+    ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each event.")] = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one self-contained page with a picture.")] = False,
@@ -42,11 +52,13 @@ def audit(
     Reads the log alone and changes nothing, so it works when the data are gone, on a copy and on a
     read-only disk. Exit status 1, and the reason, where the log was edited, cut or rolled back.
     """
-    from pinq.provider.report.audit import Audit
     from pinq.provider.report.audit import audit as audit_log
-    from pinq.provider.report.html import page
-    from pinq.provider.report.terminal import print_audit
 
+    if model is not None and certificate is None:
+        raise typer.BadParameter("--model needs --certificate")
+    if certificate is not None:
+        _verify(certificate, policy, ledger, model, as_json=as_json)
+        return
     if as_json + as_csv + as_html > 1:
         raise typer.BadParameter("choose one of --json, --csv and --html")
     forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
@@ -54,6 +66,15 @@ def audit(
         forms[0] if forms else output.suffix[1:] if output and output.suffix in (".json", ".csv", ".html") else "text"
     )
     report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect)
+    _write(report, form, output)
+
+
+def _write(report: Audit, form: str, output: Path | None) -> None:
+    """Writes an audit in a form, to a file or to standard output."""
+    from pinq.provider.report.audit import Audit
+    from pinq.provider.report.html import page
+    from pinq.provider.report.terminal import print_audit
+
     if form == "text":
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
             print_audit(report, console(file))
@@ -62,6 +83,26 @@ def audit(
         output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
     if output:
         typer.echo(printable(f"Wrote {output}."), err=True)
+
+
+def _verify(certificate: Path, policy: Path | None, ledger: Path | None, model: Path | None, *, as_json: bool) -> None:
+    """Prints what a ledger says of a certificate."""
+    from pinq.provider.certified import verify_certificate
+
+    verified = verify_certificate(certificate, policy, ledger=ledger, model=model)
+    if as_json:
+        print_json(verified.to_dict())
+        return
+    first, last = min(verified.entries), max(verified.entries)
+    typer.echo(printable(f"Verified: {verified.certificate.miner}"))
+    typer.echo(
+        printable(
+            f"  {len(verified.entries):,} answers to {verified.analyst!r}, charged in events {first[0]} to {last[0]}; "
+            f"together they cost epsilon {verified.loss}, {verified.certificate.epsilon} was claimed."
+        )
+    )
+    typer.echo("  The model is the certified one." if verified.model else "  The model was not compared; give --model.")
+    typer.echo(f"  The log ends at {verified.head[0]}:{verified.head[1]}.")
 
 
 @commands.command(rich_help_panel="Audit")

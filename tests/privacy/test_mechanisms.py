@@ -125,15 +125,16 @@ def test_no_noise_where_no_row_can_matter() -> None:
     ("sensitivity", "epsilon"),
     [
         (1, Fraction(1, 10)),
-        (3, Fraction(1, 7)),
+        (3, Fraction(7, 3)),
         (2**40 + 1, Fraction(10**9 + 7, 10**9)),
         (1, Fraction(10**-9).limit_denominator(10**9)),
     ],
 )
 def test_scales_are_rounded_up(sensitivity: int, epsilon: Fraction) -> None:
     """A float that stands for a scale is never below the exact scale."""
-    exact = Fraction(sensitivity) / epsilon
-    assert exact <= Fraction(scale_of(sensitivity, epsilon)) <= exact * (1 + Fraction(1, 2**51))
+    for larger in range(40):  # the nearest double is below half of these
+        exact = Fraction(sensitivity + larger) / epsilon
+        assert exact <= Fraction(scale_of(sensitivity + larger, epsilon)) <= exact * (1 + Fraction(1, 2**51))
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 3.0, 1000.0])

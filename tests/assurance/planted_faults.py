@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plants faults in a copy of the packages, one at a time, and says which test catches each.
+
+``python -m tests.assurance.planted_faults`` runs the suspected test files for each fault, up to the
+first test that fails, and writes the table of ``benchmarks/results/planted-faults.md``. A fault that
+nothing catches ends it with status 1: then a test is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.checkout import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results" / "planted-faults.md"
+COPIED = (
+    "pinq",
+    "miners",
+    "tests",
+    "policies",
+    "data",
+    "docs",
+    "benchmarks",
+    "examples",
+    "pyproject.toml",
+    "README.md",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake that would break a promise.
+
+    Attributes:
+        what: The mistake, for people.
+        file: Where, below the root.
+        right, wrong: The text that stands there once, and what replaces it.
+        tests: The files that should notice.
+    """
+
+    what: str
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+
+MECHANISMS = "tests/contract/test_every_mechanism.py"
+LAWS = "tests/privacy/test_mechanisms.py"
+SCORES = "tests/contract/test_every_score.py"
+LOSSES = "tests/contract/test_every_loss.py"
+CURATOR = "tests/unit/curator/test_curator.py"
+COMPOSITION = "tests/property/test_composition.py"
+PARTS = "tests/unit/public/test_parts.py"
+LEDGER = "tests/integration/test_ledger.py"
+DAMAGE = "tests/integration/test_ledger_damage.py"
+ENGINES = "tests/contract/test_every_engine.py"
+GUARDS = "tests/integration/test_guards.py"
+SAMPLERS = "tests/privacy/test_samplers_see_neighbours.py"
+
+FAULTS = (
+    Fault(
+        "noise of half the scale",
+        "pinq/curator/mechanisms.py",
+        "wanted = Fraction(sensitivity) / epsilon",
+        "wanted = Fraction(sensitivity) / (2 * epsilon)",
+        (MECHANISMS, LAWS),
+    ),
+    Fault(
+        "noise 15 % too small",
+        "pinq/curator/mechanisms.py",
+        "wanted = Fraction(sensitivity) / epsilon",
+        "wanted = Fraction(85, 100) * sensitivity / epsilon",
+        (MECHANISMS, LAWS),
+    ),
+    Fault(
+        "scales rounded to the nearest float, not up",
+        "pinq/curator/mechanisms.py",
+        "return scale if Fraction(scale) >= wanted else math.nextafter(scale, math.inf)",
+        "return scale",
+        (LAWS,),
+    ),
+    Fault(
+        "all numbers of an array get the same noise",
+        "pinq/curator/mechanisms.py",
+        "noisy[drawn] = add_noise(noisy[drawn].tolist())",
+        "noisy[drawn] = noisy[drawn] + add_noise([0])[0]",
+        (LAWS,),
+    ),
+    Fault(
+        "a part without rows gets no noise",
+        "pinq/curator/mechanisms.py",
+        "return noisy.reshape(values.shape)",
+        "return np.where(values == 0, 0, noisy.reshape(values.shape))",
+        (LAWS,),
+    ),
+    Fault(
+        "the weighted choice forgets the mass of candidates",
+        "pinq/curator/mechanisms.py",
+        "weights = candidates.members / candidates.mass * np.exp(exponents)",
+        "weights = candidates.members * np.exp(exponents)",
+        (LAWS,),
+    ),
+    Fault(
+        "the wrong side of the error bound decides a weighted choice",
+        "pinq/curator/mechanisms.py",
+        "below + slack < uniform and uniform + slack < above",
+        "below - slack < uniform and uniform - slack < above",
+        (LAWS,),
+    ),
+    Fault(
+        "the sensitivity of a sum is .85 of its largest value",
+        "pinq/curator/verbs/sum.py",
+        "laplace(exact, units.largest, epsilon, counted.turn.check)",
+        "laplace(exact, units.largest * 85 // 100, epsilon, counted.turn.check)",
+        (SAMPLERS,),
+    ),
+    Fault(
+        "an average's two bins share the noise of one",
+        "pinq/curator/verbs/average.py",
+        "bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon, counted.turn.check)",
+        "bins = laplace(np.stack([upper, last * rows - upper]), last // 2, epsilon, counted.turn.check)",
+        (LAWS,),
+    ),
+    Fault(
+        "a replaced row, and a person's many rows, count as one row that comes",
+        "pinq/curator/monitor.py",
+        "released = query.release(query.count(self._engine, turn), work.epsilon.per_row(self.schema.distance))",
+        "released = query.release(query.count(self._engine, turn), work.epsilon.per_row(1))",
+        (LAWS,),
+    ),
+    Fault(
+        "derivatives in the cells of several specs are charged as of one",
+        "pinq/curator/verbs/derivatives.py",
+        "vectors.bound * max(1, len(splits))",
+        "vectors.bound",
+        ("tests/privacy/test_derivative_sums.py",),
+    ),
+    Fault(
+        "vectors are not clipped to their bound",
+        "pinq/public/vectors.py",
+        "return clipped(vectors, self.bound)",
+        "return vectors",
+        (SAMPLERS, LOSSES),
+    ),
+    Fault(
+        "Gini's sensitivity is one row",
+        "pinq/public/scores.py",
+        "return 2 * GINI_UNIT",
+        "return GINI_UNIT",
+        (SCORES,),
+    ),
+    Fault(
+        "InfoGain's sensitivity is that of a small table",
+        "pinq/public/scores.py",
+        "monotone_step_table(schema.max_rows)[1][-1]",
+        "monotone_step_table(schema.max_rows)[1][0]",
+        (SCORES,),
+    ),
+    Fault(
+        "MaxClass lets a cell count twice",
+        "pinq/public/scores.py",
+        "return table.max(axis=-1).sum(axis=-1)",
+        "return 2 * table.max(axis=-1).sum(axis=-1)",
+        (SCORES,),
+    ),
+    Fault(
+        "several choices for a part cost as much as one",
+        "pinq/curator/candidates/selection.py",
+        "epsilon / self.choices))",
+        "epsilon))",
+        (LAWS,),
+    ),
+    Fault(
+        "the tests on a path down a tree are charged as one",
+        "pinq/public/scores.py",
+        "PATH_LOSS = Fraction(2607, 1000)",
+        "PATH_LOSS = Fraction(1)",
+        ("tests/privacy/test_stopping.py",),
+    ),
+    Fault(
+        "a part's cost is the largest of its questions, not their sum",
+        "pinq/ledger/composition.py",
+        "part[key] = cost = self.part.get(key, 0) + grown[position]",
+        "part[key] = cost = max(self.part.get(key, 0), grown[position])",
+        (COMPOSITION,),
+    ),
+    Fault(
+        "what other parts cost before is forgotten",
+        "pinq/ledger/composition.py",
+        "before = largest.get(partition, self.largest.get(partition, 0))",
+        "before = max(largest.get(partition, 0), self.part.get(key, 0))",
+        (COMPOSITION,),
+    ),
+    Fault(
+        "parts may overlap",
+        "pinq/public/queries.py",
+        "collection.check_disjoint()",
+        "pass",
+        (PARTS, "tests/contract/test_plain_requests.py", GUARDS),
+    ),
+    Fault(
+        "a budget may be passed by one nano-epsilon",
+        "pinq/ledger/state.py",
+        "if price > limit - spent:",
+        "if price.nano > (limit - spent).nano + 1:",
+        (COMPOSITION, LEDGER),
+    ),
+    Fault(
+        "rows are read before the charge",
+        "pinq/curator/monitor.py",
+        "earlier, given = self.ledger.charge(",
+        "list(work.query.count(self._engine, turn))\n        earlier, given = self.ledger.charge(",
+        (CURATOR, GUARDS, "tests/e2e/test_faults.py"),
+    ),
+    Fault(
+        "a failure after the charge says why",
+        "pinq/curator/monitor.py",
+        '_log.exception("request %s (%s) failed after its charge", request.id, query.about)\n            raise EngineError() from None',
+        '_log.exception("request %s (%s) failed after its charge", request.id, query.about)\n            raise',
+        (GUARDS, "tests/e2e/test_faults.py"),
+    ),
+    Fault(
+        "an answer that another process stored first is drawn again",
+        "pinq/ledger/ledger.py",
+        "return payload if given is None else given",
+        "return payload",
+        (LEDGER, "tests/integration/test_ledger_together.py", CURATOR),
+    ),
+    Fault(
+        "one id may ask two questions",
+        "pinq/curator/monitor.py",
+        "if earlier is not None and earlier.question.question != question.question:",
+        "if False:",
+        (GUARDS,),
+    ),
+    Fault(
+        "terms forget the columns of the parts",
+        "pinq/public/queries.py",
+        "return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))",
+        "return self.question.columns()",
+        ("tests/e2e/test_column_terms.py",),
+    ),
+    Fault(
+        "an expired grant still counts",
+        "pinq/ledger/terms.py",
+        "return not self.revoked and (self.expires is None or now() < self.expires)",
+        "return not self.revoked",
+        (LEDGER, "tests/integration/test_grants.py"),
+    ),
+    Fault(
+        "an edited event is believed",
+        "pinq/ledger/log.py",
+        "if row.seq != number or row.hash != _chain(",
+        "if row.seq != number and row.hash != _chain(",
+        (DAMAGE, LEDGER),
+    ),
+    Fault(
+        "values beyond a column's bounds are kept as they are",
+        "pinq/engine/encoding.py",
+        "least(greatest({cell}, 0), {column.cells - 1})",
+        "greatest({cell}, 0)",
+        (ENGINES, "tests/integration/test_engine.py"),
+    ),
+    Fault(
+        "a person may have any number of rows",
+        "pinq/engine/encoding.py",
+        "QUALIFY {nth} <= {policy.bounded_unit.max_rows}",
+        "QUALIFY {nth} <= 1000000",
+        (ENGINES, "tests/integration/test_engine.py"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What noticed a fault: the first test that failed; None where nothing did."""
+
+    fault: Fault
+    caught: str | None
+    seconds: float
+
+
+def main() -> int:
+    """Plants every fault, or those whose description has the words of the command line."""
+    chosen = [fault for fault in FAULTS if all(word in fault.what for word in sys.argv[1:])]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        copy.mkdir()
+        for name in COPIED:
+            here = ROOT / name
+            shutil.copytree(here, copy / name) if here.is_dir() else shutil.copy(here, copy)
+        outcomes = []
+        for fault in chosen:
+            outcomes.append(planted(fault, copy))
+            print(f"{fault.what}: {outcomes[-1].caught or 'NOT CAUGHT'} ({outcomes[-1].seconds:.0f} s)", flush=True)
+    if chosen == list(FAULTS):
+        RESULTS.write_text(table(outcomes), encoding="utf-8")
+    return int(any(outcome.caught is None for outcome in outcomes))
+
+
+def planted(fault: Fault, copy: Path) -> Outcome:
+    """Runs the suspected tests on a copy with the fault, and takes the fault out again."""
+    file = copy / fault.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(fault.right) != 1:
+        raise SystemExit(f"{fault.file} has the text of {fault.what!r} {text.count(fault.right)} times, not once.")
+    file.write_text(text.replace(fault.right, fault.wrong), encoding="utf-8")
+    began = time.monotonic()
+    try:
+        caught = _first_failure(fault.tests, copy)
+    finally:
+        file.write_text(text, encoding="utf-8")
+    if caught is not None and _first_failure((caught,), copy):
+        raise SystemExit(f"{caught} fails without {fault.what!r} too, so it has caught nothing.")
+    return Outcome(fault, caught, time.monotonic() - began)
+
+
+def _first_failure(tests: tuple[str, ...], copy: Path) -> str | None:
+    """Runs tests in the copy, file by file, up to the first that fails."""
+    options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=no"]
+    for test in tests:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, test],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+        )
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", ran.stdout, flags=re.MULTILINE)
+        if failed:
+            return str(failed[0])
+        if ran.returncode != 0:
+            raise SystemExit(ran.stdout[-2000:] + ran.stderr[-2000:])
+    return None
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Writes the page."""
+    caught = sum(outcome.caught is not None for outcome in outcomes)
+    rows = [f"| {outcome.fault.what} | `{outcome.fault.file}` | {_short(outcome.caught)} |" for outcome in outcomes]
+    return "\n".join(
+        [
+            "# Planted faults",
+            "",
+            f"Each of {len(outcomes)} mistakes was made in a copy of the packages, by itself; {caught} were caught. "
+            "The test is the first",
+            "that failed; others may notice too. Again: `python -m tests.assurance.planted_faults`, part of `make assurance`.",
+            "",
+            "| mistake | where | caught by |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _short(test: str | None) -> str:
+    if test is None:
+        return "**nothing**"
+    file, _, name = test.partition("::")
+    return f"`{Path(file).name}`: {name.split('[')[0].removeprefix('test_').replace('_', ' ')}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
