@@ -62,7 +62,10 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
             "names people; it cannot be a column that analysts see",
         ),
         (("dataset: adult", "dataset: adult\nmemory_limit: lots"), "memory_limit"),
-        (("type: numeric", "type: number"), "columns.age: `type` is 'number'; it must be categorical or numeric"),
+        (
+            ("type: numeric", "type: number"),
+            "columns.age: `type` is 'number'; it must be categorical, numeric, date or datetime",
+        ),
         (("cap: 2.5", "cap: 1e-12"), "cap: the smallest step of a loss is 0.000000001"),
         (("cap: 2.5", "cap: 0.1234567891"), "write at most nine decimals"),
         (("  sex:", "  2020:"), r"columns\.2020: the name must be text; put it in quotes"),
@@ -167,9 +170,9 @@ def test_errors_speak_of_the_file_and_not_of_the_model(key: str, value: str, tmp
     [
         (
             ("category",) * 7,
-            "  columns.c0, columns.c1, columns.c2 and 4 more: `type` is 'category'; it must be categorical or numeric",
+            "  columns.c0, columns.c1, columns.c2 and 4 more: `type` is 'category'; it must be categorical, numeric, date or datetime",
         ),
-        (("category",), "  columns.c0: `type` is 'category'; it must be categorical or numeric"),
+        (("category",), "  columns.c0: `type` is 'category'; it must be categorical, numeric, date or datetime"),
     ],
 )
 def test_what_is_wrong_at_many_places_is_said_once(kinds: tuple[str, ...], said: str, tmp_path: Path) -> None:
