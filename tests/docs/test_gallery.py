@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The notebooks of the gallery run from top to bottom, and show what they keep."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkout import ROOT
+
+RUNNER: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "gallery" / "run.py"))
+NOTEBOOKS: list[Path] = RUNNER["notebooks"]()
+
+
+def kinds(notebook: Any) -> list[list[list[str]]]:
+    """Which faces each output of each cell has."""
+    return [
+        [sorted(output.get("data", {"stdout": 0})) for output in cell["outputs"]]
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code"
+    ]
+
+
+def test_each_role_has_a_notebook_and_so_have_tables() -> None:
+    """In the order in which they are read."""
+    assert [file.stem for file in NOTEBOOKS] == ["1-provider", "2-analyst", "3-auditor", "4-tables"]
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_a_notebook_runs_and_shows_what_it_keeps(file: Path) -> None:
+    """No cell fails, and what is kept has the same faces, without a folder or a token of anybody's run."""
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    with RUNNER["workshop"]():
+        done = RUNNER["executed"](kept)
+    assert kinds(done) == kinds(kept)
+    assert any(outputs for outputs in kinds(kept))
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"/tmp/|/home/|/root|pinq_[\w-]{20,}", text)
+    assert "<h" in RUNNER["page"](done) or "<pre" in RUNNER["page"](done)
