@@ -94,6 +94,7 @@ benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.speed.layer
 	$(BIN)/python -m benchmarks.speed.server
 	$(BIN)/python -m benchmarks.speed.growth
+	$(BIN)/python -m benchmarks.speed.floods
 	$(BIN)/python -m benchmarks.speed.predict
 	$(BIN)/python -m benchmarks.speed.trees
 	$(BIN)/python -m benchmarks.accuracy.trees

@@ -30,6 +30,7 @@ import trustme
 
 import pinq
 from benchmarks.harness.publish import ROOT, single
+from benchmarks.harness.tables import replace_section
 from benchmarks.harness.timing import SpeedTable, in_turn, milliseconds, ratio
 from pinq.provider.grants import grant
 
@@ -85,8 +86,9 @@ def main() -> None:
             latency(folder, policy, f"{root}/adult", token, floor)
             sustained(folder, process, f"{root}/adult", token, asked.seconds)
     machine = f"{os.cpu_count()} cores, shared by server and clients, Python {platform.python_version()}"
-    head = f"# Speed of the server\n\n{machine}; Adult (32,561 rows)."
-    TABLE.write(single("server.md", whole=asked.seconds >= SECONDS), head)
+    page = single("server.md", whole=asked.seconds >= SECONDS)
+    text = f"{machine}; Adult (32,561 rows).\n\n{TABLE.text()}"
+    replace_section(page, "speed", text, heading="Speed of the server")
 
 
 def publish(folder: Path) -> tuple[Path, str]:
@@ -116,10 +118,20 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(folder: Path, policy: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def server(folder: Path, *policies: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Runs one `pinq serve` process; yields it and its address."""
     port = free_port()
-    command = [sys.executable, "-m", "pinq.cli.main", "serve", str(policy), "--port", str(port), "--host", "127.0.0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "pinq.cli.main",
+        "serve",
+        *map(str, policies),
+        "--port",
+        str(port),
+        "--host",
+        "127.0.0.1",
+    ]
     command += ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
     command += ["--log", os.devnull, "--rate", "100000"]
     root = f"https://127.0.0.1:{port}"

@@ -150,7 +150,7 @@ class Ledger:
             start: How many to leave out. What was line n is line n for ever.
             most: How many.
         """
-        return self._log.run(lambda reading: lines(self._log, reading, analyst, start, most))
+        return lines(self._log, analyst, start, most)
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
@@ -158,7 +158,7 @@ class Ledger:
 
     def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """An analyst's answers, by request id: all, or those of some thousands of ids."""
-        return self._log.run(lambda reading: self._log.answers(reading, analyst, requests))
+        return self._log.answers(analyst, requests)
 
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pinq.ledger.events import Event
 from pinq.ledger.log import Log
+from pinq.ledger.state import Account
 from pinq.ledger.store import AnswerSize
 from pinq.ledger.writing import Writing
 from pinq.public.epsilon import Epsilon
@@ -32,15 +33,25 @@ class Line(NamedTuple):
     answer: AnswerSize | None
 
 
-def lines(log: Log, reading: Writing, analyst: str, start: int, most: int) -> list[Line]:
-    """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone."""
-    account = reading.state.accounts.get(analyst)
-    if account is None:
+def lines(log: Log, analyst: str, start: int, most: int) -> list[Line]:
+    """Reads an analyst's lines from a place on; ``LedgerError`` where one is gone.
+
+    Only the numbers are taken from the fold while others wait; what they name never changes.
+    """
+    wanted = slice(start, start + most)
+
+    def numbered(reading: Writing) -> tuple[Account, list[int], list[int]] | None:
+        account = reading.state.accounts.get(analyst)
+        return None if account is None else (account, account.lines[wanted].tolist(), account.totals[wanted].tolist())
+
+    known = log.run(numbered)
+    if known is None:
         return []
-    numbers, totals = account.lines[start : start + most].tolist(), account.totals[start : start + most]
-    events = [log.event(row) for row in log.store.numbered(reading.connection, numbers)]
-    answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
-    sizes = {size.seq: size for size in log.store.sizes(reading.connection, [number for number in answers if number])}
+    account, numbers, totals = known
+    with log.reading() as connection:
+        events = [log.event(row) for row in log.store.numbered(connection, numbers)]
+        answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
+        sizes = {size.seq: size for size in log.store.sizes(connection, [number for number in answers if number])}
     return [
         Line(event, Epsilon(total), sizes.get(answer))
         for event, total, answer in zip(events, totals, answers, strict=True)

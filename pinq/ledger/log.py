@@ -14,7 +14,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -282,18 +282,28 @@ class Log:
         answered = self._record_at(reading, seq, Answered)
         return self._intact(seq, answered.payload, self.store.payload(reading.connection, seq))
 
-    def answers(
-        self, reading: Writing, analyst: str, requests: Collection[str] | None = None
-    ) -> dict[str, GivenAnswer]:
+    def answers(self, analyst: str, requests: Collection[str] | None = None) -> dict[str, GivenAnswer]:
         """Returns an analyst's answers, by request id; each text is the one that was logged."""
-        account = reading.state.accounts.get(analyst)
-        numbers = {} if account is None else account.answers
-        wanted = numbers if requests is None else {id: numbers[id] for id in requests if id in numbers}
-        by_number = {seq: id for id, seq in wanted.items()}
-        return {
-            by_number[row.seq]: GivenAnswer(row.at, self._intact(row.seq, json.loads(row.body)["payload"], row.payload))
-            for row in self.store.answers(reading.connection, by_number)
-        }
+
+        def numbered(reading: Writing) -> dict[str, int]:
+            account = reading.state.accounts.get(analyst)
+            numbers = {} if account is None else account.answers
+            return dict(numbers) if requests is None else {id: numbers[id] for id in requests if id in numbers}
+
+        by_number = {seq: id for id, seq in self.run(numbered).items()}
+        with self.reading() as connection:
+            return {
+                by_number[row.seq]: GivenAnswer(
+                    row.at, self._intact(row.seq, json.loads(row.body)["payload"], row.payload)
+                )
+                for row in self.store.answers(connection, by_number)
+            }
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Reads events that were committed, beside those who write where the database lets us."""
+        with self._held() if self.store.is_shared else nullcontext(), self.store.transaction(write=False) as connection:
+            yield connection
 
     def check_answers(self) -> None:
         """``LedgerError`` where the text of an answer is not the one that was logged."""

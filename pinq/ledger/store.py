@@ -155,6 +155,11 @@ class Store:
         except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
             raise LedgerError(f"The ledger {self} cannot be opened: {_first_line(error)}.") from None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether all use one connection: of a ledger in memory, or one that is only read."""
+        return isinstance(self._engine.pool, sa.StaticPool)
+
     def __str__(self) -> str:
         return str(self._file) if self._file is not None else sa.make_url(self.url).render_as_string(hide_password=True)
 

@@ -22,7 +22,9 @@ from pinq.public.wire import History
 __all__ = ["PAGE_CHARACTERS", "PAGE_LINES", "history", "page"]
 
 PAGE_LINES, PAGE_CHARACTERS = 1_000, 4_000_000
-LINE, CHARACTER = 50_000, 40  # nanoseconds that a line takes, and a character of its answer
+# Nanoseconds that a line counts as, and a character of its answer. A line takes a third of it: so
+# a full page is a heavy request, and readers of whole histories wait for each other, not others for them.
+LINE, CHARACTER = 150_000, 40
 
 
 def history(ledger: Ledger, analyst: str, start: int = 0, bucket: float = 0.0) -> Iterator[Asked]:
@@ -52,16 +54,18 @@ def page(
         start: How many lines to leave out.
         bucket: Seconds of the padding. An answer shows only once the bucket ended in which it was
             found: how long it took follows the rows.
-        admit: Called with the page's units of work before the answers are read.
+        admit: Called with units of work, of the lines before they are read, then of their answers.
         most: How many lines.
         characters: Once their answers are so long together, no further line is taken.
     """
+    account = ledger.accounts().get(analyst)
+    admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
     lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, most + 1)]
     taken, length = 0, 0
     while taken < min(most, len(lines)) and length < characters:
         length += _length(lines[taken])
         taken += 1
-    admit(units(LINE * taken + CHARACTER * length))
+    admit(units(CHARACTER * length))
     answers = ledger.answers(analyst, [line.event.request for line in lines[:taken] if line.answer is not None])
     listed = tuple(
         _asked(line, None if line.answer is None else answers[line.event.request].payload) for line in lines[:taken]

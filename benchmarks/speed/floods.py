@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a victim waits while four tokens at the least epsilon do all they can to a server.
+
+``make benchmark`` runs it and writes the section of floods of ``benchmarks/results/server.md``. A
+victim asks a count every tenth of a second on the attacked dataset, and on another one of the same
+server. Goals: its median stays within three times of idle there, and twice on the other; revoking
+gives the server back within 2 s; peak memory is below 1 GB; the ledger grows by what was granted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from benchmarks.harness.publish import single
+from benchmarks.harness.tables import replace_section
+from benchmarks.harness.timing import SpeedTable
+from benchmarks.speed.server import certify, publish, server, trust
+from pinq.ledger.composition import Demand
+from pinq.ledger.requests import Charged, LoggedQuestion
+from pinq.ledger.terms import Terms
+from pinq.provider.grants import grant, revoke, set_terms
+from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
+from pinq.public.epsilon import Epsilon
+from pinq.public.parts import Block, Part, PartSet
+
+SECONDS = 8.0
+NANO = "0.000000001"
+ATTACKERS, EACH = 4, 4
+LINES = 20_000
+QUOTA = 20_000_000
+COLUMNS = ("what the four do", "earlier", "same dataset", "another dataset")
+TABLE = SpeedTable(*COLUMNS, widths=(52, 32, 20, 20))
+SPLIT = {"kind": "cross", "specs": [{"kind": "values", "column": name} for name in ("age", "education", "occupation")]}
+WIDE = {**SPLIT, "specs": [*SPLIT["specs"], {"kind": "values", "column": "relationship"}]}
+N_SPLIT, N_WIDE, N_NODES = 101 * 16 * 15, 101 * 16 * 15 * 6, 20_000
+
+
+@dataclass
+class Flood:
+    """A server with two datasets, its attackers and what may be asked of it."""
+
+    folder: Path
+    root: str
+    policy: Path
+    process: subprocess.Popen[bytes]
+    tokens: list[str]
+    victims: dict[str, str]
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def client(self, token: str, address: str | None = None) -> httpx.Client:
+        """A client that keeps its connections."""
+        transport = httpx.HTTPTransport(verify=trust(self.folder), local_address=address)
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=self.root, headers=headers, transport=transport, timeout=60, trust_env=False)
+
+    def victim(self, dataset: str) -> list[float]:
+        """How long counts take, in milliseconds, until it is over; connected anew each time."""
+        took = []
+        while not self.over.wait(0.1):
+            with self.client(self.victims[dataset]) as client:
+                client.get("/healthz")  # the handshake is not the question's
+                began = time.monotonic()
+                answer = client.post(f"/v1/{dataset}/query", json=asked(verb="noisy_count"))
+                took.append(1000 * (time.monotonic() - began))
+                assert answer.status_code == 200, answer.text
+        return took
+
+    def attack(self, number: int, path: str, bodies: Iterator[bytes], patience: float = SECONDS) -> None:
+        """Asks one thing after the other until it is over, and waits so long for each."""
+        with self.client(self.tokens[number % ATTACKERS]) as client:
+            for body in bodies:
+                if self.over.is_set():
+                    return
+                try:
+                    method = "POST" if body else "GET"
+                    client.request(method, f"/v1/adult/{path}", content=body or None, timeout=patience)
+                except httpx.TransportError:
+                    continue
+
+
+def asked(**fields: object) -> dict[str, object]:
+    """A request of its own at the least epsilon there is."""
+    return {"id": uuid.uuid4().hex, "epsilon": NANO, **fields}
+
+
+def groupings() -> Iterator[bytes]:
+    """Choices among the members of twenty thousand families: minutes of work each."""
+    for first in itertools.count(0, 20_000):
+        seeds = [{"kind": "any_grouping", "column": "education", "seed": first + seed} for seed in range(20_000)]
+        score = {"kind": "gini", "target": "income"}
+        yield json.dumps(asked(verb="exp_mech", score=score, candidates=[seeds])).encode()
+
+
+def candidates() -> Iterator[bytes]:
+    """Hundred thousand plain candidates."""
+    cuts = [{"kind": "cuts", "column": "capital_gain", "points": [point + 1]} for point in range(99_999)]
+    while True:
+        yield json.dumps(asked(verb="exp_mech", score={"kind": "gini", "target": "income"}, candidates=[cuts])).encode()
+
+
+def parts(spec: object = WIDE, size: int = N_WIDE) -> Iterator[bytes]:
+    """Counts of very many parts in a few bytes."""
+    while True:
+        among = {"specs": [spec], "asked": [[0, 0]], "shape": [size]}
+        yield json.dumps(asked(verb="noisy_count", parts=among)).encode()
+
+
+def nodes() -> Iterator[bytes]:
+    """Counts of very many parts, one by one, other ones each time."""
+    for cut in itertools.count(1):
+        spec = {
+            "kind": "cross",
+            "specs": [*SPLIT["specs"], {"kind": "cuts", "column": "capital_gain", "points": [cut]}],
+        }
+        among = {"specs": [spec], "nodes": [[0, 0, number] for number in range(N_NODES)]}
+        among |= {"asked": [[number + 1, -1] for number in range(N_NODES)], "shape": [N_NODES]}
+        yield json.dumps(asked(verb="noisy_count", parts=among)).encode()
+
+
+def nothing() -> Iterator[bytes]:
+    """No body: what is read, not asked."""
+    return itertools.repeat(b"")
+
+
+def main() -> None:
+    """Runs everything and writes the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed.floods", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each flood lasts")
+    seconds = parser.parse_args().seconds
+    with tempfile.TemporaryDirectory() as name, flooded(Path(name)) as flood:
+        write_lines(flood)
+        under(flood, seconds, "nothing", "13 to 34 ms")
+        under(flood, seconds, "16 choices of minutes", "3 answers in 20 s", "query", groupings)
+        under(flood, seconds, "16 previews of 100,000 candidates", "502 ms", "preview", candidates)
+        under(flood, seconds, f"16 times {N_WIDE:,} parts", "ledger 3.2 GB an hour", "query", parts)
+        under(flood, seconds, f"16 times {N_NODES:,} nodes", "3.4 GB of memory", "query", nodes)
+        last, whole = (f"history?start={start}" for start in (LINES - 1, 0))
+        under(
+            flood,
+            seconds,
+            f"16 readers of the last of {LINES:,} lines",
+            "1,457 ms",
+            last,
+            lambda: itertools.repeat(b""),
+        )
+        under(flood, seconds, "16 readers of pages of 1,000 lines", "", whole, lambda: itertools.repeat(b""))
+        with crowd(flood, 1000):
+            under(flood, seconds, "1,000 connections of four addresses", "503 for everybody")
+        stored(flood)
+        ended(flood)
+        text = Path(f"/proc/{flood.process.pid}/status").read_text(encoding="ascii")
+        peak = int(next(line for line in text.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
+        TABLE.add("peak memory of all this", "3,422 MB", f"{peak} MB", "")
+        began = time.monotonic()
+        flood.process.send_signal(signal.SIGTERM)
+        flood.process.wait(60)
+        TABLE.add("SIGTERM", "still there after 60 s", f"{time.monotonic() - began:.1f} s", "")
+    page = single("server.md", whole=seconds >= SECONDS)
+    replace_section(page, "floods", TABLE.text(), heading="Speed of the server")
+
+
+@contextmanager
+def flooded(folder: Path) -> Iterator[Flood]:
+    """Runs a server of two datasets over the same rows, with grants for four attackers and a victim."""
+    certify(folder)
+    policy, _ = publish(folder)
+    (folder / "other").mkdir()
+    other, _ = publish(folder / "other")
+    other.write_text(other.read_text(encoding="utf-8").replace("dataset: adult", "dataset: other"), encoding="utf-8")
+    (folder / "other" / "adult.parquet.ledger").unlink(missing_ok=True)
+    for file in (folder / "other").glob("*.ledger*"):
+        file.unlink()
+    victims = {"adult": grant(policy, "victim", 100).token, "other": grant(other, "victim", 100).token}
+    tokens = [grant(policy, f"attacker{number}", 1).token for number in range(ATTACKERS)]
+    with server(folder, policy, other) as (process, root):
+        yield Flood(folder, root, policy, process, tokens, victims)
+
+
+def under(
+    flood: Flood,
+    seconds: float,
+    what: str,
+    earlier: str,
+    path: str = "",
+    bodies: Callable[[], Iterator[bytes]] = groupings,
+) -> None:
+    """Measures the victims while the attackers ask; ``path`` is empty for no attack."""
+    flood.over.clear()
+    took: dict[str, list[float]] = {}
+    threads = [
+        threading.Thread(target=flood.attack, args=(number, path, bodies()))
+        for number in range(ATTACKERS * EACH if path else 0)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0 if path else 0.0)
+    victims = [
+        threading.Thread(target=lambda name=name: took.__setitem__(name, flood.victim(name))) for name in flood.victims
+    ]
+    for thread in victims:
+        thread.start()
+    time.sleep(seconds)
+    flood.over.set()
+    for thread in (*threads, *victims):
+        thread.join()
+    TABLE.add(what, earlier, *(shown(took[name]) for name in flood.victims))
+
+
+def shown(took: list[float]) -> str:
+    """A median and the slowest one, in words."""
+    return f"{statistics.median(took):.0f} ms, slowest {max(took):,.0f}" if took else "no answer"
+
+
+def write_lines(flood: Flood) -> None:
+    """Makes a long history for the first attacker, in one transaction."""
+    ledger = open_ledger(load_policy(flood.policy))
+    whole = Demand.of(PartSet([Block(Part())]))
+    with ledger._log.transaction() as writing:
+        for number in range(LINES):
+            asked = LoggedQuestion("noisy_count", about="noisy_count on the whole table", question=f"{number:032x}")
+            writing.append(Charged(Epsilon(1), whole, asked), "attacker0", f"line{number}")
+    ledger.close()
+
+
+@contextmanager
+def crowd(flood: Flood, count: int) -> Iterator[None]:
+    """Holds connections of four addresses, each of which asked something."""
+    port, held = int(flood.root.rpartition(":")[2]), []
+    context = trust(flood.folder)
+    for number in range(count):
+        plain = socket.create_connection(("127.0.0.1", port), source_address=(f"127.0.0.{2 + number % 4}", 0))
+        secure = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        secure.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
+        secure.recv(4096)
+        held.append(secure)
+    try:
+        yield
+    finally:
+        for secure in held:
+            secure.close()
+
+
+def stored(flood: Flood) -> None:
+    """Asks for large answers under a quota of bytes, until it is used up."""
+    policy = load_policy(flood.policy)
+    ledger = open_ledger(policy)
+    quota = Terms(stored_bytes=ledger.grants()["attacker1"].stored + QUOTA)
+    ledger.close()
+    set_terms(policy, "attacker1", quota)
+    before = size_of(flood)
+    with flood.client(flood.tokens[1]) as client:
+        for body in parts(SPLIT, N_SPLIT):
+            if client.post("/v1/adult/query", content=body).status_code == 403:
+                break
+    grown = f"{(size_of(flood) - before) / 1e6:.1f} MB"
+    TABLE.add(f"ledger's growth under a quota of {QUOTA / 1e6:.0f} MB", "without end", grown, "")
+
+
+def size_of(flood: Flood) -> int:
+    """Bytes of the attacked ledger."""
+    return sum(file.stat().st_size for file in flood.folder.glob("*.ledger*"))
+
+
+def ended(flood: Flood) -> None:
+    """Measures how long work of minutes goes on after its grants were revoked."""
+    flood.over.clear()
+    threads = [
+        threading.Thread(target=flood.attack, args=(number, "query", itertools.islice(groupings(), 1), 120.0))
+        for number in range(ATTACKERS)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(2)
+    for number in range(ATTACKERS):
+        revoke(flood.policy, f"attacker{number}")
+    began = time.monotonic()
+    for thread in threads:
+        thread.join()
+    TABLE.add("work of minutes ends after revoking", "not within 30 s", f"{time.monotonic() - began:.1f} s", "")
+
+
+if __name__ == "__main__":
+    main()
