@@ -61,7 +61,7 @@ def published(folder: Path, epsilon: float) -> Path:
     policy = Policy(
         dataset="race",
         source="data.parquet",
-        cap=10,
+        cap=100,
         max_rows=1000,
         columns={"sex": {"type": "categorical", "values": ["f", "m"]}},
     )
