@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from tests.checkout import ROOT
 
 NOBODY = 65534
+INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -30,18 +32,15 @@ def environment(folder: Path, wheel: object) -> Path:
     """A fresh environment with a wheel (and extras: ``path[extra]``); its interpreter."""
     run(interpreter(), "-m", "venv", folder, cwd=folder.parent)
     python = folder / "bin" / "python"
-    run(
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-compile",
-        wheel,
-        cwd=folder.parent,
-    )
+    run(python, "-m", "pip", *INSTALL, wheel, cwd=folder.parent)
     return python
+
+
+def grown(folder: Path, python: Path, wheel: object) -> Path:
+    """A copy of an environment, made in a moment by links, with more in it; its interpreter."""
+    shutil.copytree(python.parents[1], folder, symlinks=True, copy_function=os.link)
+    run(folder / "bin" / "python", "-m", "pip", *INSTALL, wheel, cwd=folder.parent)
+    return folder / "bin" / "python"
 
 
 def interpreter() -> str:
