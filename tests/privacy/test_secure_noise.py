@@ -25,12 +25,12 @@ from miners.secure.id3.rules import Budget, Noisy
 from miners.secure.id3.task import Task
 from miners.secure.mpc import noise
 from miners.secure.mpc.arithmetic import Arithmetic
+from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.noise import own_share
 from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts
-from tests.handles import simulated
 
 LEVEL = 1e-6
 DRAWS = 6_000
@@ -119,7 +119,7 @@ def test_what_a_sum_opens_is_only_the_sum() -> None:
         await noisy_sum(arithmetic, np.array([[1, 2], [3, 4]]), Fraction(1), 0)
         return arithmetic
 
-    opened = simulated(work, noisy_sum_bits(100, 1, Fraction(1))).opened
+    opened = simulate(work, noisy_sum_bits(100, 1, Fraction(1))).opened
     assert [(one.what, len(one.values)) for one in opened] == [("noisy sum", 4)]
 
 
@@ -165,7 +165,7 @@ def test_stops_and_votes_have_the_noise_that_is_charged(
             return int((await rule._stops(arithmetic, np.full(nodes, 7).astype(object), 1)).sum())
         return int((await rule.judge(arithmetic, np.tile([7, 5], (nodes, 1)).astype(object), 1)).sum())
 
-    count = simulated(work, rule.bits)
+    count = simulate(work, rule.bits)
     assert stats.binomtest(count, nodes, wins(math.exp(-0.5))).pvalue > LEVEL
     assert stats.binomtest(count, nodes, wins(math.exp(-0.5 / 0.7))).pvalue < LEVEL
 
@@ -191,7 +191,7 @@ def chosen(table: list[list[int]], epsilon: Fraction, times: int, seed: int, mon
         tables = np.tile(np.array(table), (times, 1)).astype(object)
         return await rule.choose(Arithmetic(runtime, rule.bits, plays=3), tables, np.tile([0, 1], (times, 1)), 0)
 
-    return int(simulated(work, rule.bits).sum())
+    return int(simulate(work, rule.bits).sum())
 
 
 def test_the_roots_choice_on_adjacent_tables(monkeypatch: pytest.MonkeyPatch) -> None:
