@@ -8,7 +8,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from pinq import (
     AbsoluteError,
@@ -68,7 +68,7 @@ SCORES = [
     MutualInformation("income"),
     MutualInformation(Cuts("age", (50,))),
     SquaredError("age"),
-    *map(Gradient, DERIVATIVES),
+    *(Gradient(cast(Any, loss)) for loss in DERIVATIVES),
 ]
 ALONE = [ClassCount("income"), EnoughRows(1)]
 """Scores that take no candidates."""
@@ -109,10 +109,11 @@ def requests() -> Iterator[Request]:
     """A request for each way to ask by each spec, family and score, alone and together; some fit no verb."""
     number = itertools.count()
 
-    def made(verb: str, **fields: Any) -> Request:
+    def made(verb: Any, **fields: Any) -> Request:
         return Request(id=f"asked-{next(number)}", verb=verb, epsilon="0.001", **fields)
 
-    for spec in SPECS:
+    specs: list[Any] = list(SPECS)
+    for spec in specs:
         below = WireParts(specs=(spec,), nodes=((0, 0, 0),), asked=((1, -1),))
         yield made("noisy_count", parts=below)
         yield made("noisy_sum", parts=below, column="age")

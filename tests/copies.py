@@ -29,7 +29,7 @@ def trees_of_copies(miner: Any, schema: Schema, rows: pd.DataFrame, target: str)
         rows: One copy.
         target: The column to predict.
     """
-    copies = len(schema.columns["copy"].values)
+    copies = len(schema.categorical("copy").values)
     table = pd.concat([rows] * copies, ignore_index=True)
     table.insert(0, "copy", np.repeat(np.arange(copies), len(rows)))
     (strategy,) = miner._checked(schema, target, need_target=True)

@@ -50,7 +50,7 @@ FRAME = pd.DataFrame(
 )
 REACHED = [3, 4, 5, 1, 6, 7, 7, 2, 2, 0, 0]
 
-SPLITS = [
+SPLITS: list[Values | Cuts | Groups] = [
     Values("sex"),
     Values("job"),
     Cuts("age", (10, 20, 50)),
@@ -75,8 +75,8 @@ def random_tree(seed: int) -> tuple[Tree, pd.DataFrame]:
     tree = Tree(SCHEMA, "y", nodes)
     frame = pd.DataFrame(
         {
-            "sex": random.choice(["F", "M", "X", None], 50),
-            "job": random.choice(["a", "b", "c", "d", None], 50),
+            "sex": random.choice(np.array(["F", "M", "X", None], dtype=object), 50),
+            "job": random.choice(np.array(["a", "b", "c", "d", None], dtype=object), 50),
             "age": random.choice([-5.0, 9, 10, 35, 49, 50, 200, np.nan], 50),
             "hours": random.choice([-1, 0.2499, 0.25, 0.5, 2, np.nan], 50),
         }

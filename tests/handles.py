@@ -68,6 +68,12 @@ def engine_of(handle: Any) -> Any:
     return handle._session._curator._engine
 
 
+def engine_over(policy: Policy, *, data: Any = None, salt: bytes = b"") -> Any:
+    """An engine on a policy's source, or on ``data``. Each test knows which kind of table it asks it for."""
+    engine, _ = open_engine(policy, data=data, salt=salt)
+    return engine
+
+
 def encoded_rows(engine: Any) -> list[tuple[int, ...]]:
     """The rows that an engine counts, as codes, in its own order."""
     return [

@@ -63,7 +63,7 @@ def encode(frame: pd.DataFrame, schema: Schema) -> dict[str, np.ndarray]:
     return {name: one[kept] for name, one in codes.items()}
 
 
-def members(part: Part, codes: dict[str, np.ndarray]) -> np.ndarray:
+def members(part: Part, codes: dict[Any, np.ndarray]) -> np.ndarray:
     """Which rows lie in a part."""
     inside = np.ones(len(next(iter(codes.values()))), dtype=bool)
     for partition, index in part.steps():
@@ -75,7 +75,7 @@ def members(part: Part, codes: dict[str, np.ndarray]) -> np.ndarray:
 def tabulate(
     parts: PartSet,
     axes: Sequence[Axis],
-    codes: dict[str, np.ndarray],
+    codes: dict[Any, np.ndarray],
     moments: Moments | RowSums | None = None,
     null: int | None = None,
 ) -> np.ndarray:
@@ -99,7 +99,7 @@ def tabulate(
     return table
 
 
-def _row_sums(parts: PartSet, axes: Sequence[Axis], codes: dict[str, np.ndarray], sums: Any) -> np.ndarray:
+def _row_sums(parts: PartSet, axes: Sequence[Axis], codes: dict[Any, np.ndarray], sums: Any) -> np.ndarray:
     """Sums of a function of a row, which is asked for each row alone, in Python's own integers."""
     table = np.zeros((len(parts), *(axis.size for axis in axes), sums.width), dtype=object)
     places = [axis.parts_of(codes[axis.column]) for axis in axes]

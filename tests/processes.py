@@ -110,8 +110,9 @@ class PinqProcess:
 def run_pinq(words: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a ``pinq`` command to its end, two minutes at most; arguments as those of ``PinqProcess``."""
     with tempfile.TemporaryDirectory() as folder:
-        files = {"output": Path(folder, "output"), "errors": Path(folder, "errors")}
-        process = PinqProcess(words, environment=environment, **files)
+        process = PinqProcess(
+            words, output=Path(folder, "output"), errors=Path(folder, "errors"), environment=environment
+        )
         output, errors = process.communicate(timeout=120)
         return subprocess.CompletedProcess(words, process.wait(), output, errors)
 
@@ -131,9 +132,9 @@ def _run(
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["pinq", *words]
-    import pinq.server.run
     from pinq.cli.main import main
+    from pinq.server import run
 
     if shutdown_seconds is not None:
-        pinq.server.run.SHUTDOWN_SECONDS = shutdown_seconds
+        vars(run)["SHUTDOWN_SECONDS"] = shutdown_seconds
     main()

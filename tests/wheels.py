@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.checkout import ROOT
 
@@ -53,6 +54,6 @@ def interpreter() -> str:
     )
 
 
-def another_user() -> dict[str, object]:
+def another_user() -> dict[str, Any]:
     """Words for ``subprocess`` that run a process as a user who owns nothing; none where we may not."""
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}

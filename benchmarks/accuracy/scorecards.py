@@ -71,12 +71,12 @@ class DataSet(Experiment):
     xlabel: str = "epsilon"
 
     @property
-    def title(self) -> str:  # type: ignore[override]  # follows from the key
+    def title(self) -> str:
         """What it shows."""
         return f"Scorecards on {self.key}"
 
     @property
-    def data(self) -> str:  # type: ignore[override]  # is the key
+    def data(self) -> str:
         """The data set."""
         return self.key
 

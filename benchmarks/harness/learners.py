@@ -16,6 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 from miners import Federation
 from miners.fitted.route import encode
 from miners.growth.pruning import worth_keeping
+from miners.secure import SecureFederation
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.schema import Schema
 
@@ -31,7 +32,7 @@ class Rows:
 
     schema: Schema
     target: str
-    handle: PrivateQueryable | Federation
+    handle: PrivateQueryable | Federation | SecureFederation
     train: Table
     test: Table
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,14 +36,24 @@ class Experiment(ABC):
         alone: Whether nothing else may run meanwhile, since times are measured.
     """
 
-    key: str
-    title: str
-    xlabel: str
-    runs: int
-    data: str
-    xs: Sequence[float]
-    learners: Collection[str]
     alone: bool = False
+
+    if TYPE_CHECKING:  # fields or properties of an experiment's class
+
+        @property
+        def key(self) -> str: ...
+        @property
+        def title(self) -> str: ...
+        @property
+        def xlabel(self) -> str: ...
+        @property
+        def runs(self) -> int: ...
+        @property
+        def data(self) -> str: ...
+        @property
+        def xs(self) -> Sequence[float]: ...
+        @property
+        def learners(self) -> Collection[str]: ...
 
     @abstractmethod
     def measure(self, x: float, run: int, learners: Sequence[str]) -> Mapping[str, Mapping[str, float]]:

@@ -35,7 +35,7 @@ from benchmarks.harness.timing import SpeedTable, alternate, milliseconds, ratio
 from miners import DiffPID3
 from pinq.curator.mechanisms import choose
 from pinq.curator.monitor import Curator
-from pinq.engine import ArrayEngine, TableRequest, open_engine
+from pinq.engine import Engine, TableRequest, open_engine
 from pinq.errors import BudgetExceeded
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
@@ -88,17 +88,18 @@ def synthetic(rows: int, sizes: tuple[int, ...]) -> tuple[Policy, pa.Table]:
     return Policy(dataset="synthetic", cap=10**6, max_rows=max(rows, 1) * 2, columns=declared), pa.table(columns)
 
 
-def handle_over(policy: Policy, engine: ArrayEngine, ledger: Ledger) -> pinq.PrivateQueryable:
+def handle_over(policy: Policy, engine: Engine, ledger: Ledger) -> pinq.PrivateQueryable:
     """Returns a handle with a durable ledger and a budget that does not end."""
     ledger.declare("benchmark", Epsilon(10**15), {})
     ledger.grant("analyst", Epsilon(10**15))
     return pinq.PrivateQueryable(LocalSession(policy.dataset, "analyst", Curator(policy.schema_, ledger, engine)))
 
 
-def forget(engine: ArrayEngine) -> None:
-    """Takes away what the engine keeps of earlier requests, so that each round counts anew."""
+def forget(engine: Any) -> Any:
+    """Takes away what an array engine keeps of earlier requests, so that each round counts anew; returns it."""
     engine._tables.clear()
     engine._locations.clear()
+    return engine
 
 
 def level(rows: int, folder: Path) -> None:
@@ -145,17 +146,17 @@ def tree(rows: int, folder: Path) -> None:
     engine.close()
 
 
-def beside_counting(engine: ArrayEngine, fit: Callable[[], object], rounds: int = 3) -> tuple[str, str, str]:
+def beside_counting(engine: Engine, fit: Callable[[], object], rounds: int = 3) -> tuple[str, str, str]:
     """Returns the time of a fit, of the counting in it, and their ratio, as text."""
-    tabulate, spent = engine.tabulate, []
+    tabulate, spent = engine.tabulate, list[tuple[float, float]]()
 
-    def timed_tabulate(*question: Any) -> list[Any]:
+    def timed_tabulate(*question: Any) -> Any:
         start, cpu = time.perf_counter(), time.process_time()
         tables = tabulate(*question)
         spent.append((time.perf_counter() - start, time.process_time() - cpu))
         return tables
 
-    engine.tabulate = timed_tabulate  # type: ignore[method-assign]
+    engine.tabulate = timed_tabulate  # type: ignore[method-assign, assignment]
     rows = []
     for _ in range(rounds):
         forget(engine)
@@ -240,7 +241,7 @@ def count(folder: Path) -> None:
     )
 
 
-def engine_count(engine: ArrayEngine, policy: Policy) -> Callable[[], object]:
+def engine_count(engine: Any, policy: Policy) -> Callable[[], object]:
     """Returns what counts the same part without a ledger and without noise."""
     part = PartSet([Block(Part(Part(), bind(pinq.Values("sex"), policy.schema_), 0))])
     return lambda: (forget(engine), engine.tabulate(part))

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +28,10 @@ def diffprivlib() -> Callable[[], object]:
 
 def opendp_polars() -> Callable[[], object]:
     """Prepares OpenDP's Polars face, keys declared."""
-    import opendp.prelude as dp
+    import opendp.prelude
     import polars as pl
 
+    dp: Any = opendp.prelude
     dp.enable_features("contrib")
     rows = pl.LazyFrame({"k": KEYS.astype(np.int32)})
     keys = pl.LazyFrame({"k": np.arange(100, dtype=np.int32)})

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,8 @@ def main() -> None:
     engine, _ = open_engine(policy, data=codes, salt=b"")
     print(f"open {asked.rows:,} x {asked.columns}: {time.perf_counter() - began:.1f} s")
     for split in (("a0",), ("a0", "a1"), ("a0", "a1", "a2")):
-        mine = least(lambda split=split: by_kernel(engine, policy, split), asked.runs)
-        hand = least(lambda split=split: by_hand(codes, policy, split), asked.runs)
+        mine = least(partial(by_kernel, engine, policy, split), asked.runs)
+        hand = least(partial(by_hand, codes, policy, split), asked.runs)
         print(f"{VALUES ** len(split):>4} nodes: {mine:.2f} s; by hand {hand:.2f} s; ratio {mine / hand:.2f}")
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -89,7 +90,10 @@ def _lines_of(name: str, file: Path, schema: Schema, target: str, codes: Codes) 
     """Yields a line for each miner on one table."""
     n_rows = len(codes[target])
     numeric = [column for column, declared in schema.columns.items() if declared.type == "numeric"]
-    attributes_of = {DiffPID3: [column for column in schema.columns if column != target], DiffPC45: numeric}
+    attributes_of: dict[Any, list[str]] = {
+        DiffPID3: [column for column in schema.columns if column != target],
+        DiffPC45: numeric,
+    }
     policy = Policy(
         dataset="speed",
         cap=10**6,

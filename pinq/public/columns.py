@@ -13,9 +13,10 @@ import json
 import math
 import re
 from abc import abstractmethod
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PlainSerializer, field_validator, model_validator
@@ -36,6 +37,7 @@ CELL_TOLERANCE = 1e-9
 MAX_TOLERANCE = 1e-3
 
 Value = str | int | bool
+Number = int | float | str | Decimal
 _TYPES = {str: "texts", int: "whole numbers", bool: "truth values"}
 CutPoint = float | str
 """Where ``Cuts`` cuts: a number, or a date as text."""
@@ -201,6 +203,21 @@ class Numeric(_Column):
     """What a number counts, as the end of a sentence."""
     microseconds: ClassVar[int | None] = None
     """Of a unit, where the numbers are dates."""
+
+    if TYPE_CHECKING:  # whatever is read as an exact number may be given
+
+        def __init__(
+            self,
+            *,
+            type: Literal["numeric"] = "numeric",
+            lower: Number,
+            upper: Number,
+            step: Number | None = None,
+            integer: bool = False,
+            cuts: Iterable[Number] = (),
+            nullable: bool = False,
+            unreviewed: tuple[str, ...] = (),
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _grid(self) -> Numeric:

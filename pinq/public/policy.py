@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -126,6 +126,10 @@ class Policy(Declared):
     lookups: dict[str, dict[str, str]] = Field(default_factory=dict, exclude=True, repr=False)
     # Where relative paths start; set by who reads the file.
     folder: Path = Field(default=Path("."), exclude=True, repr=False)
+
+    if TYPE_CHECKING:  # keys and values as a file has them
+
+        def __init__(self, **declared: Any) -> None: ...
 
     @field_validator("cap")
     @classmethod

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -55,6 +55,17 @@ class Schema(Declared):
     max_rows: int = Field(ge=1, le=2**33, description="no table that the policy admits has more rows")
     adjacency: Adjacency = Field(default="add-remove", description="which tables are neighbours")
     privacy_unit: Literal["row"] | PrivacyUnit = Field(default="row", description="whose presence is hidden")
+
+    if TYPE_CHECKING:  # columns and unit may be given as a file has them
+
+        def __init__(
+            self,
+            *,
+            columns: Mapping[str, Column | Mapping[str, Any]],
+            max_rows: int,
+            adjacency: Adjacency = "add-remove",
+            privacy_unit: Literal["row"] | PrivacyUnit | Mapping[str, Any] = "row",
+        ) -> None: ...
 
     @field_validator("columns")
     @classmethod

@@ -22,7 +22,7 @@ COLUMNS: dict[str, Any] = {
 def rows(count: int, seed: int = 1) -> pd.DataFrame:
     """Made-up rows in which income follows age, job and grade."""
     draw = np.random.default_rng(seed)
-    job = draw.choice(["clerk", "nurse", "smith", "Bäcker", "01067", None], count)
+    job = draw.choice(np.array(["clerk", "nurse", "smith", "Bäcker", "01067", None], dtype=object), count)
     age, grade = draw.integers(0, 100, count), draw.integers(1, 4, count)
     rich = (age > 45) & (grade > 1) | (job == "smith") & (draw.random(count) < 0.7)
     rate = np.round(draw.uniform(-1.5, 2.5, count), 2)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
@@ -140,7 +141,7 @@ def test_a_grant_is_asked_for_every_column_of_a_loss(loss: Any, handle: Any) -> 
 def test_what_cannot_be_summed_is_refused(handle: Any) -> None:
     """By its name, at no cost: an average of a loss, specs without a loss, no specs, a family."""
     loss = LOSSES[0]
-    for ask in (
+    asked: tuple[Callable[[], object], ...] = (
         lambda: handle.noisy_avg(loss, epsilon=1),
         lambda: handle.noisy_sum("x", by=BY, epsilon=1),
         lambda: handle.noisy_sum(loss, by=[], epsilon=1),
@@ -149,7 +150,8 @@ def test_what_cannot_be_summed_is_refused(handle: Any) -> None:
         lambda: handle.noisy_sum(loss, by=[AnyCut("x")], epsilon=1),
         lambda: handle.noisy_sum(dataclasses.replace(loss, target="nobody"), epsilon=1),
         lambda: handle.noisy_sum(loss, by=[Values("nobody")], epsilon=1),
-    ):
+    )
+    for ask in asked:
         with pytest.raises(QueryError, match="Nothing was spent"):
             ask()
     assert handle.budget.spent == 0

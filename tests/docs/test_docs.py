@@ -14,6 +14,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pytest
+from pydantic import BaseModel
 from typer.testing import CliRunner
 
 import miners.tables
@@ -36,6 +37,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 
 
+def number_after(name: str, printed: str) -> float:
+    """The share that an example prints behind a name."""
+    (number,) = re.findall(rf"{name}\s+(0\.\d+)", printed)
+    return float(number)
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of what the README's examples use, so that no ledger is left in the checkout."""
@@ -52,7 +59,7 @@ def test_the_readmes_python_runs(project: Path) -> None:
     (command,) = re.findall(r"```console\n\$ pinq (.*)\n```\n\n```python", README)
     assert CliRunner().invoke(app, shlex.split(command)).exit_code == 0
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(compile(block, "README.md", "exec"), names)
     assert names["tree"].cost_ == pinq.public.epsilon.exact(5 * 10**8)
     assert names["h"].budget.spent == pinq.public.epsilon.exact(8 * 10**8)
@@ -61,7 +68,7 @@ def test_the_readmes_python_runs(project: Path) -> None:
 def test_the_python_of_the_page_on_trees_runs(project: Path) -> None:
     """Its blocks work one after another, and what it says of faces exists."""
     page = (ROOT / "docs" / "trees.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
         exec(compile(block, "trees.md", "exec"), names)
     miner = names["miner"]
@@ -84,7 +91,7 @@ def test_the_page_on_derivatives_runs(project: Path) -> None:
 def test_the_page_on_forests_runs(project: Path) -> None:
     """Its example learns, and costs what it says."""
     page = (ROOT / "docs" / "forests.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(compile(block, "forests.md", "exec"), names)
     assert names["forest"].cost_ == names["hours"].cost_ == 1
@@ -98,7 +105,7 @@ def test_the_page_on_forests_runs(project: Path) -> None:
 def test_the_page_on_scorecards_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its blocks work one after another, what it shows of the text is so, and what it says of faces exists."""
     page = (ROOT / "docs" / "scorecards.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
         exec(compile(block, "scorecards.md", "exec"), names)
     card = names["card"]
@@ -121,7 +128,7 @@ def test_the_page_on_distances_runs(project: Path) -> None:
     (block,) = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "dilca.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(compile(block, "dilca.md", "exec"), names)
     assert names["miner"].cost_ == names["h"].budget.spent == pinq.public.epsilon.exact(5 * 10**8)
 
@@ -131,7 +138,7 @@ def test_the_page_on_tables_runs(project: Path) -> None:
     ledger = open_ledger(pinq.load_policy("policies/adult.yaml"))
     ledger.grant("analyst1", Epsilon.of(2))
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
         exec(compile(block, "tables.md", "exec"), names)
     assert 1.0499 < float(names["h"].budget.spent) <= 1.05
@@ -164,7 +171,7 @@ def test_the_page_on_secure_computation_runs(project: Path) -> None:
     (block,) = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "secure.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(compile(block, "secure.md", "exec"), names)
     assert names["tree"].depth >= 1
     assert names["private"].cost_ == 1
@@ -180,7 +187,7 @@ def test_the_page_on_federations_runs_under_encryption(project: Path) -> None:
         )
         if "SecureFederation" in example
     ]
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(compile(block, "federation.md", "exec"), names)
     assert names["together"].spent() == {"all parties": 1}
 
@@ -197,9 +204,7 @@ def test_the_example_of_distances_runs(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    near, larger = (
-        float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1)) for name in ("learned distances", "larger class")
-    )
+    near, larger = (number_after(name, done.stdout) for name in ("learned distances", "larger class"))
     assert near > larger - 0.05
     assert "remaining=0" in done.stdout
     for name in ("education.png", "context.png"):
@@ -218,10 +223,7 @@ def test_the_example_of_three_holders_runs(tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    together, larger = (
-        float(re.search(rf"{name}\s+(0\.\d+)", done.stdout).group(1))
-        for name in ("three holders together", "larger class")
-    )
+    together, larger = (number_after(name, done.stdout) for name in ("three holders together", "larger class"))
     assert together > larger + 0.02
     assert len(re.findall(r"(?:north|south|west): spent 1, \d+ requests", done.stdout)) == 3
     assert len(re.findall(r"chain: verified", done.stdout)) == 3
@@ -252,7 +254,7 @@ def test_the_readmes_commands_exist() -> None:
 @pytest.mark.parametrize(
     "model", [Policy, DatabaseTable, Dialect, PrivacyUnit, Categorical, Numeric, Date, DateTime, Lookup]
 )
-def test_every_policy_key_is_documented(model: type) -> None:
+def test_every_policy_key_is_documented(model: type[BaseModel]) -> None:
     """The reference names every key that a policy may have."""
     for name, field in model.model_fields.items():
         if not field.exclude:
@@ -260,7 +262,7 @@ def test_every_policy_key_is_documented(model: type) -> None:
 
 
 @pytest.mark.parametrize("model", [Session, Member])
-def test_every_key_of_a_session_is_documented(model: type) -> None:
+def test_every_key_of_a_session_is_documented(model: type[BaseModel]) -> None:
     """The page on secure computation names every key that a session may have."""
     page = (ROOT / "docs" / "secure.md").read_text(encoding="utf-8")
     for name in model.model_fields:
@@ -311,7 +313,9 @@ def test_every_policy_loads(policy: Path) -> None:
     """Example policies are reviewed and fit their source."""
     loaded = pinq.load_policy(policy)
     assert loaded.unreviewed_fields() == []
-    assert source_path(loaded).exists()
+    path = source_path(loaded)
+    assert path is not None
+    assert path.exists()
 
 
 def test_links_lead_somewhere() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ALONE, DERIVATIVES, FAMILIES, POINTS, SCORES, SPECS, kinds, named, requests
-from handles import ledger_of
-from servers import publish, serving, token_of
 
 from pinq import NotAllowed, QueryError
 from pinq.ledger.terms import FREE, Terms
+from tests.asking import ALONE, DERIVATIVES, FAMILIES, POINTS, SCORES, SPECS, kinds, named, requests
+from tests.handles import ledger_of
+from tests.servers import publish, serving, token_of
 
 COLUMNS = ("sex", "job", "age", "income")
 
@@ -64,7 +64,7 @@ def test_terms_hold_in_process(granted: Callable[..., Any]) -> None:
 def test_terms_hold_over_the_wire(tmp_path: Path) -> None:
     """The same at a server, for an analyst for each column that may not be asked: never an internal error."""
     policy = publish(tmp_path)
-    tokens = {None: token_of(policy, "all", 100)}
+    tokens: dict[str | None, str] = {None: token_of(policy, "all", 100)}
     tokens |= {
         column: token_of(policy, column, 100, terms=Terms(columns=tuple(other for other in COLUMNS if other != column)))
         for column in COLUMNS

@@ -47,7 +47,7 @@ from pinq import (
     Values,
 )
 from pinq.curator.mechanisms import choose, laplace
-from pinq.engine import Moments, Sparse, TableRequest, open_engine
+from pinq.engine import Moments, Sparse, TableRequest
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.requests import Refused
 from pinq.ledger.terms import now
@@ -58,7 +58,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import Request
 from pinq.public.specs import bind
-from tests.handles import engine_of, ledger_of
+from tests.handles import engine_of, engine_over, ledger_of
 
 NOT_LOSSES = [
     math.nan,
@@ -104,14 +104,15 @@ def unspent(handle: Any, epsilon: Any = 1) -> None:
 def test_what_is_not_a_loss_is_refused_by_every_verb(epsilon: Any, granted: Callable[..., Any]) -> None:
     """NaN, infinite, zero, negative, absurd: refused before anything is charged, by each verb and by the preview."""
     handle = granted()
-    for ask in (
+    asked: tuple[Callable[[], object], ...] = (
         lambda: handle.noisy_count(epsilon=epsilon),
         lambda: handle.noisy_sum("age", epsilon=epsilon),
         lambda: handle.noisy_avg("age", epsilon=epsilon),
         lambda: handle.exp_mech([Values("sex")], score=Gini("income"), epsilon=epsilon),
         lambda: handle.partition(Values("sex")).noisy_count(epsilon=epsilon),
         lambda: handle.preview("noisy_count", epsilon=epsilon),
-    ):
+    )
+    for ask in asked:
         with pytest.raises(
             QueryError,
             match=r"^`epsilon` is .*; it must be a finite number greater than 0 and at most 1000000\. Nothing was spent\.$",
@@ -475,7 +476,7 @@ def test_sums_are_exact_beyond_the_digits_of_a_double() -> None:
     assert want[2] > 2**53
     assert float(want[2]) != want[2], "a double could hold it"
     for order in (values, values[::-1]):
-        engine, _ = open_engine(policy, data=pd.DataFrame({"x": order}), salt=b"")
+        engine = engine_over(policy, data=pd.DataFrame({"x": order}), salt=b"")
         assert engine.tabulate(WHOLE, (TableRequest(),), Moments("x", squares=True))[0][0].tolist() == want
         engine.close()
 
@@ -488,7 +489,13 @@ def test_the_engine_holds_and_adds_integers_only(granted: Callable[..., Any], mo
     assert {codes.dtype.kind for codes in columns} == {"u"}
     found: list[Any] = []
     right = engine.tabulate
-    monkeypatch.setattr(engine, "tabulate", lambda *asked: found.extend(tables := right(*asked)) or tables)
+
+    def noted(*asked: Any) -> Any:
+        tables = right(*asked)
+        found.extend(tables)
+        return tables
+
+    monkeypatch.setattr(engine, "tabulate", noted)
     parts = handle.partition(Values("job"), Cuts("age", (30,)))
     parts.noisy_sum("age", epsilon=1)
     parts.noisy_avg("age", epsilon=1)
@@ -506,7 +513,7 @@ def test_the_engine_holds_and_adds_integers_only(granted: Callable[..., Any], mo
 
 def test_odd_values_follow_fixed_rules() -> None:
     """NaN and failed casts are missing, infinities clamp, undeclared categories are left out: row by row, never an error."""
-    columns = {
+    columns: dict[str, dict[str, Any]] = {
         "x": {"type": "numeric", "lower": 0, "upper": 10, "integer": True},
         "s": {"type": "categorical", "values": ["f", "m"]},
     }
@@ -524,7 +531,7 @@ def test_odd_values_follow_fixed_rules() -> None:
         }
     )
     for one, rows, total in ((policy, 3, 3 + 10 + 0), (nullable, 7, 3 + 10 + 0 + 4)):
-        engine, _ = open_engine(one, data=frame, salt=b"")
+        engine = engine_over(one, data=frame, salt=b"")
         assert engine.rows() == rows
         assert engine.tabulate(WHOLE, (TableRequest(),), Moments("x"))[0][0].tolist()[1] == total
         engine.close()
@@ -541,7 +548,7 @@ def test_an_odd_row_moves_an_answer_no_further_than_any_row(odd: Any) -> None:
     )
     found = []
     for values in ([1.0, 2.0], [1.0, 2.0, odd]):
-        engine, _ = open_engine(policy, data=pd.DataFrame({"x": values, "s": "f"}), salt=b"")
+        engine = engine_over(policy, data=pd.DataFrame({"x": values, "s": "f"}), salt=b"")
         found.append(engine.tabulate(WHOLE, (TableRequest(),), Moments("x"))[0][0])
         engine.close()
     rows, total = (found[1] - found[0]).tolist()
@@ -571,7 +578,7 @@ def test_shards_do_not_go_by_position(granted: Callable[..., Any], frame: pd.Dat
     more = pd.concat([frame.iloc[[7]], frame])
     counts = []
     for data in (frame, more):
-        engine, _ = open_engine(tiny_policy, data=data, salt=b"steady")
+        engine = engine_over(tiny_policy, data=data, salt=b"steady")
         handle_parts = WHOLE.split(bind(Shards(8), tiny_policy.schema_))
         counts.append(engine.tabulate(handle_parts)[0])
         engine.close()
@@ -1005,14 +1012,12 @@ def test_a_changed_policy_is_logged_and_raises_nothing(published: Callable[..., 
     handle.noisy_sum("age", epsilon="0.25")
     remaining = handle.budget.remaining
     other_sexes = columns | {"sex": {"type": "categorical", "values": ["Female", "Male", "Other"]}}
-    for number, changes in enumerate(
-        [
-            {"columns": other_sexes},
-            {"columns": other_sexes, "max_rows": 500},
-            {"columns": other_sexes, "max_rows": 500, "cap": "0.625"},
-        ],
-        start=2,
-    ):
+    edits: list[dict[str, Any]] = [
+        {"columns": other_sexes},
+        {"columns": other_sexes, "max_rows": 500},
+        {"columns": other_sexes, "max_rows": 500, "cap": "0.625"},
+    ]
+    for number, changes in enumerate(edits, start=2):
         again = pinq.open(published(**changes), analyst="ana")
         assert again.budget.remaining <= remaining
         remaining = again.budget.remaining

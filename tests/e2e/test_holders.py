@@ -66,7 +66,7 @@ def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path:
     (north, token), (south, other), (west, third) = (
         holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400), ("west", 500))
     )
-    words = {"certificate": Certificate.make(tmp_path), "folder": tmp_path}
+    words: dict[str, Any] = {"certificate": Certificate.make(tmp_path), "folder": tmp_path}
     with ExitStack() as stack:
         steady, shaky = (stack.enter_context(serving(*policies, **words)) for policies in ((north, south), (west,)))
         asked = (("north", steady, token), ("south", steady, other), ("west", shaky, third))

@@ -117,9 +117,9 @@ def server(place: Path) -> Iterator[Server]:
     for analyst in ("ana", LONG):
         with pinq.open(policy, analyst=analyst) as h:
             h.noisy_count(epsilon="0.25" if analyst == "ana" else "0.123456789")
-            for refused in ({"epsilon": 3}, {"epsilon": 4}):
+            for refused in (3, 4):
                 with pytest.raises(pinq.PinqError):
-                    h.noisy_count(**refused)
+                    h.noisy_count(epsilon=refused)
     token_of(policy, "zoe", 1)
     provider.revoke(policy, "zoe")
     write_password_file(place / "password", PASSWORD)

@@ -7,6 +7,7 @@ import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ main()
 """
 
 
-def result(parties: Consortium, name: str) -> dict:
+def result(parties: Consortium, name: str) -> dict[str, Any]:
     return json.loads((parties.folder / name / "result.json").read_text())
 
 
@@ -86,7 +87,7 @@ def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path, protocol: str, 
     ],
     ids=["sid3", "topdown"],
 )
-def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path, fields: dict, line: str) -> None:
+def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path, fields: dict[str, Any], line: str) -> None:
     """kill -9 in the middle: the others say who is gone and end with status 1 within seconds; no result is written."""
     parties = Consortium(tmp_path, rows=60, policy={"secure": "exact"}, **fields)
     parties.grant()

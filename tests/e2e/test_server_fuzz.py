@@ -23,6 +23,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
+from schemathesis.core.result import Ok
 
 import pinq
 from pinq.provider.local import open_ledger
@@ -248,7 +249,7 @@ def test_the_openapi_document(mode: schemathesis.GenerationMode, target: Target)
     target.connection.request("GET", "/openapi.json")
     document = json.loads(target.connection.getresponse().read())
     api = schemathesis.openapi.from_dict(document)
-    operations = [operation.ok() for operation in api.get_all_operations()]
+    operations = [operation.ok() for operation in api.get_all_operations() if isinstance(operation, Ok)]
     assert len(operations) == 6
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # schemathesis' own

@@ -7,14 +7,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from servers import people, publish, serving, token_of
+
+from tests.servers import people, publish, serving, token_of
 
 BUCKET = 1.0
 COUNT = {"verb": "noisy_count", "epsilon": "0.01"}
@@ -64,7 +65,7 @@ def test_nothing_is_told_beside_a_running_question(tmp_path: Path) -> None:
                 assert not log.execute("SELECT 1 FROM events WHERE kind = 'answer'").fetchone(), (
                     "the question was too fast for this test"
                 )
-                beside = [
+                beside: list[Future[Any]] = [
                     pool.submit(outcomes, client),
                     pool.submit(client.get, "/v1/people/budget"),
                     pool.submit(client.post, "/v1/people/preview", json=COUNT | {"id": "p"}),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,8 @@ def ledger(request: pytest.FixtureRequest) -> str | None:
 
 def test_thirty_two_clients_and_four_servers_share_one_grant(ledger: str | None, tmp_path: Path) -> None:
     """Exactly the grant is answered; each client sees answers and then BudgetExceeded, and nothing else."""
-    policy = publish(tmp_path, **({} if ledger is None else {"ledger": ledger}))
+    declared: dict[str, Any] = {} if ledger is None else {"ledger": ledger}
+    policy = publish(tmp_path, **declared)
     token = token_of(policy, epsilon="1")
     epsilon = pinq.public.epsilon.exact(to_nano(1) // ANSWERS)
     answered, problems = [0] * CLIENTS, []

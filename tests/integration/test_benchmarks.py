@@ -36,7 +36,7 @@ from benchmarks.papers.friedman_schuster.synthetic import FIGURES
 from benchmarks.papers.secure.__main__ import STUDY as SECURE
 from benchmarks.papers.topdown.__main__ import STUDY as TOPDOWN
 from benchmarks.speed.verbs import VERBS, Worker, in_turn
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.pauses import Pause
 
 CELL = Cell("fig3", "Max", 100.0, 0, "accuracy", 0.5)
@@ -130,7 +130,7 @@ def test_a_sweep_of_forests_is_measured_and_drawn(tmp_path: Any, monkeypatch: An
 
 def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -> None:
     """On made-up rows: classes with their shares, and means; tables of what came out."""
-    columns = {
+    columns: dict[str, Column] = {
         "x": Numeric(lower=0, upper=9, integer=True),
         "y": Numeric(lower=0, upper=9, integer=True),
         "c": Categorical(values=("n", "p")),
@@ -177,7 +177,7 @@ def test_the_corrected_test_is_students_but_for_its_variance() -> None:
 def test_pruning_helps_the_exact_tree_where_classes_are_noisy() -> None:
     figure = FIGURES["fig4"]
     concept = figure.concept(0)
-    rows = Rows(figure.schema(), "class", None, concept.sample(2000, noise=0.1, seed=1), concept.sample(4000, seed=2))
+    rows = Rows(figure.schema(), "class", None, concept.sample(2000, noise=0.1, seed=1), concept.sample(4000, seed=2))  # type: ignore[arg-type]
     deep, pruned, exact = (
         exact_tree(pruned=prune, max_depth=depth)(rows, 0) for prune, depth in ((False, None), (True, None), (False, 1))
     )
@@ -250,7 +250,7 @@ STUDIES = [FRIEDMAN_SCHUSTER, DILCA, DIPRIME, TOPDOWN, SECURE, TREES]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_every_study_has_the_same_command_line(study: Study) -> None:
+def test_every_study_has_the_same_command_line(study: Study[Any]) -> None:
     """All experiments have keys of their own, the data sets are those of the experiments, and `python -m` finds it."""
     experiments = study.experiments(study.data)
     keys = [experiment.key for experiment in experiments]
@@ -264,7 +264,7 @@ def test_every_study_has_the_same_command_line(study: Study) -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_experiments_travel_to_other_processes(study: Study) -> None:
+def test_experiments_travel_to_other_processes(study: Study[Any]) -> None:
     for experiment in study.experiments(study.data):
         again = pickle.loads(pickle.dumps(experiment))
         assert (again.key, list(again.xs), list(again.learners)) == (
@@ -327,9 +327,10 @@ def test_times_are_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (cells,) = frames
     assert len(cells) == 2 * 2 * 2
     times = cells.pivot(index=["figure", "run"], columns="measure", values="value")
-    first, second = times.loc["alone"].sort_values("began").itertuples()
-    assert times.loc["beside"]["ended"].max() < first.began
-    assert first.ended < second.began
+    alone: Any = times.loc["alone"]
+    (began, following), (ended, _) = alone.sort_values("began")[["began", "ended"]].to_numpy(float).T
+    assert times.loc["beside"]["ended"].to_numpy(float).max() < began
+    assert ended < following
 
 
 def test_a_section_is_replaced_and_the_words_around_it_stay(tmp_path: Path) -> None:

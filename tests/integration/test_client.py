@@ -39,7 +39,7 @@ Script = list[Callable[[httpx.Request], httpx.Response]]
 
 def refusal(error: PinqError) -> Callable[[httpx.Request], httpx.Response]:
     sent = failure(error)
-    return lambda _: httpx.Response(sent.status_code, headers=dict(sent.headers), content=sent.body)
+    return lambda _: httpx.Response(sent.status_code, headers=dict(sent.headers), content=bytes(sent.body))
 
 
 def lost(request: httpx.Request) -> httpx.Response:
@@ -126,7 +126,7 @@ def test_after_a_lost_attempt_nobody_says_that_nothing_was_spent(
 def test_a_remote_handle_teaches_what_a_local_one_does(connect: Callable[..., Any]) -> None:
     """Every lesson, word for word; the server is asked nothing."""
     remote, bodies = connect([])
-    wishes = [operator.attrgetter(name) for name in (*LESSONS, "s", "misspelt")]
+    wishes: list[Callable[[Any], object]] = [operator.attrgetter(name) for name in (*LESSONS, "s", "misspelt")]
     wishes += [operator.itemgetter("s"), operator.itemgetter(0), len, list]
     with pinq.simulate(SCHEMA, rows=5, epsilon=1) as local:
         for wish in wishes:
@@ -176,7 +176,7 @@ def test_every_error_crosses_the_wire(name: str) -> None:
         error = BudgetExceeded("some text", asked=Fraction(1, 3), remaining=Fraction(0), scope="analyst")
     if kind is TooManyRequests:
         error = TooManyRequests("some text", 2.5)
-    back = Failure.model_validate_json(Failure.of(error).model_dump_json()).error()
+    back: Any = Failure.model_validate_json(Failure.of(error).model_dump_json()).error()
     assert type(back) is kind
     assert str(back) == "some text"
     assert 400 <= status_of(error) < 600
@@ -190,7 +190,7 @@ def test_what_an_error_says_of_a_parameter_crosses_the_wire(allowed: str) -> Non
     """The client's face can name the parameter, as the server's can; an older client reads the message."""
     error = errors.QueryError("is 0", parameter="rows", allowed=allowed)
     failure = Failure.of(error)
-    back = failure.error()
+    back: Any = failure.error()
     assert str(back) == failure.message == str(error)
     assert (back.parameter, back.problem, back.allowed) == ("rows", "is 0", allowed)
     assert back.worded({"rows": "--rows"}) == str(error).replace("`rows`", "--rows")

@@ -29,7 +29,8 @@ from pinq.errors import InternalError, PolicyError
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Cross, Shards, Values, bind
-from tests.handles import encoded_rows
+from tests.handles import encoded_rows, engine_over
+from tests.noted import noting
 
 ROOT = Path(__file__).parents[2]
 WHOLE = PartSet([Block(Part())])
@@ -49,7 +50,7 @@ def encodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Gets an entry whenever a source is encoded."""
     made: list[str] = []
     right = Encoder.encoded
-    monkeypatch.setattr(Encoder, "encoded", lambda own, source: (made.append(source), right(own, source))[1])
+    monkeypatch.setattr(Encoder, "encoded", noting(right, made, lambda own, source: source))
     return made
 
 
@@ -58,7 +59,7 @@ def kept(folder: Path) -> list[Path]:
 
 
 def rows(policy: Policy, salt: bytes = b"salt") -> list[tuple[int, ...]]:
-    engine, _ = open_engine(policy, salt=salt)
+    engine = engine_over(policy, salt=salt)
     found = encoded_rows(engine)
     engine.close()
     return sorted(found)
@@ -66,11 +67,11 @@ def rows(policy: Policy, salt: bytes = b"salt") -> list[tuple[int, ...]]:
 
 def test_codes_are_written_once(large: Policy, frame: pd.DataFrame, encodings: list[str], tmp_path: Path) -> None:
     """The second opening reads the file, which its owner alone can read; tables, shards included, are the same."""
-    in_memory, _ = open_engine(large, data=frame, salt=b"salt")
+    in_memory = engine_over(large, data=frame, salt=b"salt")
     encodings.clear()
     parts = WHOLE.split(bind(Cross((Values("sex"), Shards(3))), large.schema_))
     for _ in range(2):
-        engine, _ = open_engine(large, salt=b"salt")
+        engine = engine_over(large, salt=b"salt")
         assert engine.rows() == 40
         assert engine.tabulate(parts)[0].tolist() == in_memory.tabulate(parts)[0].tolist()
         engine.close()
@@ -164,7 +165,7 @@ def test_damaged_codes_are_noticed_when_they_are_read(large: Policy, encodings: 
     content = bytearray(file.read_bytes())
     content[64 + 3] ^= 1  # a job
     file.write_bytes(content)
-    engine, _ = open_engine(large, salt=b"salt")
+    engine = engine_over(large, salt=b"salt")
     sex, job = (WHOLE.split(bind(Values(name), large.schema_)) for name in ("sex", "job"))
     assert engine.tabulate(sex)[0].tolist() == [20, 20]
     with pytest.raises(InternalError, match="damaged; they are deleted"):

@@ -8,6 +8,7 @@ import pkgutil
 import subprocess
 import sys
 from functools import cached_property
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -41,7 +42,7 @@ def test_import_directions() -> None:
 
 
 @pytest.mark.parametrize("package", [pinq, miners], ids=lambda package: package.__name__)
-def test_every_public_name_exists(package: object) -> None:
+def test_every_public_name_exists(package: Any) -> None:
     """``__all__`` and ``dir`` list exactly what can be had."""
     for name in package.__all__:
         assert getattr(package, name) is not None
@@ -56,7 +57,7 @@ def test_all_is_what_is_defined(name: str) -> None:
         assert hasattr(module, exported), f"{name}.{exported}"
 
 
-def kinds(root: type) -> set[type]:
+def kinds(root: Any) -> set[Any]:
     """A class's subclasses, and theirs, of all modules that are imported."""
     return {kind for child in root.__subclasses__() for kind in {child, *kinds(child)}}
 

@@ -29,7 +29,7 @@ COLUMNS: dict[str, Any] = {
     "left": {"type": "datetime", "lower": "2024-01-01", "upper": "2024-01-31 23:59", "nullable": True},
     "sex": {"type": "categorical", "values": ["F", "M"]},
 }
-POLICY = Policy(dataset="d", cap=100, max_rows=1000, columns=COLUMNS)  # type: ignore[arg-type]
+POLICY = Policy(dataset="d", cap=100, max_rows=1000, columns=COLUMNS)
 TEXTS = [
     *("1950-01-01", "1949-12-31", "9999-12-31", "1970-01-01 23:59:59.999999", "1969-12-31T23:59", "2000-02-29"),
     *("1970-01-01 00:30+01:00", "1970-01-01 23:30-01:00", "1970-01-01Z", "1970-01-01 00:00Z", "1970-02-30", "1970-1-1"),
@@ -86,19 +86,18 @@ def test_every_source_gives_the_same_days(form: str, tmp_path: Path) -> None:
     policy, data = POLICY, None
     if form in ("parquet", "csv"):
         policy = POLICY.model_copy(update={"source": f"d.{form}", "folder": tmp_path})
-        write = frame.to_parquet if form == "parquet" else frame.to_csv
-        write(tmp_path / f"d.{form}", index=False)  # type: ignore[operator]
+        write: Any = frame.to_parquet if form == "parquet" else frame.to_csv
+        write(tmp_path / f"d.{form}", index=False)
     else:
         data = frame if form == "pandas" else pa.Table.from_pandas(frame)
     engine, report = open_engine(policy, data=data, salt=b"s", report=True)
     assert report is not None
     assert report.clamped == {"born": 2, "left": 0}
     whole = PartSet([Block(Part())])
-    counts = engine.tabulate(whole.split(bind(Calendar("born", "year"), policy.schema_)))[0].reshape(-1)
-    assert dict(zip([*range(1950, 2001), None], counts.tolist(), strict=True)) == {
-        **dict.fromkeys(range(1950, 2001), 0),
-        **{1950: 2, 1960: 1, 2000: 1, None: 1},
-    }
+    (counts,) = engine.tabulate(whole.split(bind(Calendar("born", "year"), policy.schema_)))
+    years: list[int | None] = [*range(1950, 2001), None]
+    found: dict[int | None, int] = dict(zip(years, np.ravel(np.asarray(counts)).tolist(), strict=True))
+    assert {year: rows for year, rows in found.items() if rows} == {1950: 2, 1960: 1, 2000: 1, None: 1}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +115,8 @@ def handle(frame: pd.DataFrame) -> PrivateQueryable:
 
 
 def test_answers_of_dates_are_dates(handle: PrivateQueryable, frame: pd.DataFrame) -> None:
-    mean = frame["born"].clip("1950-01-01", "2000-12-31").mean()
+    born: Any = frame["born"]
+    mean = born.clip("1950-01-01", "2000-12-31").mean()
     assert abs(pd.Timestamp(handle.noisy_avg("born", epsilon=100)) - mean) < pd.Timedelta(days=3)
     by_sex = handle.partition(Values("sex"))
     table = by_sex.frame(by_sex.noisy_avg("born", epsilon=100))
@@ -169,7 +169,7 @@ def test_miners_take_dates_for_numbers(handle: PrivateQueryable, frame: pd.DataF
 def test_a_cut_of_the_year_is_a_part_of_the_calendar(handle: PrivateQueryable) -> None:
     by_year = handle.partition(Calendar("born", "year"))
     assert by_year[1960].noisy_count(epsilon=1).epsilon == 1
-    assert handle.partition(Cuts("born", ["1960-01-01"]), Calendar("left", "weekday")).shape == (3, 8)
+    assert handle.partition(Cuts("born", ("1960-01-01",)), Calendar("left", "weekday")).shape == (3, 8)
 
 
 def test_the_command_line_reads_and_prints_dates(tmp_path: Path, frame: pd.DataFrame) -> None:

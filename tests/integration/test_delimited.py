@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from pinq.provider.proposal import propose
 from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
 from pinq.server.datasets import Dataset
-from tests.handles import encoded_rows
+from tests.handles import encoded_rows, engine_over
 
 COLUMNS = {"a": {"type": "categorical", "values": ["x", "other"]}, "b": {"type": "categorical", "values": [0, 1]}}
 
@@ -48,7 +49,7 @@ def rows_of(file: Path, content: bytes, **dialect: Any) -> tuple[list[list[str |
 
 
 def codes(loaded: Policy) -> list[tuple[int, ...]]:
-    engine, _ = open_engine(loaded, salt=b"")
+    engine = engine_over(loaded, salt=b"")
     found = encoded_rows(engine)
     engine.close()
     return sorted(found)
@@ -251,7 +252,7 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
     small = codes(policy(tmp_path, csv={"delimiter": ","}))
     text = propose(tmp_path / "t.csv")
     scratch: list[Path] = []
-    made, forget = raw.tempfile.TemporaryDirectory, OpenSource.pieces
+    made, forget = tempfile.TemporaryDirectory, OpenSource.pieces
 
     def noted(**words: Any) -> Any:
         folder = made(**words)
@@ -266,7 +267,7 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(raw, "IN_MEMORY_BYTES", 0)
-    monkeypatch.setattr(raw.tempfile, "TemporaryDirectory", noted)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", noted)
     monkeypatch.setattr(OpenSource, "pieces", watched)
     columns = COLUMNS | {
         "c": {"type": "numeric", "lower": 0, "upper": 1, "nullable": True}
@@ -331,7 +332,9 @@ def test_numbers_are_spelled_as_declared(dialect: dict[str, Any], want: list[flo
     loaded = policy(tmp_path, columns=columns, csv={"delimiter": ";"} | dialect)
     found = sorted(code for (code,) in codes(loaded))
     column = loaded.schema_.numeric("a")
-    assert found == sorted(column.null_code if number is None else int((number + 2_000) * 2) for number in want)
+    missing = column.null_code
+    assert missing is not None
+    assert found == sorted(missing if number is None else int((number + 2_000) * 2) for number in want)
 
 
 class TestInit:

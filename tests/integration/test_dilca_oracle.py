@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_measures() -> None:
 def test_chance_is_what_random_contexts_score() -> None:
     """The expected F-score of an even draw, against 20,000 draws (standard error below 0.003; ten of them are allowed)."""
     random = np.random.default_rng(3)
-    drawn = []
+    drawn: list[float] = []
     while len(drawn) < 20_000:
         members = np.flatnonzero(random.integers(0, 2, 7))
         if len(members):
@@ -159,7 +160,7 @@ def test_declared_bins_fit_their_columns() -> None:
 
 @pytest.mark.parametrize("who", sorted(WHO))
 @pytest.mark.parametrize("method", ["mean_su", "max_relevance", "max_dependency"])
-def test_both_sides_find_a_plain_context_when_noise_is_small(method: str, who: str) -> None:
+def test_both_sides_find_a_plain_context_when_noise_is_small(method: Any, who: str) -> None:
     """Synth-A of the paper's appendix, as `make reproduce-dilca` measures it, at an epsilon that leaves next to no noise."""
     setting = Setting("A", method, who, epsilon=1000.0, noise=0.1)
     assert synthetic_context(setting, run=0) == {"right": 1.0}

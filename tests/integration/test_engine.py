@@ -23,6 +23,8 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
+from tests.handles import engine_over
+from tests.noted import noting
 
 WHOLE = PartSet([Block(Part())])
 
@@ -36,7 +38,7 @@ def test_numbers_of_answers_do_not_overflow_the_codes(tiny_policy: Policy) -> No
         max_rows=999,
         columns={"v": {"type": "categorical", "values": values}, "s": {"type": "categorical", "values": ["f", "m"]}},
     )
-    engine, _ = open_engine(policy, data=pd.DataFrame({"v": values * 2, "s": ["f"] * 200 + ["m"] * 200}), salt=b"")
+    engine = engine_over(policy, data=pd.DataFrame({"v": values * 2, "s": ["f"] * 200 + ["m"] * 200}), salt=b"")
     by_value, by_sex = bind(Values("v"), policy.schema_), bind(Values("s"), policy.schema_)
     women, men = WHOLE.split(by_sex)
     parts = PartSet([*(Block(Part(women, by_value, i)) for i in range(200)), Block(men, by_value)])
@@ -55,7 +57,8 @@ def test_an_empty_table_has_zeros(tiny_policy: Policy, frame: pd.DataFrame) -> N
     assert report.encoded_rows == 0
     parts = WHOLE.split(bind(Cross((Values("sex"), Shards(3))), tiny_policy.schema_))
     axis = bind(Values("job"), tiny_policy.schema_).axes[0]
-    dense, sparse = engine.tabulate(parts, (TableRequest((axis,)), TableRequest((axis,), sparse=True)))
+    tables: Any = engine.tabulate(parts, (TableRequest((axis,)), TableRequest((axis,), sparse=True)))
+    dense, sparse = tables
     assert dense.shape == (6, 4)
     assert not dense.any()
     assert len(sparse.places) == 0
@@ -118,14 +121,14 @@ def test_tables_of_any_make_are_sources(table: Any, tiny_policy: Policy, frame: 
     """Whatever speaks Arrow's stream protocol gives the same codes as a pandas frame."""
     request = TableRequest((bind(Values("sex"), tiny_policy.schema_).axes[0],))
     counts = [
-        open_engine(tiny_policy, data=data, salt=b"")[0].tabulate(WHOLE, [request]) for data in (frame, table(frame))
+        engine_over(tiny_policy, data=data, salt=b"").tabulate(WHOLE, [request]) for data in (frame, table(frame))
     ]
     assert np.array_equal(counts[0][0], counts[1][0])
 
 
 def test_nothing_of_the_source_is_behind_the_engine(tiny_policy: Policy, frame: pd.DataFrame) -> None:
     """Once encoded, nothing that it holds knows a raw value or how to reach one."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    engine = engine_over(tiny_policy, data=frame, salt=b"")
     engine.tabulate(WHOLE.split(bind(Shards(2), tiny_policy.schema_)))
     seen: set[int] = set()
     held = [engine]
@@ -141,7 +144,7 @@ def test_nothing_of_the_source_is_behind_the_engine(tiny_policy: Policy, frame: 
 
 def test_threads_ask_at_the_same_time(tiny_policy: Policy, frame: pd.DataFrame) -> None:
     """Also while the first question about shards makes the coins."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"s")
+    engine = engine_over(tiny_policy, data=frame, salt=b"s")
     schema = tiny_policy.schema_
     asked = [WHOLE.split(bind(spec, schema)) for spec in (Shards(4), Values("job"), Cuts("age", (40,)), Shards(5, 2))]
     found: dict[int, list[list[int]]] = {}
@@ -168,13 +171,13 @@ def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that gets an entry whenever a block of rows is looked through."""
     passes: list[int] = []
     locate = CountRequest.locate
-    monkeypatch.setattr(CountRequest, "locate", lambda *asked: (passes.append(1), locate(*asked))[1])
+    monkeypatch.setattr(CountRequest, "locate", noting(locate, passes, lambda *asked: 1))
     return passes
 
 
 def test_many_tables_in_one_pass(tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tables are asked together, the data are read once."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    engine = engine_over(tiny_policy, data=frame, salt=b"")
     schema = tiny_policy.schema_
     axes = {name: bind(Values(name), schema).axes[0] for name in schema.columns}
     passes = count_passes(monkeypatch)
@@ -201,7 +204,7 @@ def test_a_row_in_no_group_is_in_no_part_of_a_cross() -> None:
             "b": {"type": "categorical", "values": ["u", "v"]},
         },
     )
-    engine, _ = open_engine(schema, data=pd.DataFrame({"a": ["x", "y", "z", "z"], "b": ["u", "v", "u", "v"]}), salt=b"")
+    engine = engine_over(schema, data=pd.DataFrame({"a": ["x", "y", "z", "z"], "b": ["u", "v", "u", "v"]}), salt=b"")
     cross = bind(Cross((Groups("a", [["x"], ["y"]]), Values("b"))), schema.schema_)  # type: ignore[arg-type]
     parts = WHOLE.split(cross)
     assert engine.tabulate(PartSet.union([parts.take(np.array([3, 0])), parts.take(np.array([1]))]))[0].tolist() == [
@@ -217,7 +220,7 @@ def test_tables_of_the_whole_table_are_counted_once(
     tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked again, in another order of its columns or as parts of a split, a table comes from memory; what does not fit there is counted again."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    engine = engine_over(tiny_policy, data=frame, salt=b"")
     asked = count_passes(monkeypatch)
     sex, job = (bind(Values(name), tiny_policy.schema_).axes[0] for name in ("sex", "job"))
     (first,) = engine.tabulate(WHOLE, (TableRequest((sex, job)),))
@@ -243,9 +246,9 @@ def test_a_level_goes_on_from_the_one_above(
     tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts below those that were found last are found from there, one step down; what is kept for it stays bounded."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
-    steps, down = [], Descent.down
-    monkeypatch.setattr(Descent, "down", lambda *asked: (steps.append(1), down(*asked))[1])
+    engine = engine_over(tiny_policy, data=frame, salt=b"")
+    steps, down = list[int](), Descent.down
+    monkeypatch.setattr(Descent, "down", noting(down, steps, lambda *asked: 1))
     schema = tiny_policy.schema_
     parts = WHOLE.split(bind(Values("sex"), schema))
     for number, spec in enumerate((Values("job"), Cuts("age", (40,)), Values("income"))):
@@ -267,7 +270,7 @@ def test_a_level_goes_on_from_the_one_above(
 
 def test_work_can_be_ended_between_blocks(tiny_policy: Policy, frame: pd.DataFrame) -> None:
     """What the caller's check raises goes through, and the engine answers the next question."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    engine = engine_over(tiny_policy, data=frame, salt=b"")
     parts = WHOLE.split(bind(Values("sex"), tiny_policy.schema_)).take(np.array([0]))
     with pytest.raises(TimeoutError):
         engine.tabulate(parts, check=_end)
@@ -279,10 +282,10 @@ def test_work_can_be_ended_between_keys_of_shards(
     tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever asks for twenty keys is looked at before each; what was not made then is made by the next."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    engine = engine_over(tiny_policy, data=frame, salt=b"")
     made: list[int] = []
     right = shards.shards_of
-    monkeypatch.setattr(shards, "shards_of", lambda *asked: (made.append(asked[1]), right(*asked))[1])
+    monkeypatch.setattr(shards, "shards_of", noting(right, made, lambda *asked: asked[1]))
     tables = [TableRequest(bind(Shards(2, key), tiny_policy.schema_).axes) for key in range(20)]
 
     def end_after_three() -> None:
@@ -302,7 +305,7 @@ def test_shards_of_one_key_keep_nobody_from_others(
     tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one analyst's key is hashed, another's is answered; who wants the same one waits and hashes nothing."""
-    engine, _ = open_engine(tiny_policy, data=frame, salt=b"")
+    engine = engine_over(tiny_policy, data=frame, salt=b"")
     made: list[int] = []
     begun, go_on, right = threading.Event(), threading.Event(), shards.shards_of
 

@@ -51,7 +51,7 @@ def _constants(call: ast.Call, file: Path) -> Iterator[str]:
     reader = ast.unparse(call.func).rpartition(".")[2]
     for keyword in call.keywords:
         if keyword.arg in ("parameter", "remedy") or (keyword.arg == "name" and reader in READERS):
-            if isinstance(keyword.value, ast.Constant):
+            if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
                 yield keyword.value.value
             elif ast.unparse(keyword) != "parameter=parameter":  # handed on: its caller names it
                 assert file.name in ("epsilon.py", "wire.py"), f"{file}: a parameter must be named by a constant"

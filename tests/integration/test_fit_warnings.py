@@ -14,7 +14,7 @@ import miners
 import pinq
 from miners import DiffPC45, DPDilca, DPExtraTrees, DPTopDown, Federation, FitWarning, UndeclaredValueWarning
 from miners.estimator import Fitted
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.catalogue import MINERS
 from tests.handles import simulated
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error::miners.fitted.route.UndeclaredValueWarning"),
 ]
 
-COLUMNS = {
+COLUMNS: dict[str, Column] = {
     "age": Numeric(lower=0, upper=99, integer=True, cuts=(30, 60)),
     "job": Categorical(values=("clerk", "nurse", "smith")),
     "ill": Categorical(values=("yes", "no")),

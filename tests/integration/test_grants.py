@@ -59,8 +59,8 @@ def test_a_log_from_before_terms_loads(ledger: Ledger) -> None:
     """Grants and charges as the first version wrote them, without token, terms, verb or question, still count."""
     ledger.grant("a", ONE)
     body = json.loads(
-        sqlite3.connect(ledger._store._file).execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0]
-    )  # type: ignore[arg-type]
+        sqlite3.connect(str(ledger._store._file)).execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0]
+    )
     assert body == {"limit": ONE.nano, "expires": None}
     ledger.charge("a", "r", WHOLE, ONE // 4)
     assert ledger.grants()["a"].spent == ONE // 4

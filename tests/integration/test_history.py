@@ -16,7 +16,8 @@ from pinq.ledger.requests import LoggedQuestion
 from pinq.provider.history import CHARACTER, LINE, history, page
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
-from pinq.public.queries import Answer
+from pinq.public.queries import Answer, Asked
+from tests.noted import noting
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 VALUES = (7,) * 10
@@ -46,7 +47,7 @@ def test_pages_join_to_the_history(ledger: Ledger) -> None:
     assert [line.spent for line in whole[:4]] == ["0", "0.000000002", "0.000000002", "0.000000004"]
     assert [line.answer is not None for line in whole] == [False, True] * 9 + [False, False]
     for most in (1, 3, 19, 20, 21):
-        lines, more = [], True
+        lines, more = list[Asked](), True
         while more:
             got = page(ledger, "ana", len(lines), most=most)
             lines, more = [*lines, *got.lines], got.more
@@ -66,7 +67,7 @@ def test_a_page_is_priced_by_what_it_holds(ledger: Ledger, monkeypatch: pytest.M
     """The price is known before an answer is read, and no line before the page is looked at."""
     monkeypatch.setattr("pinq.provider.history.units", lambda nanoseconds: nanoseconds)
     read: list[int] = []
-    monkeypatch.setattr(ledger._log, "event", lambda row, event=ledger._log.event: read.append(row.seq) or event(row))
+    monkeypatch.setattr(ledger._log, "event", noting(ledger._log.event, read, lambda row: row.seq))
 
     prices: list[tuple[int, int]] = []
     for start in (0, 8, 16):

@@ -74,7 +74,7 @@ def test_an_old_ledger_replays_to_the_same_balances(old: Path) -> None:
 def test_an_old_ledgers_report_is_the_same(old: Path) -> None:
     """Line by line, but for what that release did not say: the cap's rule, which file was read, who signed."""
     ledger = Ledger(old, "people")
-    report = replay("people", ledger.events()).to_dict()
+    report: dict[str, Any] = replay("people", ledger.events()).to_dict()
     assert report.pop("cap_rule") == "union"
     assert report.pop("ledger") == ""
     for line in (*report["events"], *report["changes"], *report["exhaustion"]):

@@ -389,7 +389,7 @@ def test_every_act_says_by_whom_and_why(owner: Visitor, people: Dataset, act: st
     assert "must be at most 500 printable characters on one line" in refused.text
     assert kinds(people) == before
     owner.post(path, fields | {"because": [" a <b>new</b> study "]})
-    event = list(people.ledger.events())[-1]
+    event: Any = list(people.ledger.events())[-1]
     assert (event.kind, event.by.by, event.by.because) == (
         act,
         "provider page, 127.0.0.1",
@@ -434,7 +434,7 @@ def test_extend(owner: Visitor, people: Dataset) -> None:
     owner.get("/datasets/people/extend?analyst=ana")
     assert "above the cap of 10" in owner.send(epsilon="100").text
     assert "above the cap of 10" in owner.send(step="do").text
-    grant = people.ledger.grants()["ana"]
+    grant: Any = people.ledger.grants()["ana"]
     assert (grant.limit, grant.expires.year) == (Epsilon.of("102.25"), 2999)
 
 

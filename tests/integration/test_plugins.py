@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint
+from types import ModuleType
 
 import pandas as pd
 import pytest
@@ -47,7 +48,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     plugin.cache_clear()
 
 
-def modules(package: object) -> list[str]:
+def modules(package: ModuleType) -> list[str]:
     return [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
 
 

@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -82,7 +83,7 @@ class TestPropose:
         assert set(columns) == {"age", "children", "num_visits", "flag", "height", "sex", "smoker", "born"}
         assert isinstance(columns["age"], Numeric)
         assert columns["age"].integer
-        assert (columns["age"].lower, columns["age"].upper) == (10, 90)
+        assert (columns["age"].lower, columns["age"].upper) == (Decimal(10), Decimal(90))
         assert isinstance(columns["num_visits"], Numeric)  # the name says that it is a quantity
         assert isinstance(columns["children"], Categorical)
         assert columns["children"].values == (0, 1, 2, 3)
@@ -97,7 +98,7 @@ class TestPropose:
     def test_real_grid_is_exact_and_round(self, people: Path) -> None:
         height = Policy(**yaml.safe_load(propose(people))).columns["height"]
         assert isinstance(height, Numeric)
-        assert (height.lower, height.upper) == (Decimal("1.5"), 2)
+        assert (height.lower, height.upper) == (Decimal("1.5"), Decimal(2))
         assert height.step == Decimal("0.0002")
         assert (height.upper - height.lower) % height.step == 0
         assert height.lower % height.step == 0
@@ -344,7 +345,7 @@ class TestPropose:
         columns = Policy(**yaml.safe_load(propose(tmp_path / "t.parquet"))).columns
         assert isinstance(columns["x"], Numeric)
         assert columns["x"].nullable
-        assert (columns["x"].lower, columns["x"].upper) == (0, 35)
+        assert (columns["x"].lower, columns["x"].upper) == (Decimal(0), Decimal(35))
         assert isinstance(columns["sole"], Numeric)
         assert columns["sole"].lower <= Decimal("0.5") < columns["sole"].upper
 
@@ -577,7 +578,7 @@ class TestGrants:
             provider.grant(policy, "bea", 1, "2020-01-01")
 
     @pytest.mark.parametrize("epsilon", [1e-12, "0.1234567891", 1.0000000001])
-    def test_what_is_allowed_is_never_rounded(self, policy: Path, epsilon: object) -> None:
+    def test_what_is_allowed_is_never_rounded(self, policy: Path, epsilon: Any) -> None:
         """Up, a grant would be more than what was written; a charge is rounded up, and its preview says to what."""
         provider.grant(policy, "ana", "0.123456789")
         finer = "the smallest step of a loss is 0.000000001, so write at most nine decimals"

@@ -21,6 +21,7 @@ from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy
 from pinq.public.policy import Policy
 from tests.handles import encoded_rows
+from tests.noted import noting
 
 Codes = Counter[tuple[int, ...]]
 COLUMNS: dict[str, Any] = {
@@ -44,7 +45,7 @@ def encodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Gets an entry whenever a piece of a source is encoded."""
     made: list[str] = []
     right = Encoder.encoded
-    monkeypatch.setattr(Encoder, "encoded", lambda own, source: (made.append(source), right(own, source))[1])
+    monkeypatch.setattr(Encoder, "encoded", noting(right, made, lambda own, source: source))
     return made
 
 

@@ -25,6 +25,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import Cross, Shards, Values, bind
 from tests.checkout import ROOT
+from tests.handles import engine_over
 from tests.spark import ON_SPARK, Slow, frame_of, session
 
 pytestmark = ON_SPARK
@@ -99,7 +100,7 @@ def test_shards_are_those_of_one_machine() -> None:
     parts = WHOLE.split(bind(Cross((Values("ward"), Shards(7))), POLICY.schema_))
     found = []
     for data in (visits(), frame_of(visits(), 1), frame_of(visits(), 5)):
-        engine, _ = open_engine(POLICY, data=data, salt=b"salt")
+        engine = engine_over(POLICY, data=data, salt=b"salt")
         found.append(engine.tabulate(parts)[0].tolist())
         engine.close()
     assert found[0] == found[1] == found[2]
@@ -108,7 +109,7 @@ def test_shards_are_those_of_one_machine() -> None:
 def test_tables_of_many_workers_are_added_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few each worker adds up."""
     monkeypatch.setattr("pinq.engine.spark.FAN_IN", 2)
-    engine, _ = open_engine(POLICY, data=frame_of(visits(), 7), salt=b"")
+    engine = engine_over(POLICY, data=frame_of(visits(), 7), salt=b"")
     assert by_ward(engine) == [2000] * 3
     engine.close()
 
@@ -116,7 +117,7 @@ def test_tables_of_many_workers_are_added_in_steps(monkeypatch: pytest.MonkeyPat
 def test_a_source_that_changes_is_not_answered_from_half(tmp_path: Path) -> None:
     """Codes that Spark lost are made again from the source; once that is another one, nothing is answered."""
     policy = spark_policy(tmp_path, visits())
-    engine, _ = open_engine(policy, salt=b"")
+    engine = engine_over(policy, salt=b"")
     assert by_ward(engine) == [2000] * 3
     session().catalog.clearCache()  # what the loss of all workers does
     assert by_ward(engine) == [2000] * 3
@@ -146,7 +147,7 @@ def test_sources_that_spark_cannot_read(tmp_path: Path) -> None:
 def test_a_worker_that_is_killed_gives_one_error(tmp_path: Path) -> None:
     """The charge stands, the text is the usual one, and the next request is answered."""
     policy = POLICY.model_copy(update={"folder": tmp_path})
-    engine, _ = open_engine(policy, data=frame_of(visits()), salt=b"")
+    engine = engine_over(policy, data=frame_of(visits()), salt=b"")
     slow = Slow(str(tmp_path / "worker"), (bind(Values("ward"), policy.schema_).axes[0],))
 
     def kill() -> None:
@@ -163,7 +164,7 @@ def test_a_worker_that_is_killed_gives_one_error(tmp_path: Path) -> None:
 
 def test_a_caller_who_gives_up_stops_spark(tmp_path: Path) -> None:
     """The job is cancelled long before it would end."""
-    engine, _ = open_engine(POLICY, data=frame_of(visits()), salt=b"")
+    engine = engine_over(POLICY, data=frame_of(visits()), salt=b"")
     slow = Slow(str(tmp_path / "worker"), (bind(Values("ward"), POLICY.schema_).axes[0],))
 
     def check() -> None:

@@ -30,7 +30,7 @@ SCHEMA = Schema(
 )
 
 
-class Known(BaseEstimator):
+class Known(BaseEstimator):  # type: ignore[misc]
     """A classifier whose accuracy is a known function of epsilon: 0.9 at exactly 1, plus an error of its own in each run."""
 
     def __init__(self, epsilon: float = 1.0, spread: float = 0.0) -> None:
@@ -81,8 +81,8 @@ def test_a_real_miner_needs_more_for_fewer_rows() -> None:
         suggest(DiffPID3(max_depth=2), SCHEMA, "c", rows=rows, accuracy=0.85, runs=12, depth=2, progress=False)
         for rows in (200, 5000)
     )
-    assert few.epsilon is None or few.epsilon > 2 * many.epsilon
     assert many.epsilon is not None
+    assert few.epsilon is None or few.epsilon > 2 * many.epsilon
     assert many.curve[0].runs == 12
     assert many.curve[0].mean < 0.85 <= many.curve[-1].mean + 0.05
     assert many.miner == "DiffPID3(max_depth=2)"
@@ -129,7 +129,7 @@ def test_wrong_miners_schemas_and_targets_are_named() -> None:
     with pytest.raises(QueryError, match="not a classifier with a parameter `epsilon`"):
         ask(object())
     with pytest.raises(QueryError, match=r"it must be a Schema, like `handle\.schema`"):
-        suggest(DiffPID3(), {"a": 1}, "c", rows=10, accuracy=0.9)
+        suggest(DiffPID3(), {"a": 1}, "c", rows=10, accuracy=0.9)  # type: ignore[arg-type]
     with pytest.raises(QueryError, match="`n` is numeric"):
         suggest(DiffPID3(), SCHEMA, "n", rows=10, accuracy=0.9)
     with pytest.raises(QueryError, match="`criterion`"):

@@ -95,7 +95,8 @@ def test_text() -> None:
 def test_every_face_says_the_same_size() -> None:
     """One piece of code makes the interval that text, HTML, picture and Graphviz show."""
     tree = Tree(SCHEMA, "y", [Node(counts=(30.0, 20.0), counts_deviation=4.0)])
-    low, high = tree.nodes[0].interval()
+    root: Any = tree.nodes[0]
+    low, high = root.interval()
     said = f"50 ±{high - 50:.0f}"
     assert (low, high) == (38.0, 62.0)
     assert said in tree.export_text()
@@ -225,7 +226,7 @@ def test_on_an_axes_of_the_callers_no_more_is_drawn_than_can_be_read() -> None:
     _, ax = plt.subplots()
     tree.plot(ax)
     assert "drawn to depth" in ax.texts[0].get_text()
-    assert min(text.get_fontsize() for text in ax.texts) >= 7 * 0.6
+    assert min(float(text.get_fontsize()) for text in ax.texts) >= 7 * 0.6
     assert sum("age ?" in text.get_text() for text in ax.texts) >= 2
     _, ax = plt.subplots()
     tree.plot(ax, max_depth=9)
@@ -243,9 +244,12 @@ def test_labels_do_not_touch_their_bars(dpi: Any) -> None:
     split = Groups("size", ((3, 4, 5, 6, 7, 9, 10, 11), (1, 2, 8, 12)))
     figure = Tree(schema, "y", [Node(split, (1, 2)), Node(counts=(1.0, 2.0)), Node(counts=(2.0, 1.0))]).plot().figure
     figure.set_dpi(dpi)
-    renderer, (ax,) = figure.canvas.get_renderer(), figure.axes
+    canvas: Any = figure.canvas
+    renderer, (ax,) = canvas.get_renderer(), figure.axes
     bars = [bar.get_window_extent(renderer) for bar in ax.patches if hasattr(bar, "get_width")]
-    labels = [text.get_window_extent(renderer) for text in ax.texts if text.get_text() and text.get_fontsize() < 12]
+    labels = [
+        text.get_window_extent(renderer) for text in ax.texts if text.get_text() and float(text.get_fontsize()) < 12
+    ]
     assert not any(label.overlaps(bar) for label in labels for bar in bars)
     plt.close("all")
 
@@ -300,6 +304,13 @@ def split_at_commas(tokens: list[str]) -> list[list[str]]:
     return statements
 
 
+def matched(pattern: str, text: str) -> str:
+    """The beginning of a text that a pattern matches."""
+    found = re.match(pattern, text, flags=re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
 def dot_tokens(source: str) -> Any:
     """DOT's tokens; a quoted or HTML-like text is one of them."""
     place = 0
@@ -317,13 +328,13 @@ def dot_tokens(source: str) -> Any:
                     break
             ET.fromstring(f"<x>{source[place + 1 : end - 1].replace('&nbsp;', ' ')}</x>")
         elif char == '"':
-            end = place + re.match(r'"(\\.|[^"\\])*"', source[place:], flags=re.DOTALL).end()
+            end = place + len(matched(r'"(\\.|[^"\\])*"', source[place:]))
         elif source.startswith("->", place):
             end = place + 2
         elif char in "{}[]=;,":
             end = place + 1
         else:
-            end = place + re.match(r"[A-Za-z_][A-Za-z_0-9]*|-?[0-9.]+", source[place:]).end()
+            end = place + len(matched(r"[A-Za-z_][A-Za-z_0-9]*|-?[0-9.]+", source[place:]))
         yield source[place:end]
         place = end
 
@@ -428,7 +439,12 @@ def test_no_two_texts_of_a_picture_overlap(seed: Any) -> None:
     """Nothing is written over anything else, however the tree grew."""
     random = np.random.default_rng(seed)
     nodes, last = [Node()], 1
-    splits = [Values("sex"), Cuts("age", (35,)), Groups("job", (("a",), ("b", "c", "d", None))), Values("job")]
+    splits: list[Values | Cuts | Groups] = [
+        Values("sex"),
+        Cuts("age", (35,)),
+        Groups("job", (("a",), ("b", "c", "d", None))),
+        Values("job"),
+    ]
     for place in range(25):
         if place < len(nodes) and random.random() < 0.7:
             split = splits[random.integers(4)]
@@ -443,7 +459,8 @@ def test_no_two_texts_of_a_picture_overlap(seed: Any) -> None:
         for node in nodes
     ]
     ax = Tree(SCHEMA, "y", leaves).plot()
-    renderer = ax.figure.canvas.get_renderer()
+    canvas: Any = ax.figure.canvas
+    renderer = canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in ax.texts]
     page = ax.figure.bbox
     for number, box in enumerate(boxes):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from pinq.engine import open_engine, pieces
+from pinq.engine import pieces
 from pinq.engine.raw import read_columns
 from pinq.errors import PolicyError
 from pinq.provider.check import check
@@ -20,6 +20,7 @@ from pinq.provider.policy_file import load_policy
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import AdbcTable, Policy
 from pinq.public.specs import Cross, Shards, Values, bind
+from tests.handles import engine_over
 from tests.postgresql import HERE, SKIPPED, running
 
 WHOLE = PartSet([Block(Part())])
@@ -43,7 +44,7 @@ ROWS = pa.table(
 
 
 def counts(data: object, policy: Policy = POLICY) -> list[int]:
-    engine, _ = open_engine(policy, data=data, salt=b"salt")
+    engine = engine_over(policy, data=data, salt=b"salt")
     specs = Cross((Values("ward"), Values("cost"), Shards(3)))
     (table,) = engine.tabulate(WHOLE.split(bind(specs, policy.schema_)))
     engine.close()
@@ -103,9 +104,8 @@ def test_rows_of_postgresql_stream_through_adbc(uri: str) -> None:
 
 
 def adbc(**words: str) -> Policy:
-    return POLICY.model_copy(
-        update={"source": AdbcTable(adbc={"driver": "adbc_driver_postgresql", "uri_env": "VISITS_URI"} | words)}
-    )
+    rows = {"driver": "adbc_driver_postgresql", "uri_env": "VISITS_URI"} | words
+    return POLICY.model_copy(update={"source": AdbcTable.model_validate({"adbc": rows})})
 
 
 def test_a_policy_names_a_table_of_a_database(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

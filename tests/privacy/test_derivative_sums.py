@@ -61,7 +61,7 @@ SPECS = [
 @pytest.fixture(scope="module")
 def every_row() -> Any:
     """A handle on a table that holds each possible row once."""
-    domains = [[*SCHEMA.columns["y"].values], ["u", "v", None], [0, 1, 2, 3, None]]
+    domains: list[list[Any]] = [[*SCHEMA.categorical("y").values], ["u", "v", None], [0, 1, 2, 3, None]]
     rows = pd.DataFrame(list(itertools.product(*domains)), columns=list(SCHEMA.columns))
     with simulated(SCHEMA, data=rows.astype({"x": float}), epsilon=1) as handle:
         yield handle
@@ -81,7 +81,9 @@ def test_no_row_moves_the_sums_further_than_their_noise_is_for(loss: Any, every_
     for by in SPECS:
         moved = contributions(every_row, loss, by)
         query = prepare(SumDerivatives(loss, by), PartSet([Block(Part())]), SCHEMA)
-        sensitivity = Fraction(query.noise(Fraction(1)).scale) * loss.unit
+        scale = query.noise(Fraction(1)).scale
+        assert scale is not None
+        sensitivity = Fraction(scale) * loss.unit
         assert moved.max() <= sensitivity
         assert moved.max() >= 0.98 * sensitivity or loss.limit == 3
         assert query.noise(Fraction(1, 6)).scale == pytest.approx(6 * float(sensitivity) / loss.unit)

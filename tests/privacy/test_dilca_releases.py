@@ -21,14 +21,14 @@ import pinq.curator.mechanisms
 from miners import DPDilca
 from miners.distances.context import ask_tables
 from pinq.provider.testing import epsilon_lower_bound
-from pinq.public.schema import Schema
+from pinq.public.schema import Adjacency, Schema
 from tests.handles import simulated
 
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
 
 
-def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> float:
+def noise_pvalue(adjacency: Adjacency, epsilon: Fraction, wanted_scale: float) -> float:
     """Of the noise in one table of 80 x 80 cells, all of which are empty but one."""
     values = list(range(80))
     schema = Schema(
@@ -50,7 +50,7 @@ def noise_pvalue(adjacency: str, epsilon: Fraction, wanted_scale: float) -> floa
 
 @pytest.mark.parametrize(("adjacency", "epsilon"), [("add-remove", Fraction(1, 10)), ("substitute", Fraction(1, 5))])
 def test_tables_have_the_noise_that_their_epsilon_asks_for(
-    adjacency: str, epsilon: Fraction, monkeypatch: pytest.MonkeyPatch
+    adjacency: Adjacency, epsilon: Fraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scale distance / epsilon in every cell, empty or not; noise 30 % too small would show."""
     assert noise_pvalue(adjacency, epsilon, 10.0) > ALMOST_NEVER
@@ -72,7 +72,7 @@ def loss_of_fits(method: Any, runs: int = 100) -> float:
 
     def outcomes(handle: Any, runs: int) -> list[Any]:
         fits = (miner.fit(handle, "y") for _ in range(runs))
-        return [(fit.context_["y"], round(float(fit.distances_["y"].iloc[0, 1]), 1)) for fit in fits]
+        return [(fit.context_["y"], round(float(fit.distances_["y"].to_numpy()[0, 1]), 1)) for fit in fits]
 
     bound = epsilon_lower_bound(outcomes, *handles, runs=runs, error=ALMOST_NEVER)
     assert all(handle.budget.spent == Fraction(runs, 2) for handle in handles)

@@ -318,11 +318,16 @@ def loses_exactly(score: Any, schema: Schema, candidates: list[Any], table: list
     Nothing is drawn: the law is that of permute-and-flip (``test_choices_follow_permute_and_flip``) at the scores, span and epsilon that the selection
     hands to it. So a span that is 30 % too small shows without fail; it is tried.
     """
-    epsilon, handed = Fraction(3, 2), []
+    epsilon, handed = Fraction(3, 2), list[Any]()
     parts = PartSet([Block(Part())])
     choose = choosing(schema, parts, score, candidates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pinq.curator.candidates.selection.choose", lambda *given: handed.append(given) or 0)
+
+        def noted(*given: Any) -> int:
+            handed.append(given)
+            return 0
+
+        patch.setattr("pinq.curator.candidates.selection.choose", noted)
         for tables in (table, neighbour):
             choose([np.array([one]) for one in tables], epsilon)
     for weaker, fails in ((Fraction(1), False), (WEAK, True)):
@@ -353,8 +358,9 @@ def test_a_majority_vote_loses_its_epsilon() -> None:
 
 def test_a_choice_by_gradients_loses_its_epsilon() -> None:
     """Sums of 5 and of -5 in one cell each; a row of gradient nearly -1 comes to both: one score falls, one rises."""
-    score = Gradient(Logistic("y", "p", Points(base=2048)), threshold=1)
-    vector = score.vectors(schema_of()).of([np.array([0])])[:, 0]
+    score = Gradient(Logistic("y", ("p",), Points(base=2048)), threshold=1)
+    vectors: Any = score.vectors(schema_of())
+    vector = vectors.of([np.array([0])])[:, 0]
     table = [[[5 * score.unit, 0], [0, 0]], [[-5 * score.unit, 0], [0, 0], [0, 0]]]
     neighbour = [[list(table[0][0] + vector), [0, 0]], [list(table[1][0] + vector), [0, 0], [0, 0]]]
     loses_exactly(score, schema_of(), [Values("a"), Values("b")], table, neighbour)
@@ -459,7 +465,8 @@ def test_the_textbook_form_has_the_factor_two(score: Any, weak: Callable[[], Non
     rows = [table[..., None] if isinstance(score, Balance) else table for table in counted]
     sides = [np.stack([rows[1][:cut].sum(axis=0), rows[1][cut:].sum(axis=0)]) for cut in range(1, 8)]
     scores = np.array([int(score.of(table, schema)) for table in [rows[0], *sides]])
-    candidates = [Values("a"), *(Cuts("x", (float(cut),)) for cut in range(1, 8))]
+    candidates: list[Values | Cuts] = [Values("a"), *(Cuts("x", (float(cut),)) for cut in range(1, 8))]
+    known: list[Any] = list(candidates)
     cells = [counted[0], *([table[..., 0] if isinstance(score, Balance) else table for table in sides])]
     parts = PartSet([Block(Part())]).split(bind(Shards(1000), schema))
     selection = Selection(schema, parts, score, [candidates], (0,), textbook=True)
@@ -468,7 +475,7 @@ def test_the_textbook_form_has_the_factor_two(score: Any, weak: Callable[[], Non
 
     def drawn() -> np.ndarray:
         return np.array(
-            [candidates.index(one) for _ in range(6) for one in selection.choose(Counted(parts, full), epsilon)]
+            [known.index(chosen) for _ in range(6) for chosen in selection.choose(Counted(parts, full), epsilon)]
         )
 
     law_is(drawn(), weight / weight.sum())
@@ -592,12 +599,12 @@ def handle_on(in_memory: Any, extra: int, **policy: Any) -> Any:
     )
 
 
-ENDS = Logistic("y", "n", Points((Cuts("x", (50,)),), ((2048, -2048),)))
+ENDS = Logistic("y", ("n",), Points((Cuts("x", (50,)),), ((2048, -2048),)))
 QUERIES: dict[str, Any] = {
     "noisy_count": lambda parts: parts.noisy_count(epsilon=1.5),
     "noisy_sum": lambda parts: parts.noisy_sum("x", epsilon=1.5),
     "noisy_avg": lambda parts: parts.noisy_avg("x", epsilon=1.5),
-    "derivatives": lambda parts: parts.noisy_sum(Logistic("y", "n", Points(base=-2048)), epsilon=1.5)[:, 0],
+    "derivatives": lambda parts: parts.noisy_sum(Logistic("y", ("n",), Points(base=-2048)), epsilon=1.5)[:, 0],
 }
 A, B, C = Values("a"), Values("b"), Values("c")
 CHOICES: dict[str, tuple[list[Any], Any, list[Any]]] = {
@@ -617,7 +624,7 @@ CHOICES: dict[str, tuple[list[Any], Any, list[Any]]] = {
 
 def drawing(query: Any) -> Callable[[Any, int], list[Any]]:
     def mechanism(handle: Any, runs: int) -> list[Any]:
-        parts, drawn = handle.partition(Values("part")), []
+        parts, drawn = handle.partition(Values("part")), list[Any]()
         while len(drawn) < runs:
             answer = query(parts)
             drawn += answer if isinstance(answer, list) else answer.reshape(-1).tolist()
@@ -642,10 +649,13 @@ def test_choices_of_a_handle_lose_their_epsilon(name: str, in_memory: Any, monke
     The parts' answers follow the same law, so what is chosen is what is answered.
     """
     candidates, score, members = CHOICES[name]
-    right, handed, laws = pinq.curator.candidates.selection.choose, [], []
-    monkeypatch.setattr(
-        "pinq.curator.candidates.selection.choose", lambda *given: handed.append(given) or right(*given)
-    )
+    right, handed, laws = choose, list[Any](), list[Any]()
+
+    def noted(*given: Any) -> Any:
+        handed.append(given)
+        return right(*given)
+
+    monkeypatch.setattr("pinq.curator.candidates.selection.choose", noted)
     for extra in (0, 1):
         handle = handle_on(in_memory, extra)
         answers = handle.partition(Values("part")).exp_mech(candidates, score=score, epsilon=1.5)

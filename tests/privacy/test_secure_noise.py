@@ -100,7 +100,7 @@ def test_a_federation_that_adds_up_has_the_noise_of_one_holder(
     schema = Schema(columns={"x": Numeric(lower=0, upper=2999, integer=True)}, max_rows=100, adjacency=adjacency)
     together = SecureFederation.simulated([pd.DataFrame({"x": [3, 5]})] * 3, schema=schema, colluding=colluding)
     errors = (
-        together.parts().partition(Cuts("x", range(10, 3000))).noisy_count(epsilon=1)["all parties"].reshape(-1)
+        together.parts().partition(Cuts("x", tuple(range(10, 3000)))).noisy_count(epsilon=1)["all parties"].reshape(-1)
         - 6 * np.eye(1, 2991, dtype=int)[0]
     )
     distance = together.schema.distance

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -194,11 +195,12 @@ def test_the_lower_bound_is_zero_for_what_does_not_depend_on_the_table() -> None
     assert epsilon_lower_bound(lambda _, runs: random.integers(0, 2, runs), 0, 1, runs=2000) == 0
 
 
+def _randomised(random: np.random.Generator, table: int, runs: int) -> np.ndarray:
+    return (random.random(runs) < 0.75) ^ (table == 1)
+
+
 def test_the_lower_bound_finds_the_loss_of_randomised_response() -> None:
     """Coins of bias 3 : 1 lose ln 3; the bound comes close from below, whichever table is called the neighbour."""
     for one, other in ((0, 1), (1, 0)):
-        random = np.random.default_rng(1)
-        bound = epsilon_lower_bound(
-            lambda table, runs, random=random: (random.random(runs) < 0.75) ^ (table == 1), one, other, runs=40_000
-        )
+        bound = epsilon_lower_bound(partial(_randomised, np.random.default_rng(1)), one, other, runs=40_000)
         assert 0.9 < bound <= np.log(3)

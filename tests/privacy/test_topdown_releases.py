@@ -17,9 +17,9 @@ import pytest
 
 import pinq.curator.mechanisms
 from miners import DPTopDown, Federation
-from miners.federated.source import Question
+from miners.federated.source import HolderQuestion
 from pinq.provider.testing import epsilon_lower_bound
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.handles import simulated
 
 STRATEGIES = ("turns", "local_rnm", "noisy_counts")
@@ -42,7 +42,7 @@ class Overheard(Federation):
             ]
         return answers
 
-    def _sizes(self, question: Question, name: str, counts: np.ndarray) -> np.ndarray:
+    def _sizes(self, question: HolderQuestion, name: str, counts: np.ndarray) -> np.ndarray:
         a = math.exp(-float(question.epsilon[name]) / self.handle(name).schema.distance)
         mean, squares = 2 * a / (1 - a * a), 2 * a / (1 - a) ** 2
         return (np.abs(np.asarray(counts, dtype=float).ravel()) - mean) / math.sqrt(squares - mean**2)
@@ -50,7 +50,10 @@ class Overheard(Federation):
 
 def deviation(strategy: Any) -> float:
     """By how many standard errors the noise of all counts of some fits differs from its law."""
-    columns = {"x": Numeric(lower=0, upper=9, integer=True), "y": Categorical(values=tuple(map(str, range(100))))}
+    columns: dict[str, Column] = {
+        "x": Numeric(lower=0, upper=9, integer=True),
+        "y": Categorical(values=tuple(map(str, range(100)))),
+    }
     heard: list[np.ndarray] = []
     for _ in range(FITS):
         with Overheard(
@@ -88,7 +91,7 @@ def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
         max_rows=20,
     )
     runs, epsilon = 60, Fraction(1)
-    common = {"a": ["u"] * 12, "x": [0] * 12, "y": ["p"] * 12}
+    common: dict[str, list[Any]] = {"a": ["u"] * 12, "x": [0] * 12, "y": ["p"] * 12}
     other = simulated(schema, data=pd.DataFrame(common), epsilon=1000)
 
     def fits(handle: Any, count: int) -> list[Any]:

@@ -33,7 +33,7 @@ SCHEMA = Schema(
         "x": {"type": "numeric", "lower": 0, "upper": 9, "integer": True},
     },
 )
-SPECS = [
+SPECS: list[Any] = [
     Values("s"),
     Values("j"),
     Cuts("x", (5,)),
@@ -201,7 +201,7 @@ def test_only_disjoint_parts_can_be_joined(sets: list[PartSet]) -> None:
 @settings(max_examples=300)
 def test_forged_collections_are_checked_too(steps: list[tuple[int, int, int, bool]]) -> None:
     """Any tree of parts and blocks on the wire, however odd, passes exactly when its parts are disjoint."""
-    nodes, asked = [], []
+    nodes, asked = list[tuple[int, int, int]](), list[tuple[int, int]]()
     for parent, spec, index, whole in steps:
         parent, index = min(parent, len(nodes)), min(index, PARTITIONS[spec].size - 1)
         nodes.append((parent, spec, index))

@@ -36,14 +36,13 @@ from pinq.public.scores import (
 )
 from pinq.public.specs import AnyCross, AnyCut, AnyGrouping, Cross, Cuts, Groups, Shards, Spec, Values, bind
 from pinq.public.wire import Description, History
-from pinq.server.api.routes import page
 
 # `make explore` crosses the wire with ten thousand schemas and requests.
 CROSSINGS = settings(max_examples=10_000 if os.environ.get("PINQ_EXPLORE") else 150)
 
-TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
+TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=12)
 NAMES = TEXT.filter(bool)
-TEXTS = st.one_of(
+TEXTS: st.SearchStrategy[Any] = st.one_of(
     TEXT,
     st.sampled_from(["", "k" * 10_000, "\U0001f60a\u0301", "None", "1e5"]),
     st.sampled_from(
@@ -70,6 +69,7 @@ TEXTS = st.one_of(
         ]
     ),
 )
+KINDS: tuple[st.SearchStrategy[Any], ...] = (TEXTS, st.integers(-(10**18), 10**18), st.booleans())
 DECIMALS = st.decimals(min_value=-(10**9), max_value=10**9, places=4)
 
 
@@ -84,10 +84,7 @@ CATEGORICAL = st.builds(
         "nullable": nullable,
         "unreviewed": unreviewed,
     },
-    st.one_of(
-        st.lists(kind, min_size=1, max_size=6, unique_by=text)
-        for kind in (TEXTS, st.integers(-(10**18), 10**18), st.booleans())
-    ),
+    st.one_of(*[st.lists(kind, min_size=1, max_size=6, unique_by=text) for kind in KINDS]),
     st.booleans(),
     st.sampled_from([(), ("values",)]),
 )
@@ -214,7 +211,7 @@ def test_schemas_and_what_is_asked_of_them_survive_the_wire(schema: Schema, data
     asked_once = Asked(
         at="2026-01-01T00:00:00+00:00", about=str(named[0]), spent="1", outcome="answered", answer=answer
     )
-    (line,) = History.model_validate_json(page([asked_once]).model_dump_json(exclude_none=True)).lines
+    (line,) = History.model_validate_json(History(lines=(asked_once,)).model_dump_json(exclude_none=True)).lines
     assert repr(line) == repr(asked_once)
 
 

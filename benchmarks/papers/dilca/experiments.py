@@ -6,11 +6,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from benchmarks.harness.measure import Experiment
 from benchmarks.papers.dilca import runs, times
 from benchmarks.papers.dilca.data import NAMES
-from benchmarks.papers.dilca.runs import Setting
+from benchmarks.papers.dilca.runs import Method, Setting
 
 __all__ = ["EXPERIMENTS", "Comparison", "Times"]
 
@@ -72,7 +73,9 @@ class Comparison(Experiment):
         """Returns what is measured of a learner at an abscissa."""
         method, who = self.learners[learner]
         k = int(x) if self.k is None else self.k
-        return Setting(self.dataset, method, who, x if self.epsilon is None else self.epsilon, k, self.noise)
+        return Setting(
+            self.dataset, cast(Method, method), who, x if self.epsilon is None else self.epsilon, k, self.noise
+        )
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
         """Returns the figure's measures of some learners."""

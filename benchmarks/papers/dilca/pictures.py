@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.lines import Line2D
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -92,16 +94,16 @@ def _save(
 
 def _panel(axes: Axes, name: str, rows: pd.DataFrame, across: str) -> None:
     for (method, who), line in rows.sort_values(across).groupby(["method", "who"]):
-        if who not in STYLES:
+        if str(who) not in STYLES:
             continue
-        look = {"color": COLORS[method], "ls": STYLES[who]}
+        look: dict[str, Any] = {"color": COLORS[str(method)], "ls": STYLES[str(who)]}
         if who == "exact":
             axes.axhline(line["mean"].iloc[0], lw=1, **look)
             continue
         axes.plot(line[across], line["mean"], lw=1.6, marker="o", ms=3 if who == "ours" else 2, **look)
         if who == "ours" and rows["what"].iloc[0] != "right":  # the spread of a share says nothing
             low, high = line["mean"] - line["sd"], line["mean"] + line["sd"]
-            axes.fill_between(line[across], low, high, color=COLORS[method], alpha=0.12, lw=0)
+            axes.fill_between(line[across], low, high, color=COLORS[str(method)], alpha=0.12, lw=0)
     axes.set_title(name, fontsize=10)
     axes.grid(color="#e5e5e5", lw=0.6)
     axes.tick_params(labelsize=8)
@@ -110,8 +112,8 @@ def _panel(axes: Axes, name: str, rows: pd.DataFrame, across: str) -> None:
 
 def _legend(figure: Figure, rows: pd.DataFrame) -> None:
     methods, whos = set(rows["method"]), set(rows["who"])
-    handles = [plt.Line2D([], [], color=color, label=name) for name, color in COLORS.items() if name in methods]
+    handles = [Line2D([], [], color=color, label=name) for name, color in COLORS.items() if name in methods]
     handles += [
-        plt.Line2D([], [], color="#555555", ls=style, label=LABELS[who]) for who, style in STYLES.items() if who in whos
+        Line2D([], [], color="#555555", ls=style, label=LABELS[who]) for who, style in STYLES.items() if who in whos
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,10 +50,10 @@ def _table(experiments: Sequence[Comparison], cells: pd.DataFrame) -> pd.DataFra
     own = cells[cells["figure"].isin(list(by_key))]
     rows = []
     for (key, learner, x, measure), group in own.groupby(["figure", "algorithm", "x", "measure"]):
-        experiment = by_key[key]
+        experiment = by_key[str(key)]
         values = group["value"].round(5)
         numbers = (len(values), round(float(np.mean(values)), 4), round(float(np.std(values)), 4))
-        rows.append((experiment.figure, *experiment.setting(learner, x), measure, *numbers))
+        rows.append((experiment.figure, *experiment.setting(str(learner), float(str(x))), measure, *numbers))
     return pd.DataFrame(rows, columns=["figure", *COLUMNS]).sort_values(["figure", *SETTING, "what"])
 
 
@@ -62,13 +63,13 @@ def _times(experiments: Sequence[Times], cells: pd.DataFrame) -> list[list[str]]
     for experiment in experiments:
         own = cells[cells["figure"] == experiment.key]
         for method in experiment.learners:
-            values = own[own["algorithm"] == method].set_index("measure")["value"].to_dict()
+            values = own[own["algorithm"] == method].set_index("measure")["value"].astype(float).to_dict()
             if values:
                 lines.append([experiment.dataset, method, *_texts(values)])
     return lines
 
 
-def _texts(values: Mapping[str, float]) -> list[str]:
+def _texts(values: Mapping[Any, float]) -> list[str]:
     texts = [f"{values['wall']:.2f}", f"{values['cpu']:.2f}", f"{values['requests']:.0f}"]
     for measure in ("text", "codes"):
         if measure in values:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -33,11 +33,14 @@ Context = tuple[int, ...]
 Answer = tuple[Context, np.ndarray]
 
 
+Method = Literal["max_relevance", "max_dependency", "mean_su", "baseline"]
+
+
 class Setting(NamedTuple):
     """What is fitted: by which method, by whom, on which table, for which loss."""
 
     dataset: str
-    method: str
+    method: Method
     who: str
     epsilon: float
     k: int = 3

@@ -9,12 +9,14 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
 import pinq
 from benchmarks.papers.dilca import peer
 from benchmarks.papers.dilca.data import Dataset, load
+from benchmarks.papers.dilca.runs import Method
 from miners import DPDilca
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
@@ -37,7 +39,7 @@ def seconds(name: str, method: str, k: int) -> dict[str, float]:
     ready-made integer codes, which is quicker.
     """
     data = load(name)
-    wall, cpu, requests = fit_seconds(data, method, k)
+    wall, cpu, requests = fit_seconds(data, cast(Method, method), k)
     values = {"wall": wall, "cpu": cpu, "requests": float(requests)}
     if method in COUNTED_BY_GROUP:
         codes = pd.DataFrame(data.codes.T, columns=data.attributes)
@@ -57,7 +59,7 @@ def durable(data: Dataset, folder: Path) -> pinq.PrivateQueryable:
     return pinq.PrivateQueryable(LocalSession(data.name, "analyst", Curator(policy.schema_, ledger, engine)))
 
 
-def fit_seconds(data: Dataset, method: str, k: int) -> tuple[float, float, int]:
+def fit_seconds(data: Dataset, method: Method, k: int) -> tuple[float, float, int]:
     """Returns wall and CPU seconds of the fastest of some fits, and how many requests the last one made.
 
     Each fit is on a handle that was opened for it: counting and durable charges are in, opening is not.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,7 +45,7 @@ def figure1(folder: Path, colors: Mapping[str, str]) -> list[str]:
 def occupancy() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns shares of rows in left children, and rows in leaves, of many trees of both kinds."""
     schema, target, frame = load("robot_navigation")
-    size = {"epsilon": N_TREES, "n_estimators": N_TREES, "max_depth": DEPTH, "rows": "all", "random_state": 0}
+    size: dict[str, Any] = dict(epsilon=N_TREES, n_estimators=N_TREES, max_depth=DEPTH, rows="all", random_state=0)
     forests = {"DiPriMe, paper": DiPriMeForestClassifier(variant="paper", **size), "DP-ERT": DPExtraTrees(**size)}
     by_name = {}
     for name, forest in forests.items():

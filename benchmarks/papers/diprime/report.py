@@ -84,9 +84,10 @@ def _picture(sweep: Sweep, table: pd.DataFrame, path: Path) -> None:
         for name, rows in table.groupby("algorithm", sort=False):
             error_bars(axes, rows, _look(str(name)), label=str(name), column="error")
         for name, errors in ELSEWHERE.get(sweep.key, {}).items():
-            if None not in errors:
+            known = [error for error in errors if error is not None]
+            if len(known) == len(errors):
                 color = STYLES["DP-ERT" if "ERT" in name else "DiPriMe, paper"]["color"]
-                axes.plot(EPSILONS, errors, ":", marker="*", markersize=5, color=color, label=name)
+                axes.plot(EPSILONS, known, ":", marker="*", markersize=5, color=color, label=name)
         if sweep.setting in ("max_depth", "rho"):
             axes.set_xticks(list(sweep.xs), [f"{x:g}" for x in sweep.xs])
         else:
@@ -105,8 +106,8 @@ def _markdown(sweep: Sweep, table: pd.DataFrame) -> str:
     """Returns errors, a line for each algorithm; the runs in the last column."""
     digits = 5 if sweep.numeric else 3
     texts = {
-        (row.algorithm, row.x): f"{row.error:.{digits}f} ± {row.sd:.{digits}f}"
-        for row in table[["algorithm", "x", "error", "sd"]].itertuples(index=False)
+        (algorithm, x): f"{error:.{digits}f} ± {sd:.{digits}f}"
+        for algorithm, x, error, sd in table[["algorithm", "x", "error", "sd"]].to_numpy().tolist()
     }
     lines = by_algorithm(table, sweep.xs, texts)
     for name, errors in ELSEWHERE.get(sweep.key, {}).items():

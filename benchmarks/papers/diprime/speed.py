@@ -16,6 +16,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier
@@ -29,7 +30,7 @@ from miners import DiPriMeForestClassifier, DPExtraTrees
 from miners.fitted.route import encode
 
 N_TREES, DEPTH, REPEATS = 50, 5, 3
-SIZE = {"n_estimators": N_TREES, "max_depth": DEPTH}
+SIZE: dict[str, Any] = {"n_estimators": N_TREES, "max_depth": DEPTH}
 PEER = "diffprivlib's forest"
 
 

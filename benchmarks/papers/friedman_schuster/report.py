@@ -138,8 +138,8 @@ def _markdown(table: pd.DataFrame, xlabel: str, *, deviations: bool = False) -> 
     """Returns accuracies in percent, a line for each algorithm; the runs in the last column."""
     xs = sorted(set(table["x"]))
     texts = {
-        (row.algorithm, row.x): f"{100 * row.mean:.1f}" + (f" ± {100 * row.sd:.1f}" if deviations else "")
-        for row in table[["algorithm", "x", "mean", "sd"]].itertuples(index=False)
+        (algorithm, x): f"{100 * mean:.1f}" + (f" ± {100 * sd:.1f}" if deviations else "")
+        for algorithm, x, mean, sd in table[["algorithm", "x", "mean", "sd"]].to_numpy().tolist()
     }
     return markdown([xlabel, *(f"{x:,g}" for x in xs), "runs"], by_algorithm(table, xs, texts))
 
@@ -149,7 +149,8 @@ def _tests(tests: pd.DataFrame) -> str:
     xs = sorted(set(tests["epsilon"]))
     lines = []
     for (left, right), rows in tests.groupby(["one", "other"], sort=False):
-        texts = {row.epsilon: _test(row.difference, row.p) for row in rows.itertuples()}
+        numbers = rows[["epsilon", "difference", "p"]].to_numpy(float).tolist()
+        texts = {epsilon: _test(difference, p) for epsilon, difference, p in numbers}
         lines.append([f"{left} − {right}", *(texts.get(x, "") for x in xs)])
     return markdown(["difference in points (p)", *(f"B = {x:g}" for x in xs)], lines)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -54,12 +54,12 @@ def _noise_inside(
     return SecureID3(epsilon=epsilon, depth=depth, colluding=colluding).fit(tables, target, schema=schema).tree_
 
 
-def topdown(strategy: str) -> Fit:
+def topdown(strategy: Any) -> Fit:
     """Returns DP-TopDown at its defaults, whose holders answer a coordinator with noise of their own."""
     return partial(_topdown, strategy)
 
 
-def _topdown(strategy: str, tables: Sequence[pd.DataFrame], target: str, schema: Schema, epsilon: str) -> Tree:
+def _topdown(strategy: Any, tables: Sequence[pd.DataFrame], target: str, schema: Schema, epsilon: str) -> Tree:
     with Federation([simulate(schema, data=table, epsilon=UNLIMITED_EPSILON) for table in tables]) as federation:
         return DPTopDown(epsilon=epsilon, strategy=strategy).fit(federation, target).tree_
 

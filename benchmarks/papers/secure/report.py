@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,9 +111,9 @@ def _times_section(table: pd.DataFrame) -> str:
     lines: list[list[object]] = []
     for name, rows in table.groupby("data", sort=False):
         demo = rows[rows["form"].str.startswith("demo")]
-        lines += [_times_line(row, demo) for row in rows.to_dict("records")]
-        if name in PAPER:
-            sid3, sid3t, sid3p, bits = PAPER[name]
+        lines += [_times_line(row, demo) for _, row in rows.iterrows()]
+        if str(name) in PAPER:
+            sid3, sid3t, sid3p, bits = PAPER[str(name)]
             seconds = f"the paper (VIFF): sid3p {sid3p} s, sid3 {sid3} s, sid3t {sid3t} s"
             lines.append([name, bits, seconds, *[""] * (len(HEADS) - 3)])
     return f"{machine}; {PARTIES} parties as processes on the loopback interface, without TLS.\n\n" + markdown(
@@ -120,7 +121,7 @@ def _times_section(table: pd.DataFrame) -> str:
     )
 
 
-def _times_line(row: dict[str, object], demo: pd.DataFrame) -> list[object]:
+def _times_line(row: pd.Series[Any], demo: pd.DataFrame) -> list[object]:
     """Returns a protocol's line, with its ratios to the demo's best."""
     ratios = {name: f"{row[name] / demo[name].min():.2f}" if len(demo) else "" for name in ("seconds", "processor")}
     return [

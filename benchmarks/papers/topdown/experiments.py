@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -59,12 +60,14 @@ class Figure(Experiment):
             tables = [train] if pooled else [train[owner == holder] for holder in range(HOLDERS)]
             own = schema.model_copy(update={"max_rows": _cap(max(map(len, tables)))})
             with _federation(name, own, tables) as federation:
-                handle = federation.handle(federation.holders[0]) if pooled else federation
+                handle: Any = federation
+                if pooled and isinstance(federation, Federation):
+                    handle = federation.handle(federation.holders[0])
                 values[name] = self.learners[name](Rows(own, target, handle, train, test), x)
         return accuracies(values)
 
 
-def _federation(name: str, own: Schema, tables: Sequence[pd.DataFrame]) -> Federation:
+def _federation(name: str, own: Schema, tables: Sequence[pd.DataFrame]) -> Federation | SecureFederation:
     """Returns the holders that a learner asks: each for itself, or all by sums on secret shares."""
     if name == SECURE:
         return SecureFederation.simulated(tables, schema=own, rows=own.max_rows, epsilon=UNLIMITED_EPSILON)
@@ -124,20 +127,20 @@ def _two_strategies() -> dict[str, Learner]:
     return {"turns": _paper("turns"), "LocalRNM": _paper("local_rnm")}
 
 
+STRATEGIES: tuple[tuple[str, Literal["turns", "local_rnm"]], ...] = (("turns", "turns"), ("LocalRNM", "local_rnm"))
+BUDGETS: tuple[Literal["decay", "uniform"], ...] = ("decay", "uniform")
+
+
 def _by_share(alpha: float) -> dict[str, Learner]:
-    return {
-        f"{name}, {budget}": _Share(strategy, budget, alpha)
-        for name, strategy in (("turns", "turns"), ("LocalRNM", "local_rnm"))
-        for budget in ("decay", "uniform")
-    }
+    return {f"{name}, {budget}": _Share(strategy, budget, alpha) for name, strategy in STRATEGIES for budget in BUDGETS}
 
 
 @dataclass(frozen=True)
 class _Share:
     """A learner whose abscissa is the share of the loss that goes to the leaves."""
 
-    strategy: str
-    budget: str
+    strategy: Literal["turns", "local_rnm"]
+    budget: Literal["decay", "uniform"]
     alpha: float
 
     def __call__(self, rows: Rows, fraction: float) -> float:

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,7 +76,7 @@ def main() -> None:
     pd.DataFrame(lines).to_csv(RESULTS / "topdown" / "wire.csv", index=False)
 
 
-def fit(folder: Path, port: int, tokens: list[str], params: dict[str, object]) -> dict[str, float]:
+def fit(folder: Path, port: int, tokens: list[str], params: dict[str, Any]) -> dict[str, float]:
     """Fits once and returns what it took: of bytes and requests, those of the holder that had most."""
     relays = [Relay(port) for _ in tokens]
     handles = [

@@ -23,16 +23,16 @@ from pinq.public.queries import Answer
 def test_numbers_act_as_numbers(in_memory: Callable[..., Any]) -> None:
     """A count is an int and an average a float, in arithmetic, JSON, pickles and frames; what is computed from them is plain."""
     handle = in_memory(100)
-    count = handle.noisy_count(epsilon=1)
-    assert isinstance(count, int)
+    count: Any = handle.noisy_count(epsilon=1)
+    assert issubclass(type(count), int)
     assert type(count + 1) is int
     assert json.loads(json.dumps(count)) == count
     assert pickle.loads(pickle.dumps(count)) == count
     assert (count.epsilon, count.scale) == (Fraction(1), 1.0)
     assert count.interval(0.95) == (count - 4, count + 4) or count.interval(0.95) == (count - 3, count + 3)
     assert [type(end) for end in count.interval(0.95)] == [int, int]
-    average = handle.noisy_avg("age", epsilon=1)
-    assert isinstance(average, float)
+    average: Any = handle.noisy_avg("age", epsilon=1)
+    assert issubclass(type(average), float)
     assert average.epsilon == 1
     assert average.scale > 0
     low, high = average.interval()
@@ -47,7 +47,7 @@ def test_arrays_act_as_arrays(in_memory: Callable[..., Any]) -> None:
     """A table of counts is an array with a scale; slices, sums and comparisons are plain arrays and numbers."""
     table = in_memory(100).partition(Values("sex"), Values("income")).noisy_count(epsilon=2)
     assert isinstance(table, NoisyArray)
-    assert (table.shape, table.epsilon, table.scale) == ((2, 2), 2, 0.5)
+    assert (table.shape, table.epsilon, table.scale) == ((2, 2), Fraction(2), 0.5)
     low, high = table.interval(0.9)
     assert (low < table).all()
     assert low.dtype == high.dtype == np.int64
@@ -63,7 +63,11 @@ def test_arrays_act_as_arrays(in_memory: Callable[..., Any]) -> None:
 def test_verbs_say_what_they_return(in_memory: Callable[..., Any]) -> None:
     """The types in the signatures are those of the answers, of one part and of many; each verb documents its arguments."""
     handle = in_memory(100)
-    for face, (count, number) in {PrivateQueryable: (NoisyInt, NoisyFloat), Parts: (NoisyArray, NoisyArray)}.items():
+    faces: dict[Any, tuple[type, type]] = {
+        PrivateQueryable: (NoisyInt, NoisyFloat),
+        Parts: (NoisyArray, NoisyArray),
+    }
+    for face, (count, number) in faces.items():
         assert get_args(face.__orig_bases__[0]) == (count, number)
         asked = handle if face is PrivateQueryable else handle.parts()
         assert type(asked.noisy_count(epsilon=1)) is count
@@ -168,7 +172,7 @@ def test_a_notebook_shows_answers(in_memory: Callable[..., Any]) -> None:
     """With epsilon and level; of many parts the first ones."""
     handle = in_memory(100)
     assert "epsilon 2; low and high hold the exact number with 95%" in handle.noisy_count(epsilon=2)._repr_html_()
-    many = handle.partition(pinq.Cuts("age", list(range(1, 60)))).noisy_count(epsilon=1)._repr_html_()
+    many = handle.partition(pinq.Cuts("age", tuple(range(1, 60)))).noisy_count(epsilon=1)._repr_html_()
     assert "... and 40 more" in many
     assert "29 to &lt; 30" not in many
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_preview_with_reuse_knows_what_was_paid(h: PrivateQueryable) -> None:
     assert h.preview("noisy_count", **ask).cost == 1
     h.noisy_count(epsilon=1)
     paid = h.preview("noisy_count", **ask)
-    assert (paid.cost, paid.remaining) == (0, 9)
+    assert (paid.cost, paid.remaining) == (Fraction(0), Fraction(9))
     assert h.preview("noisy_count", epsilon=1).cost == 1
     assert reusing(h, never).preview("noisy_count", **ask).cost == 0
     again = reusing(h, never)

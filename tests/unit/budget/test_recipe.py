@@ -94,7 +94,7 @@ def test_a_step_reads_as_a_line_of_a_plan() -> None:
     )
     line = step.line(5, Epsilon.of(2))
     assert (line.level, line.asked, line.verb, line.parts) == (1, "its classes", "noisy_count", 15)
-    assert (line.epsilon, line.noise, line.unit) == (2, 2.0, "rows")
+    assert (float(line.epsilon), line.noise, line.unit) == (2, 2.0, "rows")
 
 
 def test_a_share_below_a_nano_epsilon_is_refused() -> None:

@@ -31,11 +31,11 @@ from pinq import (
     SquaredError,
     Values,
 )
-from pinq.engine import Moments, open_engine
+from pinq.engine import Moments
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import MAX_NODES, MAX_SPECS, Request, WireParts
-from tests.handles import ledger_of
+from tests.handles import engine_over, ledger_of
 
 SURE = 10**4  # at this epsilon noise is zero but for a chance of exp(-100), and the best candidate wins
 
@@ -387,7 +387,7 @@ def test_sums_of_the_engine_stop_where_64_bits_end(tiny_policy: Policy) -> None:
     """No table makes an error: sums of squares that 64 bits do not hold stop at 2^62, all others are exact."""
     columns = {"x": {"type": "numeric", "lower": 0, "upper": 2**24 - 1, "integer": True}}
     top, rows = 2**24 - 1, 2**16
-    engine, _ = open_engine(
+    engine = engine_over(
         tiny_policy.model_copy(update={"columns": columns}), data=pd.DataFrame({"x": np.full(rows, top)}), salt=b""
     )
     whole = PartSet([Block(Part())])

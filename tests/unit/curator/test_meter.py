@@ -32,7 +32,7 @@ def test_work_of_the_last_minute_counts_and_the_refusal_names_price_and_limit() 
         meter.take("ana", 101, 100)
 
 
-def _curator(in_memory: Callable[..., Any], **terms: int) -> tuple[Any, str]:
+def _curator(in_memory: Callable[..., Any], **terms: Any) -> tuple[Any, str]:
     curator = in_memory(10)._session._curator
     (analyst,) = curator.ledger.accounts()
     curator.ledger.set_terms(analyst, replace(Terms(), **terms))

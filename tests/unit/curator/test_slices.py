@@ -97,7 +97,7 @@ def handle(in_memory: Callable[..., Any]) -> Any:
             "pay": 20 * age + 1000 * sex + random.integers(200, size=4000),
         }
     )
-    policy = Policy(dataset="slices", cap=10**6, max_rows=10**4, columns=COLUMNS)  # type: ignore[arg-type]
+    policy = Policy(dataset="slices", cap=10**6, max_rows=10**4, columns=COLUMNS)
     return in_memory(10**6, policy=policy, data=frame)
 
 

@@ -32,7 +32,8 @@ from pinq.curator.monitor import Curator
 from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs.prepared import MAX_SHARDINGS, PreparedQuery
 from pinq.curator.work import COIN, SHARD, UNIT
-from pinq.engine import codes, open_engine
+from pinq.engine import open_engine
+from pinq.engine.codes import RowBlock
 from pinq.engine.measures import measure_of
 from pinq.engine.rows import Rows
 from pinq.ledger.ledger import Ledger
@@ -246,7 +247,7 @@ def test_what_is_summed_is_computed_for_some_rows_at_a_time(at_once: int, monkey
     measure = measure_of(Logistic("income", (">50K",), points).vectors(schema), schema)
     assert measure is not None
     columns = {"sex": [0, 1] * 10, "age": [*range(20, 40)], "income": [1, 0, 0, 1] * 5}
-    block = codes.RowBlock({name: np.array(own, dtype=np.uint8) for name, own in columns.items()}, 20)
+    block = RowBlock({name: np.array(own, dtype=np.uint8) for name, own in columns.items()}, 20)
     looked, places = [], Rows.places
 
     def counted(rows: Rows, axis: Axis) -> np.ndarray:

@@ -183,7 +183,7 @@ def test_values_are_grouped() -> None:
     miner = DPDilca(epsilon=100).fit(handle(100), "town")
     groups = miner.clusters("town", 3)
     assert sorted(set(groups)) == [0, 1, 2]
-    assert list(groups.index) == list(SCHEMA.columns["town"].values)
+    assert list(groups.index) == list(SCHEMA.categorical("town").values)
     with pytest.raises(QueryError, match="n_clusters"):
         miner.clusters("town", 7)
     with pytest.raises(QueryError, match="no distances were learned for 'job'"):
@@ -233,7 +233,7 @@ def test_it_shows_itself_before_and_after() -> None:
 
 
 def test_json_keeps_contexts_and_frames() -> None:
-    miner = DPDilca(epsilon=1, k=2, cuts={"age": np.array([30, 45])}).fit(handle(), ["town", "age"])
+    miner = DPDilca(epsilon=1, k=2, cuts={"age": np.array([30, 45])}).fit(handle(), ["town", "age"])  # type: ignore[dict-item]
     text = miner.to_json()
     again = DPDilca.from_json(text)
     assert again.context_ == miner.context_
@@ -254,7 +254,7 @@ def test_the_plan_says_what_comes() -> None:
     ]
     assert "among 6 attributes" in plan.title
     plan = DPDilca(method="baseline", epsilon=1).plan(SCHEMA)
-    assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [("noisy_count", 15, 1)]
+    assert [(line.verb, line.parts, line.epsilon) for line in plan.lines] == [("noisy_count", 15, Fraction(1))]
     assert "say little" in DPDilca(epsilon="0.01").plan(SCHEMA).warnings[0]
     assert not DPDilca(epsilon="0.01").plan(SCHEMA, rows=10**8).warnings
     assert "-- " not in repr(plan)
@@ -266,7 +266,7 @@ def test_pictures_are_drawn() -> None:
 
     miner = DPDilca(epsilon=10).fit(handle(10))
     figure = miner.plot("town")
-    assert {text.get_text() for text in figure.axes[1].get_xticklabels()} == set(SCHEMA.columns["town"].values)
+    assert {text.get_text() for text in figure.axes[1].get_xticklabels()} == set(SCHEMA.categorical("town").values)
     _, axes = plt.subplots(1, 2)
     assert miner.plot("sex", axes) is axes[0].figure
     graph = miner.plot_context()

@@ -18,12 +18,12 @@ from miners.federated.federation import HolderFailed
 from miners.federated.source import FederatedParts
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Column, Numeric, Schema
 from pinq.public.scores import Gini
 from pinq.public.specs import Cuts, Values
 from tests.handles import simulated
 
-COLUMNS = {
+COLUMNS: dict[str, Column] = {
     "age": Numeric(lower=0, upper=99, integer=True),
     "job": Categorical(values=("a", "b", "c")),
     "y": Categorical(values=("n", "p")),

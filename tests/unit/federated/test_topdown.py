@@ -30,7 +30,7 @@ from pinq.public.specs import Cuts, Groups, Values
 from tests.handles import simulated
 
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
-STRATEGIES = ("turns", "local_rnm", "noisy_counts")
+STRATEGIES: tuple[Any, ...] = ("turns", "local_rnm", "noisy_counts")
 SCHEMA = Schema(
     columns={
         "x": Numeric(lower=0, upper=99, integer=True),
@@ -261,9 +261,9 @@ def test_no_more_nodes_are_split_than_may_be(strategy: Any, monkeypatch: pytest.
 
 
 def test_a_plan_says_where_it_stops_short() -> None:
-    for strategy, ends in (("turns", 8), ("local_rnm", 8), ("noisy_counts", 8)):
+    for strategy in STRATEGIES:
         plan = DPTopDown(strategy=strategy, max_nodes=7, max_depth=9).plan(SCHEMA, "y")
-        assert plan.lines[-1].parts == 2 * ends
+        assert plan.lines[-1].parts == 2 * 8
         assert ("no more than 3 levels" in repr(plan)) == (strategy == "turns")
     assert DPTopDown(strategy="single", max_depth=0).plan(SCHEMA, "y").lines[-1].parts == 2
     assert DPTopDown(epsilon="0.000000001").plan(SCHEMA, "y", holders=4).total == Fraction(1, 10**9)
@@ -428,7 +428,7 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
     class Summed(Federation):
         def tally(self, questions: Any) -> Any:
             return [
-                {"together": Tally(sum(one.counts for one in found.values()), 1e-12)}
+                {"together": Tally(np.sum([one.counts for one in found.values()], axis=0), 1e-12)}
                 for found in super().tally(questions)
             ]
 
@@ -453,10 +453,9 @@ def test_one_table_serves_all_splits_of_a_column(nullable: bool) -> None:
         },
         max_rows=500,
     )
+    splits: dict[str, Any] = {"x": [2, 5, 6], "c": ["a", ["b", None] if nullable else "b"]}
     with simulated(schema, rows=400, epsilon=10**6) as handle:
-        for one in splitting_functions(
-            schema, "y", splits={"x": [2, 5, 6], "c": ["a", ["b", None] if nullable else "b"]}
-        ):
+        for one in splitting_functions(schema, "y", splits=splits):
             table = handle.partition(one.base, Values("y")).noisy_count(epsilon=10**4)
             for split, found in zip(one.splits, one.tables(np.asarray(table)[None])[0], strict=True):
                 assert np.array_equal(found, handle.partition(split, Values("y")).noisy_count(epsilon=10**4))
@@ -467,7 +466,7 @@ def test_default_splitting_functions_are_the_papers() -> None:
     numbers, values, two = splitting_functions(
         SCHEMA.model_copy(update={"columns": {**SCHEMA.columns, "two": Categorical(values=("u", "v"))}}), "y"
     )
-    assert [split.points for split in numbers.splits] == [
+    assert [split.points for split in numbers.splits if isinstance(split, Cuts)] == [
         (float(point),) for point in (1, 10, 20, 30, 40, 50, 60, 70, 80, 90)
     ]
     assert values.splits == (
@@ -542,7 +541,7 @@ def test_several_handles_are_to_be_a_federation(several: Any) -> None:
     with pytest.raises(QueryError, match=r"wrap several handles: Federation\(\[...\]\)"):
         DPTopDown().fit(several, "y")
     with pytest.raises(QueryError, match=r"not from DataFrame; open one with pinq\.open"):
-        DPTopDown().fit(rows(3), "y")
+        DPTopDown().fit(rows(3), "y")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("target", "said"), [("x", "numeric"), ("z", "no column")])

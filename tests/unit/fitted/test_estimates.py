@@ -13,7 +13,7 @@ from miners.fitted.estimates import class_shares, drowned, least_squares
 
 def random_tree(random: Any, nodes: Any) -> Any:
     """Returns the children of each node; parents come before their children."""
-    children = [[] for _ in range(nodes)]
+    children: list[list[int]] = [[] for _ in range(nodes)]
     for node in range(1, nodes):
         children[int(random.integers(max(0, node - 4), node))].append(node)
     return children

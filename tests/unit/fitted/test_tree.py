@@ -19,6 +19,13 @@ from pinq.public.specs import Values, bind
 from tests.example_tree import FRAME, REACHED, SCHEMA, example, random_tree
 
 
+def interval_of(node: Node, level: float = 0.95) -> tuple[float, float]:
+    """The interval of a node that has one."""
+    interval = node.interval(level)
+    assert interval is not None
+    return interval
+
+
 def test_shape_and_sums() -> None:
     tree = example()
     assert (tree.n_nodes, tree.n_leaves, tree.depth) == (8, 5, 2)
@@ -78,8 +85,7 @@ def test_rows_go_where_a_plain_walk_takes_them(seed: Any) -> None:
     reached = tree.apply(frame)
     for number, (_, row) in enumerate(frame.iterrows()):
         node = 0
-        while tree.nodes[node].split is not None:
-            split = tree.nodes[node].split
+        while (split := tree.nodes[node].split) is not None:
             part = int(
                 bind(split, SCHEMA).axes[0].parts_of(SCHEMA.columns[split.column].encode([row[split.column]]))[0]
             )
@@ -258,11 +264,11 @@ def test_the_interval_of_a_sum_of_counts_holds_the_true_one_as_often_as_it_says(
     z = np.arange(len(law)) - len(law) // 2
     deviation = float(np.sqrt((law * z**2).sum()))
     for level in (0.5, 0.8, 0.9, 0.95, 0.99):
-        low, high = Node(counts=(1e6,), counts_deviation=deviation).interval(level)
+        low, high = interval_of(Node(counts=(1e6,), counts_deviation=deviation), level)
         assert law[np.abs(z) <= high - 1e6].sum() >= level - 1e-9
         assert (low + high) / 2 == 1e6
     if scale == 8.0:
-        _, high = Node(counts=(1e6,), counts_deviation=deviation / 1.3).interval(0.95)
+        _, high = interval_of(Node(counts=(1e6,), counts_deviation=deviation / 1.3), 0.95)
         assert law[np.abs(z) <= high - 1e6].sum() < 0.95
 
 
@@ -271,7 +277,7 @@ def test_released_counts_have_an_interval_of_their_own() -> None:
     deviation = float(np.sqrt((law_of_sum(scale, [1]) * (np.arange(361) - 180) ** 2).sum()))
     released = Node(counts=(30.0, 20.0), counts_scale=scale)
     assert released.interval() == Node(counts=(30.0, 20.0), counts_deviation=deviation).interval()
-    assert released.interval()[1] > 50
+    assert interval_of(released)[1] > 50
 
 
 def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent() -> None:

@@ -45,6 +45,7 @@ def predict_by_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
 def apply_by_binary_arrays(arrays: TreeArrays, frame: pd.DataFrame) -> np.ndarray:
     """Returns where each row stops, as scikit-learn walks."""
     tree = arrays.binary
+    assert tree is not None
     codes = {
         name: {value: code for code, value in enumerate(values or ())}
         for name, values in zip(arrays.features, arrays.categories, strict=True)
@@ -151,6 +152,7 @@ def test_a_binary_tree_has_scikit_learns_arrays_too() -> None:
     )
     arrays = tree.to_arrays()
     binary = arrays.binary
+    assert binary is not None
     assert binary.children_left.tolist() == [1, 3, 5, -1, -1, -1, -1]
     assert binary.children_right.tolist() == [2, 4, 6, -1, -1, -1, -1]
     assert binary.threshold[0] == pytest.approx(30)
@@ -167,4 +169,5 @@ def test_a_lone_root_in_arrays() -> None:
     arrays = Tree(SCHEMA, "y", [Node(counts=(1.0, 3.0))]).to_arrays()
     assert (arrays.children.size, arrays.points.size, arrays.parts.size) == (0, 0, 0)
     assert predict_by_arrays(arrays, FRAME).tolist() == ["yes"] * len(FRAME)
+    assert arrays.binary is not None
     assert arrays.binary.children_left.tolist() == [-1]

@@ -42,7 +42,7 @@ SCHEMA = Schema(
     },
     max_rows=5000,
 )
-SPECS = (*(Values(name) for name in SIZES), Cuts("age", (30.0, 60.0)))
+SPECS: tuple[Values | Cuts, ...] = (*(Values(name) for name in SIZES), Cuts("age", (30.0, 60.0)))
 SURE = 10**5
 
 
@@ -51,7 +51,9 @@ def rows_of(rows: int, seed: int = 0) -> pd.DataFrame:
     frame = pd.DataFrame({name: [f"{name}{i}" for i in random.integers(0, size, rows)] for name, size in SIZES.items()})
     frame["age"] = random.integers(0, 100, rows)
     lean = (frame["age"] >= 60).to_numpy() ^ (frame["a"] == "a1").to_numpy() ^ (frame["b"] == "b0").to_numpy()
-    frame["y"] = np.where(random.random(rows) < 0.1, None, np.where(lean, "p", random.choice(["n", "q"], rows)))
+    frame["y"] = np.where(
+        random.random(rows) < 0.1, np.array(None), np.where(lean, "p", random.choice(["n", "q"], rows))
+    )
     return frame
 
 
@@ -104,7 +106,7 @@ def test_the_best_member_is_chosen(rows: int, parts: tuple[Values, ...]) -> None
     for target in ("y", Cuts("age", (50.0,)), "y"):  # the second time from the listing that was kept
         own = tuple(spec for spec in specs if not (isinstance(target, Cuts) and spec.column == "age"))
         asked = handle.partition(*parts) if parts else handle
-        chosen = asked.exp_mech([AnyCross(own, 2)], score=MutualInformation(target), epsilon=SURE)
+        chosen: Any = asked.exp_mech([AnyCross(own, 2)], score=MutualInformation(target), epsilon=SURE)
         alone = asked.exp_mech(
             [tuple(pair) for pair in itertools.combinations(own, 2)], score=MutualInformation(target), epsilon=SURE
         )
@@ -143,8 +145,8 @@ def test_it_crosses_the_wall() -> None:
     ("make", "match"),
     [
         (lambda: AnyCross((Values("a"), Values("a")), 1), "stands twice"),
-        (lambda: AnyCross((Values("a"), Groups("b", (("b0",),))), 1), "takes Values and Cuts"),
-        (lambda: AnyCross((Values("a"), Shards(2)), 1), "takes Values and Cuts"),
+        (lambda: AnyCross((Values("a"), Groups("b", (("b0",),))), 1), "takes Values and Cuts"),  # type: ignore[arg-type]
+        (lambda: AnyCross((Values("a"), Shards(2)), 1), "takes Values and Cuts"),  # type: ignore[arg-type]
         (lambda: AnyCross((Values("a"),), 2), "from 1 to 1"),
         (lambda: AnyCross((Values("a"),), 0), "from 1 to 1"),
         (lambda: AnyCross((Values("a"),), True), "from 1 to 1"),

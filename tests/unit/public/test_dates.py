@@ -40,7 +40,7 @@ def parts(spec: Any) -> tuple[Any, ...]:
 
 
 def test_a_date_is_its_days_since_1970() -> None:
-    assert (BORN.lower, BORN.number(0), BORN.cells) == (-673, -673, 1464)
+    assert (float(BORN.lower), BORN.number(0), BORN.cells) == (-673, -673, 1464)
     assert (LEFT.cells, LEFT.text(LEFT.number(61))) == (301, "2023-12-31 23:01")
 
 
@@ -189,7 +189,7 @@ def test_an_average_of_dates_is_a_date_with_its_interval() -> None:
     minute = noisy(answer, (), np.float64, LEFT)
     assert minute == datetime.datetime(1970, 1, 1)
     assert minute.scale == 0.5
-    days = noisy(answer, (1,), np.float64, BORN)
+    days: Any = noisy(answer, (1,), np.float64, BORN)
     assert days.dtype == "datetime64[D]"
     assert days.interval(0.95)[0][0] == np.datetime64("1969-12-30")
 

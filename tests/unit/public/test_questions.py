@@ -8,11 +8,9 @@ import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from asking import requests
-from handles import ledger_of
 from pydantic import ValidationError
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, Points, QueryError, Shards, Values
@@ -23,6 +21,8 @@ from pinq.public.epsilon import Epsilon, to_nano
 from pinq.public.queries import Answer, Request
 from pinq.public.questions import UNSAID, Question
 from pinq.public.schema import Schema
+from tests.asking import requests
+from tests.handles import ledger_of
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "contract" / "golden" / "questions.json").read_text(encoding="utf-8"))
 """Requests of every kind with what the first version of the ledger's format kept of them."""
@@ -64,14 +64,16 @@ def test_an_old_answer_is_given_again(in_memory: Callable[..., Any]) -> None:
 def test_every_question_is_prepared() -> None:
     """Each class of questions has its file, and what it reads are fields of a request."""
 
-    def leaves(kind: type) -> set[type]:
+    def leaves(kind: Any) -> set[Any]:
         return set().union(*(leaves(one) for one in kind.__subclasses__())) if kind.__subclasses__() else {kind}
 
     assert set(PREPARE) == leaves(Question)
-    assert set().union(*({field.name for field in dataclasses.fields(kind)} for kind in PREPARE)) == set(UNSAID)
+    assert set().union(*({field.name for field in dataclasses.fields(kind)} for kind in cast(Any, PREPARE))) == set(
+        UNSAID
+    )
 
 
-LOSS = Logistic("income", ">50K", Points())
+LOSS = Logistic("income", (">50K",), Points())
 SAID: dict[str, list[Any]] = {
     "column": ["age", "nosuch", LOSS],
     "by": [(Values("sex"),)],
@@ -130,7 +132,7 @@ def test_a_field_that_the_verb_needs_is_asked_for(verb: str) -> None:
 
 VALUES = {"kind": "values", "column": "sex"}
 LOGISTIC = {"kind": "logistic", "target": "income", "positive": [">50K"], "points": {"kind": "points"}}
-LOOSE = {
+LOOSE: dict[str, dict[str, Any]] = {
     "true for 1": {"parts": {"specs": [VALUES], "nodes": [[0, 0, True]], "asked": [[1, -1]]}},
     "1.0 for 1": {"parts": {"specs": [VALUES], "nodes": [[0, 0, 1.0]], "asked": [[1, -1]]}},
     "text for 1": {"parts": {"specs": [VALUES], "nodes": [[0, 0, "1"]], "asked": [[1, -1]]}},

@@ -168,7 +168,7 @@ def test_one_number_has_one_form() -> None:
         for lower, upper in ((0, 100), ("0.0", "100.00"), (Decimal("-0"), Decimal("1E+2")), (0.0, 100.0))
     ]
     assert len({column.digest for column in same}) == 1
-    assert Numeric(lower=0, upper=100, cuts=[50], unreviewed=["upper"]).digest == same[0].digest
+    assert Numeric(lower=0, upper=100, cuts=[50], unreviewed=("upper",)).digest == same[0].digest
     assert Numeric(lower=0, upper=100, nullable=True).digest != same[0].digest
 
 
@@ -188,7 +188,7 @@ def test_names_that_sql_cannot_tell_apart() -> None:
         ("substitute", PrivacyUnit(column="who", max_rows=3), 6),
     ],
 )
-def test_distance_of_neighbours(adjacency: str, unit: Any, distance: int) -> None:
+def test_distance_of_neighbours(adjacency: Any, unit: Any, distance: int) -> None:
     """Replacing is removing and adding; a unit of k rows is k rows."""
     assert Schema(columns={"s": SEX}, max_rows=1, adjacency=adjacency, privacy_unit=unit).distance == distance
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -33,7 +33,17 @@ SCHEMA = Schema(
 
 @pytest.mark.parametrize(
     "score",
-    [None, "gini", Gini, InfoGain("x"), InfoGain("nobody"), Gini(None), SquaredError("y"), AbsoluteError("y"), len],
+    [
+        None,
+        "gini",
+        Gini,
+        InfoGain("x"),
+        InfoGain("nobody"),
+        Gini(cast(str, None)),
+        SquaredError("y"),
+        AbsoluteError("y"),
+        len,
+    ],
     ids=str,
 )
 def test_everything_else_is_refused(score: Any) -> None:
@@ -54,7 +64,8 @@ def test_squared_error_has_at_most_1024_levels(target: str, shift: int, levels: 
 def test_absolute_error_has_at_most_256_levels(target: str, levels: int) -> None:
     """Its classes are the levels: runs of grid cells of equal length."""
     score = AbsoluteError(target)
-    assert score.levels(SCHEMA) == bind(score.classes(SCHEMA), SCHEMA).size == levels
+    classes: Any = score.classes(SCHEMA)
+    assert score.levels(SCHEMA) == bind(classes, SCHEMA).size == levels
     assert score.sensitivity(SCHEMA) == max(1, levels - 1)
 
 

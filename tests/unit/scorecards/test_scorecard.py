@@ -45,7 +45,7 @@ def table(rows: int = 4000, seed: int = 0) -> pa.Table:
         "still": np.array(["x", "y"], dtype=object)[still],
         "two": two,
         "three": three,
-        "mean": np.where(missing, None, mean),
+        "mean": np.where(missing, np.array(None), mean),
     }
     return pa.table({name: pa.array(list(values)) for name, values in columns.items()})
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,7 @@ def test_cells_follow_from_the_declaration() -> None:
 
 def test_whoever_names_cuts_gets_them() -> None:
     """A number of intervals, or the points themselves."""
-    given = {"age": [30, 45], "gain": 4}
+    given: dict[str, Any] = {"age": [30, 45], "gain": 4}
     cells = {spec.column: spec for spec in attribute_cells(SCHEMA, "y", ["age", "gain"], given, Grid(10))}
     assert cells["age"] == Cuts("age", (30.0, 45.0))
     assert bind(cells["gain"], SCHEMA).size == 5  # one for missing values

@@ -14,6 +14,7 @@ from miners.secure.id3.task import Task
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.bounds import count_bits, gini_bits, noise_bound, require_bits, signed_bits, stop_bits
 from miners.secure.mpc.mpyc_runtime import simulate
+from miners.secure.mpc.runtime import Runtime
 from miners.secure.mpc.segments import rounds
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Schema
@@ -58,7 +59,7 @@ def test_comparison_is_right_at_the_extremes() -> None:
     bits = 40
     values = np.array([0, -1, 1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)) + 1, -(2 ** (bits - 1))], dtype=object)
 
-    async def work(runtime: object) -> np.ndarray:
+    async def work(runtime: Runtime) -> np.ndarray:
         arithmetic = Arithmetic(runtime, bits)
         return await arithmetic.open(await arithmetic.is_negative(values % arithmetic.modulus, bits), "test")
 

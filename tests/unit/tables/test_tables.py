@@ -58,7 +58,9 @@ def rows() -> pd.DataFrame:
             "rate": np.where(random.random(ROWS) < 0.1, np.nan, random.beta(2, 5, ROWS)),
             "once": 7,
             "sex": sex,
-            "job": random.choice(["clerk", "nurse", "smith", None], ROWS, p=[0.5, 0.3, 0.1, 0.1]),
+            "job": random.choice(
+                np.array(["clerk", "nurse", "smith", None], dtype=object), ROWS, p=[0.5, 0.3, 0.1, 0.1]
+            ),
         }
     )
 
@@ -179,7 +181,7 @@ def test_a_table_is_drawn(name: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: crosstab(DATA, "sex", epsilon=1), "made of a private handle, not of DataFrame"),
+        (lambda: crosstab(DATA, "sex", epsilon=1), "made of a private handle, not of DataFrame"),  # type: ignore[arg-type]
         (lambda: crosstab(opened(), "rate", epsilon=1), "declares no cuts; say where"),
         (lambda: crosstab(opened(), "town", epsilon=1), "there is no column 'town'"),
         (lambda: crosstab(opened(), "sex", epsilon=1, level=1), "`level` is 1; it must be between 0 and 1"),
@@ -240,8 +242,8 @@ def test_two_sides_of_a_condition_cost_what_one_costs() -> None:
 
 def test_a_cross_table_has_the_exact_counts_and_margins() -> None:
     table = crosstab(opened(), "sex", "job", epsilon=SURE, margins=True)
-    exact = pd.crosstab(DATA.sex, DATA.job.fillna("missing"))
-    wide = table.wide()
+    exact: Any = pd.crosstab(DATA.sex, DATA.job.fillna("missing"))
+    wide: Any = table.wide()
     assert wide.loc["F", "clerk"] == exact.loc["F", "clerk"]
     assert wide.loc["M"].tolist()[3] == exact.loc["M", "missing"]
     assert pd.isna(wide.columns[3])

@@ -23,13 +23,13 @@ from miners import (
 )
 from pinq.errors import QueryError
 from pinq.provider.simulation import made_up
-from pinq.public.schema import Categorical, Numeric, Schema
+from pinq.public.schema import Categorical, Column, Numeric, Schema
 from pinq.public.specs import Cuts
 from tests.handles import simulated
 from tests.people import SCHEMA
 
 SURE = 10**5
-FORMS = {
+FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "tree": (DiPriMeTreeClassifier, {}),
     "tree as published": (DiPriMeTreeClassifier, {"variant": "paper", "max_depth": 3}),
     "regression tree": (DiPriMeTreeRegressor, {}),
@@ -314,7 +314,7 @@ def test_ways_end_where_rows_are_few_by_one_request_for_all_trees() -> None:
         )
     assert sum(tree.nodes[0].rows for tree in one.forest_.trees) == pytest.approx(3000, abs=1)
     line = one.plan(SCHEMA, "sex").lines[0]
-    assert (line.verb, line.epsilon) == ("exp_mech", 180)
+    assert (line.verb, line.epsilon) == ("exp_mech", Fraction(180))
     assert "rows enough" in line.asked
 
 
@@ -411,8 +411,9 @@ def test_a_values_split_uses_its_column_up() -> None:
         .forest_.trees
     )
     for tree in trees:
-        used = {0: ()}
-        for place, node in enumerate(tree.nodes):
+        used: dict[int, tuple[str, ...]] = {0: ()}
+        nodes: list[Any] = list(tree.nodes)
+        for place, node in enumerate(nodes):
             for child in node.children:
                 assert node.split.column not in used[place]
                 used[child] = (*used[place], node.split.column)
@@ -431,8 +432,8 @@ def test_regressors_learn_from_public_rows_too() -> None:
 def test_where_no_level_is_carried_all_of_the_budget_goes_into_the_mean() -> None:
     """A split of so few rows would leave its sides a fifth of the budget, and they would be noise."""
     numeric = Numeric(lower=0, upper=1)
-    columns = {"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}
-    cases = [
+    columns: dict[str, Column] = {"x": numeric, "y": numeric, "c": Categorical(values=(0, 1))}
+    cases: list[tuple[Any, str, int, str]] = [
         (DiPriMeTreeRegressor, "y", 300, "noisy_avg"),
         (DiPriMeForestRegressor, "y", 300, "noisy_avg"),
         (DiPriMeTreeClassifier, "c", 30, "noisy_count"),

@@ -73,8 +73,9 @@ def test_the_interval_of_a_share_holds_the_true_one_as_often_as_it_says(rows: An
     for number, (lower, upper) in enumerate(
         random.laplace(scale=3, size=(4000, 2)) + np.array([rows * (1 - share), rows * share])
     ):
-        noise = {"counts_scale": 3.0} if number % 2 else {"counts_deviation": 3 * 2**0.5}
-        low, high = Node(counts=(lower, upper), **noise).share_interval(0.9)
+        noise: dict[str, Any] = {"counts_scale": 3.0} if number % 2 else {"counts_deviation": 3 * 2**0.5}
+        released: Any = Node(counts=(lower, upper), **noise)
+        low, high = released.share_interval(0.9)
         held += rows == 0 or low <= share <= high
     assert held / 4000 >= 0.9 - 6 * (0.09 / 4000) ** 0.5
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
@@ -63,7 +64,7 @@ def made_up() -> pd.DataFrame:
         {
             "age": random.integers(0, 100, 3000).astype(float),
             "rate": random.random(3000),
-            "job": random.choice(["clerk", "nurse", "smith", "baker", None], 3000),
+            "job": random.choice(np.array(["clerk", "nurse", "smith", "baker", None], dtype=object), 3000),
         }
     )
     high = np.where(rows["job"].isin(["clerk", "nurse"]), rows["age"] >= 30, rows["age"] >= 70) ^ (
@@ -187,11 +188,12 @@ def test_what_cannot_work_says_what_to_do(fitted: Any) -> None:
         fitted.predict(X.to_numpy())
     with pytest.raises(QueryError, match="no column 'job'"):
         fitted.predict(X.drop(columns="job"))
-    for attempt in (
+    attempts: tuple[Callable[[], object], ...] = (
         lambda: clone(fitted).fit(X, Y),
         lambda: cross_val_score(fitted, X, Y, error_score="raise"),
         lambda: CalibratedClassifierCV(fitted).fit(X, Y),
-    ):
+    )
+    for attempt in attempts:
         with pytest.raises(QueryError, match=r"private handle, not from DataFrame.*miners\.PublicRows"):
             attempt()
 
@@ -231,7 +233,7 @@ def test_rows_are_matched_with_classes_by_place() -> None:
 def test_public_rows_must_be_a_frame_with_a_class_each() -> None:
     model = PublicRows(DiffPC45(), SCHEMA, "pay")
     with pytest.raises(QueryError, match="pandas frame"):
-        model.fit(X.to_numpy(), Y)
+        model.fit(X.to_numpy(), Y)  # type: ignore[arg-type]
     with pytest.raises(QueryError, match="2,999 values for 3,000 rows"):
         model.fit(X, Y[1:])
     with pytest.raises(NotFittedError):
@@ -244,15 +246,16 @@ def test_the_example_of_the_documentation_runs() -> None:
 
 def test_a_search_without_public_rows_says_first_what_to_do() -> None:
     """After scikit-learn's own head, before any traceback, the report says how to wrap the miner."""
-    for search in (
+    searches: tuple[Callable[[], object], ...] = (
         lambda: cross_val_score(DiffPC45(), X, Y, cv=2),
         lambda: GridSearchCV(DiffPC45(), {"epsilon": [1]}, cv=2).fit(X, Y),
-    ):
+    )
+    for search in searches:
         with pytest.raises(ValueError, match="PublicRows") as failed:
             search()
         _, details = str(failed.value).split("failed with the following error:\n")
         assert details.startswith("pinq.errors.QueryError: To cross-validate or search with scikit-learn, wrap")
         assert details.rstrip().endswith("Nothing was spent.")
     with pytest.raises(QueryError, match="private handle, not from dict") as direct:
-        DiffPC45().fit({}, "pay")
+        DiffPC45().fit({}, "pay")  # type: ignore[arg-type]
     assert direct.value.__cause__ is None

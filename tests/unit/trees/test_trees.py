@@ -28,7 +28,8 @@ SCHEMA = Schema(
     },
     max_rows=5000,
 )
-MINERS = [SuLQID3, DiffPID3, DiffPC45]
+MINERS: list[Any] = [SuLQID3, DiffPID3, DiffPC45]
+ENOUGH: dict[Any, int] = {SuLQID3: 200_000, DiffPID3: 40_000, DiffPC45: 10_000}
 FORMS = [(miner, variant) for miner in MINERS for variant in ("best", "paper")]
 SURE = 10**5
 
@@ -203,10 +204,7 @@ def test_plan_warns_of_a_budget_that_does_not_carry_the_depth(miner: Any) -> Non
     assert "at epsilon 0.05 and at most 5,000 rows a depth-4 tree over 4 attributes expects" in warning
     assert not deep.plan(SCHEMA, "income", rows=10**8).warnings
     assert "larger `epsilon`" in deep.plan(SCHEMA, "income", rows=10).warnings[0]
-    assert (
-        "what the budget carries"
-        in deep.plan(SCHEMA, "income", rows={SuLQID3: 200_000, DiffPID3: 40_000, DiffPC45: 10_000}[miner]).warnings[0]
-    )
+    assert "what the budget carries" in deep.plan(SCHEMA, "income", rows=ENOUGH[miner]).warnings[0]
     assert not miner(max_depth=0).plan(SCHEMA).warnings
     with pytest.raises(QueryError, match="rows"):
         deep.plan(SCHEMA, rows=-1)
@@ -267,7 +265,7 @@ def test_with_hardly_any_noise_each_split_is_the_best_one() -> None:
     )
     age = pd.cut(frame["age"], [-np.inf, 25, 35, 45, 60, np.inf], right=False).astype(str)
     best = {"age": right(age), "job": right(frame["job"]), "sex": right(frame["sex"])}
-    chosen = one.tree_.nodes[0].split
+    chosen: Any = one.tree_.nodes[0].split
     assert best[chosen.column] == max(best.values())
     assert one.tree_.n_leaves == {"age": 5, "job": 5, "sex": 2}[chosen.column]
 
@@ -363,7 +361,7 @@ def test_cuts_and_groups_are_found_together() -> None:
     table = made_up(SCHEMA, 4000, seed=2).to_pandas()
     table["income"] = np.where((table["age"] >= 52) | table["job"].isin(["self"]), ">50K", "<=50K")
     tree = DiffPC45(epsilon=50, max_depth=2).fit(handle(epsilon=50, data=table), "income").tree_
-    splits = {node.split.column: node.split for node in tree.nodes if node.split is not None}
+    splits: dict[str, Any] = {node.split.column: node.split for node in tree.nodes if node.split is not None}
     assert set(splits) == {"age", "job"}
     assert splits["age"].points[0] == pytest.approx(52, abs=1)
     assert ("self",) in splits["job"].groups
@@ -381,11 +379,12 @@ def test_a_group_is_split_again_among_its_own_values_only() -> None:
     with simulated(schema, data=table, epsilon=100) as h:
         tree = DiffPC45(epsilon=100, max_depth=3).fit(h, "y").tree_
     assert tree.n_leaves == 4
-    for place, node in enumerate(tree.nodes):
+    nodes: list[Any] = list(tree.nodes)
+    for place, node in enumerate(nodes):
         for number, child in enumerate(node.children):
-            below = tree.nodes[child].split
+            above, below = nodes[place].split, nodes[child].split
             if below is not None:
-                assert set().union(*map(set, below.groups)) == set(node.split.groups[number]), place
+                assert set().union(*map(set, below.groups)) == set(above.groups[number]), place
 
 
 def test_pruning_makes_trees_smaller() -> None:

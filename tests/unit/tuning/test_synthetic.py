@@ -155,6 +155,6 @@ def test_rows_and_noise_are_checked() -> None:
     with pytest.raises(QueryError, match="`rows` is -1"):
         concept.sample(-1)
     with pytest.raises(QueryError, match="`noise` is 'much'"):
-        concept.sample(1, noise="much")
+        concept.sample(1, noise="much")  # type: ignore[arg-type]
     assert concept.sample(0).num_rows == 0
     assert repr(Concept.single_split(BINARY, "a10", Values("a3"))) == "Concept for `a10`: depth 1, 2 leaves"

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions whose calls are noted while they do what they always did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def noting(function: Callable[..., Any], notes: list[Any], note: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, and ``note`` of its arguments in ``notes`` for each call."""
+
+    def noted(*given: Any) -> Any:
+        notes.append(note(*given))
+        return function(*given)
+
+    return noted
