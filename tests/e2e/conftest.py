@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small table and its policy, for the tests of the command."""
+"""A small table and its policy, for the tests of the command; a policy that is published again and again, for those of faults."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pinq.public.policy import Policy
 from tests.commands import HOSTILE, review, run
 
 
@@ -29,3 +32,30 @@ def policy(data: Path) -> Path:
     review(path)
     assert run("grant", path, "ana", "--epsilon", "1000").exit_code == 0
     return path
+
+
+@pytest.fixture
+def columns(tiny_policy: Policy) -> dict[str, Any]:
+    """The declared columns, to change one of them."""
+    return {
+        name: column.model_dump(exclude_defaults=True) | {"type": column.type}
+        for name, column in tiny_policy.columns.items()
+    }
+
+
+@pytest.fixture
+def published(tmp_path: Path, frame: pd.DataFrame, columns: dict[str, Any]) -> Callable[..., Path]:
+    """Writes a policy over ``data/adult.parquet``; each call another file, the same rows."""
+    (tmp_path / "data").mkdir()
+    frame.to_parquet(tmp_path / "data" / "adult.parquet")
+
+    def publish(name: str = "one.yaml", source: str = "data/adult.parquet", **changes: Any) -> Path:
+        policy = Policy(
+            **{"dataset": "adult", "source": source, "cap": 10, "max_rows": 1000, "columns": columns} | changes
+        )
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(policy.to_yaml(), encoding="utf-8")
+        return file
+
+    return publish

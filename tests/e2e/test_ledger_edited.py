@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger that was tampered with stays closed until the provider decides otherwise."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import pinq
+from pinq import (
+    LedgerError,
+)
+from pinq.ledger.ledger import Ledger
+from pinq.provider.local import open_ledger
+from pinq.provider.policy_file import load_policy
+from pinq.public.epsilon import Epsilon
+from tests.faults import spend
+from tests.handles import ledger_of
+
+# A ledger that was tampered with
+
+
+@pytest.fixture
+def used(published: Callable[..., Path]) -> tuple[Path, Path]:
+    """A policy and its ledger with a grant of 1 and two charges of 0.25; nobody has it open."""
+    file = published()
+    ledger = open_ledger(load_policy(file))
+    ledger.grant("ana", Epsilon.of(1))
+    handle = spend(file, "0.25")
+    handle.noisy_count(epsilon="0.25")
+    ledger_of(handle).close()
+    ledger.close()
+    return file, Path(ledger.url.removeprefix("sqlite:///"))
+
+
+def alter(ledger: Path, *statements: str) -> None:
+    with sqlite3.connect(ledger) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+EDITS = {
+    "a smaller charge": "UPDATE events SET body = replace(body, '\"epsilon\":250000000', '\"epsilon\":1') WHERE kind = 'charge'",
+    "a larger grant": "UPDATE events SET body = replace(body, '1000000000', '9000000000') WHERE kind = 'grant'",
+    "another analyst": "UPDATE events SET analyst = 'bob' WHERE kind = 'charge'",
+    "another time": "UPDATE events SET at = '2020-01-01T00:00:00+00:00' WHERE seq = 2",
+    "another kind": "UPDATE events SET kind = 'refusal' WHERE kind = 'charge'",
+    "a row taken out of the middle": "DELETE FROM events WHERE seq = 4",
+    "the first row taken out": "DELETE FROM events WHERE seq = 1",
+    "another hash": "UPDATE events SET hash = 'x' WHERE seq = 3",
+    "rows renumbered": "UPDATE events SET seq = seq + 100 WHERE seq > 5",
+    "another request id": "UPDATE events SET request = 'r' WHERE seq = 4",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_ledger_stays_closed(edit: str, used: tuple[Path, Path]) -> None:
+    """The chain shows any edit of any event, and where; the dataset stays closed for analysts."""
+    file, ledger = used
+    alter(ledger, EDITS[edit])
+    with pytest.raises(
+        LedgerError,
+        match=r"is damaged at event \d+: it was edited or cut\. The dataset stays closed; restore the ledger from a backup",
+    ):
+        pinq.open(file, analyst="ana")
+
+
+@pytest.mark.parametrize("left", [0, 3, 5])
+def test_a_cut_ledger_stays_closed(left: int, used: tuple[Path, Path]) -> None:
+    """The last events are gone: the chain is whole, and the head beside the ledger remembers."""
+    file, ledger = used
+    alter(ledger, f"DELETE FROM events WHERE seq > {left}", f"DELETE FROM answers WHERE seq > {left}")
+    with pytest.raises(
+        LedgerError,
+        match=r"was cut or rolled back: event \d+, which was committed, is not in it\. The dataset stays closed",
+    ):
+        pinq.open(file, analyst="ana")
+
+
+def test_a_rolled_back_ledger_stays_closed(used: tuple[Path, Path], tmp_path: Path) -> None:
+    """An older copy in the place of the ledger is noticed; so is a ledger that was deleted and begun anew."""
+    file, ledger = used
+    shutil.copy(ledger, tmp_path / "older")
+    spend(file, "0.25")._session._curator.ledger.close()
+    for name in ("-wal", "-shm"):
+        ledger.with_name(ledger.name + name).unlink(missing_ok=True)
+    newer = ledger.read_bytes()
+    shutil.copy(tmp_path / "older", ledger)
+    with pytest.raises(LedgerError, match="was cut or rolled back"):
+        pinq.open(file, analyst="ana")
+    ledger.unlink()
+    with pytest.raises(LedgerError, match="There is no ledger"):
+        pinq.open(file, analyst="ana")
+    with pytest.raises(LedgerError, match="was cut or rolled back"):
+        open_ledger(load_policy(file))
+    for name in ("", "-wal", "-shm"):
+        ledger.with_name(ledger.name + name).unlink(missing_ok=True)
+    ledger.write_bytes(newer)
+    assert pinq.open(file, analyst="ana").budget.spent == Fraction(3, 4)
+
+
+def test_a_provider_can_decide_to_go_on(used: tuple[Path, Path]) -> None:
+    """The error says what to delete to accept the loss; then the dataset opens with what the log still knows."""
+    file, ledger = used
+    alter(ledger, "DELETE FROM events WHERE seq > 5", "DELETE FROM answers WHERE seq > 5")
+    with pytest.raises(LedgerError, match=rf"delete \S*{ledger.name}\.head and accept"):
+        pinq.open(file, analyst="ana")
+    ledger.with_name(ledger.name + ".head").unlink()
+    assert pinq.open(file, analyst="ana").budget.spent == Fraction(1, 4)
+
+
+def test_an_edited_answer_is_noticed(used: tuple[Path, Path]) -> None:
+    """An answer that is not the one that was logged is not given again."""
+    _, ledger = used
+    alter(ledger, "UPDATE answers SET payload = replace(payload, '\"values\":[', '\"values\":[1')")
+    again = Ledger(ledger)
+    request = next(event.request for event in again.events() if event.kind == "charge")
+    with pytest.raises(LedgerError, match=r"is damaged: the answer of event \d+ is not the one that was logged"):
+        again.answer_of("ana", request)
+    with pytest.raises(LedgerError, match=r"the answer of event \d+ is not the one that was logged"):
+        again.verify()
+    again.close()
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"not a database" * 100], ids=["empty", "rubbish"])
+def test_a_ledger_that_is_none(rubbish: bytes, used: tuple[Path, Path]) -> None:
+    """An emptied or overwritten file is refused at once, not after a long wait, and not as a fresh budget."""
+    file, ledger = used
+    ledger.write_bytes(rubbish)
+    with pytest.raises(LedgerError):
+        pinq.open(file, analyst="ana")
+
+
+@pytest.mark.parametrize("head", ["", "5\n", "x y\n"], ids=["empty", "half", "rubbish"])
+def test_a_head_that_was_half_written(head: str, used: tuple[Path, Path]) -> None:
+    """A crash before the head's first line leaves it empty, and the dataset open; anything else in it closes the dataset."""
+    file, ledger = used
+    ledger.with_name(ledger.name + ".head").write_text(head)
+    if head:
+        with pytest.raises(LedgerError, match="was cut or rolled back"):
+            pinq.open(file, analyst="ana")
+    else:
+        assert pinq.open(file, analyst="ana").budget.spent == Fraction(1, 2)
