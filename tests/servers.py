@@ -189,3 +189,10 @@ def pinq_command(*words: object, **environment: str) -> str:
     done = run_pinq(list(map(str, words)), {**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+
+
+def ask(client: httpx.Client, **request: Any) -> httpx.Response:
+    """A raw question to ``people``."""
+    return client.post(
+        "/v1/people/query", json={"id": os.urandom(8).hex(), "verb": "noisy_count", "epsilon": "0.1"} | request
+    )

@@ -140,8 +140,7 @@ def _ask(folder: Path, port: int, token: str, end: float, took: list[float]) -> 
 def _memory(pid: int) -> int:
     """Bytes that a process and its children have for themselves, as Linux counts them."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    pages = sum(_private(int(child)) for child in (pid, *children))
-    return pages
+    return sum(map(_private, (pid, *map(int, children))))
 
 
 def _private(pid: int) -> int:

@@ -55,8 +55,6 @@ NOT_LOSSES = [
     1e300,
     10**7,
 ]
-
-
 ENGINE_ERROR = (
     "The data could not be read for this request, or not in the time that it had. What it cost stays charged, because "
     "a failure may depend on the rows. "

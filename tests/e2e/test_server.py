@@ -6,13 +6,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import socket
-import statistics
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,28 +17,21 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import pinq
 from miners import DiffPID3
 from pinq import ClassCount, Gini, Groups, Values
-from pinq.cli.main import app
-from pinq.errors import PolicyError
 from pinq.provider.arguments import make_terms
 from pinq.provider.local import open_ledger
 from pinq.public.queries import Request
 from pinq.public.wire import PROTOCOL_HEADER, SCHEMA_HEADER
-from pinq.server.api.routes import coarse
-from pinq.server.datasets import Datasets
-from pinq.server.run import is_private
 from tests.servers import (
-    COLUMNS,
     EVERY_TYPE,
     Certificate,
     Server,
+    ask,
     every_type,
     free_port,
-    people,
     pinq_command,
     publish,
     serving,
@@ -83,13 +72,6 @@ def server(place: Path) -> Iterator[Server]:
 @pytest.fixture
 def policy(place: Path) -> Path:
     return place / "policies" / "people.yaml"
-
-
-def ask(client: httpx.Client, **request: Any) -> httpx.Response:
-    """A raw question to ``people``."""
-    return client.post(
-        "/v1/people/query", json={"id": os.urandom(8).hex(), "verb": "noisy_count", "epsilon": "0.1"} | request
-    )
 
 
 def test_the_same_face_over_the_wire(server: Server, policy: Path) -> None:
@@ -293,28 +275,6 @@ def test_versions_are_negotiated(server: Server, policy: Path) -> None:
         assert client.get("/healthz").json()["protocols"] == ["1"]
 
 
-def test_what_others_say_is_not_taken_for_an_answer(tmp_path: Path) -> None:
-    """A web server that is not pinq gives a clear error, and a server that is not there is waited for only so long."""
-    port = free_port()
-    with socket.create_server(("127.0.0.1", port)) as listening:
-
-        def answer() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(pinq.Unavailable, match="is it a pinq server of protocol 1"):
-            pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=5)
-        thread.join()
-    started = time.monotonic()
-    with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^:]*$"):
-        pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=0.5)
-    assert time.monotonic() - started < 5
-
-
 def test_the_certificate_is_checked(server: Server, policy: Path, tmp_path: Path) -> None:
     """An authority that did not sign the server's certificate is not good enough; no flag switches that off; plain HTTP is for loopback, by name."""
     token = token_of(policy, "tls", 1)
@@ -355,69 +315,6 @@ def test_padding_sends_at_multiples_of_the_bucket(server: Server, place: Path) -
             assert client.get("/v1/people/budget").status_code == 200
             times.append(time.monotonic() - started)
         assert min(times) < 0.039, "no padding was declared"
-
-
-@pytest.mark.slow
-def test_padding_of_what_takes_long(tmp_path: Path) -> None:
-    """Questions longer than a bucket end with a bucket too; a token's run one at a time; the history dates none of them finer than that."""
-    bucket = 0.25
-    policy = publish(tmp_path, frame=people(40_000), padding="250ms")
-    token = token_of(policy, "ana", 900)
-    sex = {"kind": "values", "column": "sex"}
-    took: list[float] = []
-    begun: list[float] = []
-    with serving(policy, folder=tmp_path) as running:
-
-        def work(parts: int) -> None:
-            many = {
-                "specs": [
-                    {
-                        "kind": "cross",
-                        "specs": [{"kind": "shards", "count": parts}, {"kind": "values", "column": "job"}],
-                    }
-                ],
-                "asked": [[0, 0]],
-                "shape": [parts, 4],
-            }
-            with running.http(Authorization=f"Bearer {token}") as client:
-                client.get("/v1/people/budget")
-                started = time.monotonic()
-                begun.append(started)
-                answer = ask(
-                    client,
-                    verb="exp_mech",
-                    parts=many,
-                    score={"kind": "gini", "target": "income"},
-                    candidates=[[sex]],
-                    epsilon="0.01",
-                )
-                took.append(time.monotonic() - started)
-                assert answer.status_code == 200, answer.text
-
-        work(100)  # sorts the shards, once
-        took.clear()
-        for parts in range(1500, 6000, 500):
-            work(parts)
-        # Without padding, or with a fixed sleep, what remains beyond whole buckets lies anywhere.
-        late = sorted(one % bucket for one in took)
-        assert statistics.median(late) < bucket / 3, (late, took)
-        begun.clear()
-        with ThreadPoolExecutor(6) as pool:
-            list(pool.map(work, [100] * 6))
-        assert time.monotonic() - begun[0] > 6 * bucket, "several ran at once"
-        with running.http(Authorization=f"Bearer {token}") as client:
-            lines, page = list[Any](), {"more": True}
-            while page["more"]:
-                page = client.get(f"/v1/people/history?start={len(lines)}").json()
-                lines += page["lines"]
-    assert len(lines) == 16
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", line["at"]) for line in lines)
-
-
-@pytest.mark.parametrize(("bucket", "shown"), [(0, "59"), (0.04, "59"), (0.7, "58"), (2, "58"), (7, "56"), (60, "00")])
-def test_times_in_the_history_are_coarse(bucket: float, shown: str) -> None:
-    """Whole seconds, and no finer than the bucket."""
-    assert coarse("2026-01-01T00:00:59.250+00:00", bucket) == f"2026-01-01T00:00:{shown}+00:00"
 
 
 def test_the_providers_view(server: Server, policy: Path, place: Path) -> None:
@@ -600,113 +497,3 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
     ledger.close()
     assert reasons.count("not-allowed") == 9
     assert reasons.count("too-many-requests") == 2
-
-
-def test_a_stopped_server_finishes_what_runs(place: Path) -> None:
-    """SIGTERM in the middle of requests: each that was taken is answered, each that was charged has its answer, and only then the process ends."""
-    policy = publish(place / "stopped", "people", people(20_000))
-    token = token_of(policy, "ana", 100)
-    with serving(policy, folder=place) as running:
-        done: list[int] = []
-        # Large enough that some requests are always under way.
-        many = {
-            "specs": [
-                {"kind": "cross", "specs": [{"kind": "shards", "count": 800}, {"kind": "values", "column": "job"}]}
-            ],
-            "asked": [[0, 0]],
-            "shape": [800, 4],
-        }
-        sex = {"kind": "values", "column": "sex"}
-
-        def work() -> None:
-            with running.http(Authorization=f"Bearer {token}") as client:
-                try:
-                    while True:
-                        done.append(
-                            ask(
-                                client,
-                                verb="exp_mech",
-                                parts=many,
-                                score={"kind": "gini", "target": "income"},
-                                candidates=[[sex]],
-                                epsilon="0.001",
-                            ).status_code
-                        )
-                except httpx.TransportError:
-                    pass
-
-        threads = [threading.Thread(target=work) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        while len(done) < 8:
-            time.sleep(0.01)
-        assert running.stop(signal.SIGTERM) in (0, -signal.SIGTERM)
-        for thread in threads:
-            thread.join()
-    assert set(done) == {200}
-    ledger = open_ledger(pinq.load_policy(policy))
-    kinds = [event.kind for event in ledger.events()]
-    ledger.verify()
-    ledger.close()
-    assert kinds.count("charge") == kinds.count("answer") == done.count(200)
-
-
-def test_serving_says_what_it_needs(tmp_path: Path) -> None:
-    """No certificate, plain HTTP for others, no policy, an unreviewed one, two of one name: each is refused by name before anything listens."""
-    policy = publish(tmp_path / "one")
-    publish(tmp_path / "two")
-    (tmp_path / "empty").mkdir()
-
-    def refused(*words: object) -> str:
-        said = CliRunner().invoke(app, ["serve", *map(str, words)], env={"COLUMNS": "160", "NO_COLOR": "1"})
-        assert said.exit_code == 1
-        return said.stderr
-
-    assert "Give a certificate and its key" in refused(policy)
-    assert "for this machine only" in refused(policy, "--insecure-http", "--host", "0.0.0.0")
-    assert "has no policy" in refused(tmp_path / "empty", "--insecure-http")
-    assert "Two policies call their dataset 'people'" in refused(tmp_path / "one", tmp_path / "two", "--insecure-http")
-    assert "There is no file" in refused(
-        policy, "--tls-cert", tmp_path / "none.pem", "--tls-key", tmp_path / "none.pem"
-    )
-    (tmp_path / "text.pem").write_text("hello")
-    assert "are no certificate with its key" in refused(
-        policy, "--tls-cert", tmp_path / "text.pem", "--tls-key", tmp_path / "text.pem"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(AssertionError) as failed:  # it gets so far that it is better done in a process of its own
-            pinq_command("serve", policy, "--insecure-http", "--port", port)
-    assert f"Port {port} of 127.0.0.1 cannot be used" in str(failed.value)
-    assert "Serving" not in str(failed.value)
-    policy.write_text(policy.read_text() + "unreviewed: [max_rows]\n")
-    assert f"Error: {policy}: The policy of 'people' has values" in refused(policy, "--insecure-http")
-    assert f"There is no policy to serve: {policy} is not reviewed yet." in refused(policy.parent, "--insecure-http")
-    assert len(COLUMNS) == 4
-
-
-def test_a_draft_in_a_folder_stops_nobody(tmp_path: Path) -> None:
-    """What is not reviewed is named and not served; the others are. Anything else that is wrong stops the server, and names its file."""
-    publish(tmp_path, "people")
-    draft = publish(tmp_path, "second")
-    draft.write_text(draft.read_text() + "unreviewed: [max_rows]\n")
-    datasets = Datasets.open([tmp_path])
-    assert (list(datasets), datasets.drafts) == (["people"], (draft,))
-    datasets.close()
-    with serving(tmp_path, folder=tmp_path) as server, server.http() as http:
-        assert http.get("/healthz").status_code == 200
-        assert (
-            f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits." in server.log.read_text()
-        )
-    publish(tmp_path, "second", source="gone.parquet")
-    with pytest.raises(PolicyError, match=re.escape(f"{draft}: There is no source")):
-        Datasets.open([tmp_path])
-
-
-def test_a_certificate_of_ones_own_is_told_from_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whether a client with the system's authorities would take it."""
-    own = Certificate.make(tmp_path)
-    assert is_private(own.cert, own.key)
-    monkeypatch.setenv("SSL_CERT_FILE", str(own.authority))
-    assert not is_private(own.cert, own.key)
-    assert not is_private(None, None)

@@ -22,6 +22,7 @@ from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.specs import bind
 from tests.commands import run
+from tests.handles import engine_over
 
 ROWS = pd.DataFrame(
     {
@@ -76,9 +77,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "p.yaml"
 
 
-def counts(policy: Policy, data: object = None) -> dict[str, dict[object, int]]:
+def counts(policy: Policy, data: object = None) -> dict[str, dict[Any, int]]:
     """The rows of each value of each column."""
-    engine, _ = open_engine(policy, data=data, salt=b"s")
+    engine = engine_over(policy, data=data, salt=b"s")
     counted = {}
     for name in policy.columns:
         partition = bind(Values(name), policy.schema_)

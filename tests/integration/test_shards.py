@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import count
 from types import SimpleNamespace
 from typing import cast
@@ -18,7 +19,7 @@ from pinq.engine.shards import ShardColumns
 @pytest.mark.parametrize("stop", [0, 1])
 def test_making_coins_can_be_stopped(stop: int) -> None:
     """Before each block, and while the rows are numbered: what the check raises ends the work, and nothing is kept."""
-    columns = {f"c{number}": np.arange(300_000) % (7 + number) for number in range(6)}
+    columns: dict[Hashable, np.ndarray] = {f"c{number}": np.arange(300_000) % (7 + number) for number in range(6)}
     codes = SimpleNamespace(rows=300_000, blocks=[RowBlock(columns, 300_000)])
     made, looks = ShardColumns(cast(Codes, codes), b"salt"), count()
 

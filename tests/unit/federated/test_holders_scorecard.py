@@ -165,13 +165,17 @@ def test_strategies_ask_whom_they_can_ask() -> None:
     with pytest.raises(QueryError, match="use 'secure'"):
         DPScorecard(epsilon=1).fit(parties, "y")
     with federation(20, 20) as holders:
-        for strategy, match in (("secure", "needs parties that add up"), ("choices", "must be one of 'turns'")):
+        strategies: tuple[tuple[Any, str], ...] = (
+            ("secure", "needs parties that add up"),
+            ("choices", "must be one of 'turns'"),
+        )
+        for strategy, match in strategies:
             with pytest.raises(QueryError, match=match):
                 DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
         with pytest.raises(QueryError, match="ScorecardRegressor"):
             DPScorecard(epsilon=1).fit(holders, "x")
         with pytest.raises(QueryError, match="from a list; wrap several"):
-            DPScorecard(epsilon=1).fit([simulate(SCHEMA, rows=1, epsilon=1)], "y")
+            DPScorecard(epsilon=1).fit([simulate(SCHEMA, rows=1, epsilon=1)], "y")  # type: ignore[arg-type]
         with pytest.raises(QueryError, match="goes with holders that keep"):
             DPScorecard(epsilon=1, strategy="secure", resume=True).plan(SCHEMA, "y")
         assert set(holders.spent().values()) == {0}

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a server starts, what it wants before it listens, and how it ends."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+import pinq
+from pinq.cli.main import app
+from pinq.errors import PolicyError
+from pinq.provider.local import open_ledger
+from pinq.server.datasets import Datasets
+from pinq.server.run import is_private
+from tests.servers import (
+    COLUMNS,
+    Certificate,
+    ask,
+    free_port,
+    people,
+    pinq_command,
+    publish,
+    serving,
+    token_of,
+)
+
+
+def test_what_others_say_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+    """A web server that is not pinq gives a clear error, and a server that is not there is waited for only so long."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(pinq.Unavailable, match="is it a pinq server of protocol 1"):
+            pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=5)
+        thread.join()
+    started = time.monotonic()
+    with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^:]*$"):
+        pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=0.5)
+    assert time.monotonic() - started < 5
+
+
+def test_a_stopped_server_finishes_what_runs(tmp_path: Path) -> None:
+    """SIGTERM in the middle of requests: each that was taken is answered, each that was charged has its answer, and only then the process ends."""
+    policy = publish(tmp_path, "people", people(20_000))
+    token = token_of(policy, "ana", 100)
+    with serving(policy, folder=tmp_path) as running:
+        done: list[int] = []
+        # Large enough that some requests are always under way.
+        many = {
+            "specs": [
+                {"kind": "cross", "specs": [{"kind": "shards", "count": 800}, {"kind": "values", "column": "job"}]}
+            ],
+            "asked": [[0, 0]],
+            "shape": [800, 4],
+        }
+        sex = {"kind": "values", "column": "sex"}
+
+        def work() -> None:
+            with running.http(Authorization=f"Bearer {token}") as client:
+                try:
+                    while True:
+                        done.append(
+                            ask(
+                                client,
+                                verb="exp_mech",
+                                parts=many,
+                                score={"kind": "gini", "target": "income"},
+                                candidates=[[sex]],
+                                epsilon="0.001",
+                            ).status_code
+                        )
+                except httpx.TransportError:
+                    pass
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        while len(done) < 8:
+            time.sleep(0.01)
+        assert running.stop(signal.SIGTERM) in (0, -signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+    assert set(done) == {200}
+    ledger = open_ledger(pinq.load_policy(policy))
+    kinds = [event.kind for event in ledger.events()]
+    ledger.verify()
+    ledger.close()
+    assert kinds.count("charge") == kinds.count("answer") == done.count(200)
+
+
+def test_serving_says_what_it_needs(tmp_path: Path) -> None:
+    """No certificate, plain HTTP for others, no policy, an unreviewed one, two of one name: each is refused by name before anything listens."""
+    policy = publish(tmp_path / "one")
+    publish(tmp_path / "two")
+    (tmp_path / "empty").mkdir()
+
+    def refused(*words: object) -> str:
+        said = CliRunner().invoke(app, ["serve", *map(str, words)], env={"COLUMNS": "160", "NO_COLOR": "1"})
+        assert said.exit_code == 1
+        return said.stderr
+
+    assert "Give a certificate and its key" in refused(policy)
+    assert "for this machine only" in refused(policy, "--insecure-http", "--host", "0.0.0.0")
+    assert "has no policy" in refused(tmp_path / "empty", "--insecure-http")
+    assert "Two policies call their dataset 'people'" in refused(tmp_path / "one", tmp_path / "two", "--insecure-http")
+    assert "There is no file" in refused(
+        policy, "--tls-cert", tmp_path / "none.pem", "--tls-key", tmp_path / "none.pem"
+    )
+    (tmp_path / "text.pem").write_text("hello")
+    assert "are no certificate with its key" in refused(
+        policy, "--tls-cert", tmp_path / "text.pem", "--tls-key", tmp_path / "text.pem"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(AssertionError) as failed:  # it gets so far that it is better done in a process of its own
+            pinq_command("serve", policy, "--insecure-http", "--port", port)
+    assert f"Port {port} of 127.0.0.1 cannot be used" in str(failed.value)
+    assert "Serving" not in str(failed.value)
+    policy.write_text(policy.read_text() + "unreviewed: [max_rows]\n")
+    assert f"Error: {policy}: The policy of 'people' has values" in refused(policy, "--insecure-http")
+    assert f"There is no policy to serve: {policy} is not reviewed yet." in refused(policy.parent, "--insecure-http")
+    assert len(COLUMNS) == 4
+
+
+def test_a_draft_in_a_folder_stops_nobody(tmp_path: Path) -> None:
+    """What is not reviewed is named and not served; the others are. Anything else that is wrong stops the server, and names its file."""
+    publish(tmp_path, "people")
+    draft = publish(tmp_path, "second")
+    draft.write_text(draft.read_text() + "unreviewed: [max_rows]\n")
+    datasets = Datasets.open([tmp_path])
+    assert (list(datasets), datasets.drafts) == (["people"], (draft,))
+    datasets.close()
+    with serving(tmp_path, folder=tmp_path) as server, server.http() as http:
+        assert http.get("/healthz").status_code == 200
+        assert (
+            f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits." in server.log.read_text()
+        )
+    publish(tmp_path, "second", source="gone.parquet")
+    with pytest.raises(PolicyError, match=re.escape(f"{draft}: There is no source")):
+        Datasets.open([tmp_path])
+
+
+def test_a_certificate_of_ones_own_is_told_from_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whether a client with the system's authorities would take it."""
+    own = Certificate.make(tmp_path)
+    assert is_private(own.cert, own.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(own.authority))
+    assert not is_private(own.cert, own.key)
+    assert not is_private(None, None)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small table of people, and a reviewed policy over it."""
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pinq.provider.proposal import propose
+from tests.reviewed import reviewed
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """A table with a column of each kind."""
+    rows = 400
+    pq.write_table(
+        pa.table(
+            {
+                "age": pa.array([18 + i % 70 for i in range(rows)]),
+                "children": pa.array([i % 4 for i in range(rows)]),
+                "num_visits": pa.array([i % 6 for i in range(rows)]),
+                "flag": pa.array([float(i % 2) if i % 9 else None for i in range(rows)]),
+                "height": pa.array([1.5 + (i % 100) / 200 for i in range(rows)]),
+                "sex": pa.array([["f", "m", None][i % 3] for i in range(rows)]),
+                "smoker": pa.array([i % 5 == 0 for i in range(rows)]),
+                "person_id": pa.array(range(1000, 1000 + rows)),
+                "name": pa.array([f"person {i}" for i in range(rows)]),
+                "born": pa.array([date(1950, 1, 1) + timedelta(days=i) for i in range(rows)]),
+                "empty": pa.array([None] * rows, pa.string()),
+                "tags": pa.array([["a"]] * rows),
+            }
+        ),
+        tmp_path / "people.parquet",
+    )
+    return tmp_path / "people.parquet"
+
+
+@pytest.fixture
+def policy(people: Path) -> Path:
+    """A reviewed policy of it."""
+    path = people.parent / "people.yaml"
+    path.write_text(reviewed(propose(people, target="sex", folder=people.parent), cap=2), encoding="utf-8")
+    return path
