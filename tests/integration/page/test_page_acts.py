@@ -195,7 +195,7 @@ def test_another_token_and_revocation(owner: Visitor, people: Dataset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "text", "said"),
+    ("field", "text", "message"),
     [
         ("analyst", "ana", "already has a grant of epsilon 2"),
         ("analyst", "", "1 to 128 printable characters"),
@@ -214,7 +214,7 @@ def test_another_token_and_revocation(owner: Visitor, people: Dataset) -> None:
     ],
 )
 def test_what_is_wrong_stands_beside_its_field(
-    owner: Visitor, people: Dataset, field: str, text: Any, said: str
+    owner: Visitor, people: Dataset, field: str, text: Any, message: str
 ) -> None:
     """The form comes back with what was typed, the reason at its field and on top; nothing is granted."""
     before = kinds(people)
@@ -224,9 +224,9 @@ def test_what_is_wrong_stands_beside_its_field(
     )
     assert response.status_code == 422
     plain = re.sub(r"</?code>", "", response.text)
-    assert len(re.findall(re.escape(said), plain)) == 2, plain
+    assert len(re.findall(re.escape(message), plain)) == 2, plain
     assert f'id="{field}-wrong"' in response.text
-    attributes = next(found for _, found in _Reader(response.text).tags if found.get("id") == field)
+    attributes = next(given for _, given in _Reader(response.text).tags if given.get("id") == field)
     assert attributes["aria-invalid"] == "true"
     assert f"{field}-wrong" in attributes["aria-describedby"]
     assert "<b>1</b>" not in response.text

@@ -31,11 +31,11 @@ HOSTILE = [
 
 def assert_nothing_runs(text: str) -> None:
     """A page without scripts, styles of its own, or anything from elsewhere."""
-    for tag, found in _Reader(text).tags:
+    for tag, attributes in _Reader(text).tags:
         assert tag not in ("script", "iframe", "object", "embed", "style", "base"), tag
-        assert not any(name.startswith("on") or name == "style" for name in found), (tag, found)
+        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
         for name in ("href", "src", "action"):
-            assert found.get(name, "#").startswith(("/provider", "#")), (tag, found)
+            assert attributes.get(name, "#").startswith(("/provider", "#")), (tag, attributes)
 
 
 # What is shown
@@ -68,20 +68,20 @@ def test_hostile_names_are_shown_and_harmless(owner: Visitor, people: Dataset, n
     owner.send(analyst=name, epsilon="0.1")
     assert owner.send(step="do").status_code == 200
     link = next(
-        found["href"]
-        for tag, found in _Reader(owner.get("/datasets/people").text).tags
-        if tag == "a" and "name=" in found.get("href", "") and "name=ana" not in found["href"]
+        attributes["href"]
+        for tag, attributes in _Reader(owner.get("/datasets/people").text).tags
+        if tag == "a" and "name=" in attributes.get("href", "") and "name=ana" not in attributes["href"]
     )
     page = owner.get(link.removeprefix("/provider"))
     assert page.status_code == 200
     assert_nothing_runs(page.text)
     for act in ("extend", "terms", "token", "revoke"):
-        place = next(
-            found["href"]
-            for tag, found in _Reader(page.text).tags
-            if tag == "a" and f"/{act}?" in found.get("href", "")
+        link = next(
+            attributes["href"]
+            for tag, attributes in _Reader(page.text).tags
+            if tag == "a" and f"/{act}?" in attributes.get("href", "")
         )
-        shown = owner.get(place.removeprefix("/provider"))
+        shown = owner.get(link.removeprefix("/provider"))
         assert shown.status_code == 200
         assert_nothing_runs(shown.text)
         assert str(escape(name)) in shown.text
@@ -149,7 +149,7 @@ def test_a_damaged_ledger_is_said_to_be_one(owner: Visitor, policy: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"csrf=%ff", "the form is malformed"),
         (b"\xff\xfe", "the form is malformed"),
@@ -159,14 +159,14 @@ def test_a_damaged_ledger_is_said_to_be_one(owner: Visitor, policy: Path) -> Non
         (b"csrf", "not of this session"),
     ],
 )
-def test_malformed_forms(owner: Visitor, people: Dataset, body: bytes, said: str) -> None:
+def test_malformed_forms(owner: Visitor, people: Dataset, body: bytes, message: str) -> None:
     """Anything that is no form is refused in words."""
     before = kinds(people)
     response = owner.post(
         "/datasets/people/grant", None, content=body, headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
     assert 400 <= response.status_code < 500
-    assert said in response.text
+    assert message in response.text
     assert kinds(people) == before
 
 

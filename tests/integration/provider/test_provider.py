@@ -82,7 +82,7 @@ class TestCheck:
             )
 
     @pytest.mark.parametrize(
-        ("step", "said"),
+        ("step", "note"),
         [
             (
                 "0.03",
@@ -91,7 +91,7 @@ class TestCheck:
             ("0.05", ""),
         ],
     )
-    def test_a_last_cell_that_is_cut_off_is_noted(self, people: Path, step: str, said: str) -> None:
+    def test_a_last_cell_that_is_cut_off_is_noted(self, people: Path, step: str, note: str) -> None:
         """Bounds that are no whole number of steps apart."""
         columns = {
             "height": {"type": "numeric", "lower": 140, "upper": 210, "step": float(step)},
@@ -100,8 +100,8 @@ class TestCheck:
         (people.parent / "p.yaml").write_text(
             yaml.safe_dump({"dataset": "p", "source": "people.parquet", "cap": 1, "max_rows": 500, "columns": columns})
         )
-        uneven = [one for one in check(people.parent / "p.yaml").advice if "steps" in one]
-        assert [one[: len(said)] for one in uneven] == ([said] if said else [])
+        uneven = [advice for advice in check(people.parent / "p.yaml").advice if "steps" in advice]
+        assert [advice[: len(note)] for advice in uneven] == ([note] if note else [])
 
     def test_no_row_encodes(self, people: Path) -> None:
         columns = {"sex": {"type": "categorical", "values": ["x"]}}
@@ -112,9 +112,15 @@ class TestCheck:
 
 class TestGrants:
     def test_life_of_a_grant(self, policy: Path) -> None:
-        one = provider.grant(policy, "ana", "1.0", "2999-01-31")
-        assert (one.limit, one.spent, one.remaining, one.state, one.warnings) == (ONE, ZERO, ONE, "active", ())
-        assert one.expires == datetime(2999, 1, 31, 23, 59, 59, 999_999, UTC)
+        given = provider.grant(policy, "ana", "1.0", "2999-01-31")
+        assert (given.limit, given.spent, given.remaining, given.state, given.warnings) == (
+            ONE,
+            ZERO,
+            ONE,
+            "active",
+            (),
+        )
+        assert given.expires == datetime(2999, 1, 31, 23, 59, 59, 999_999, UTC)
         pinq.open(policy, analyst="ana").noisy_count(epsilon=0.25)
         assert provider.extend(policy, "ana", 0.5).remaining == Epsilon.of("1.25")
         assert provider.extend(policy, "ana", expires="2999-06-01T12:00").expires == datetime(
@@ -122,7 +128,7 @@ class TestGrants:
         )
         status = provider.show(policy)
         assert (status.cap, status.spent) == (Epsilon.of(2), Epsilon.of("0.25"))
-        assert [(one.analyst, one.limit, one.spent) for one in status.accounts] == [
+        assert [(account.analyst, account.limit, account.spent) for account in status.accounts] == [
             ("ana", Epsilon.of("1.5"), Epsilon.of("0.25"))
         ]
         gone = provider.revoke(policy, "ana")
@@ -176,7 +182,9 @@ class TestGrants:
         ):
             with pytest.raises(QueryError, match=finer):
                 act()
-        assert [(one.analyst, one.limit.nano) for one in provider.show(policy).accounts] == [("ana", 123_456_789)]
+        assert [(account.analyst, account.limit.nano) for account in provider.show(policy).accounts] == [
+            ("ana", 123_456_789)
+        ]
         handle = pinq.open(policy, analyst="ana")
         assert "costs epsilon 0.000000001 " in repr(handle.preview("noisy_count", epsilon=1e-12))
 
@@ -215,19 +223,19 @@ class TestGrants:
         assert provider.show(policy).cap.nano == 2 * 10**9
 
     @pytest.mark.parametrize(
-        ("holders", "said"),
+        ("holders", "message"),
         [
             ((), "'nobody' has no grant; nobody has."),
             (("ana",), "'nobody' has no grant; ana has."),
             (("ana", "bob", "carl"), "'nobody' has no grant; ana, bob, carl have."),
         ],
     )
-    def test_who_has_a_grant(self, policy: Path, holders: tuple[str, ...], said: str) -> None:
+    def test_who_has_a_grant(self, policy: Path, holders: tuple[str, ...], message: str) -> None:
         """One or many."""
         open_ledger(load_policy(policy)).close()
         for name in holders:
             provider.grant(policy, name, 0.5)
-        with pytest.raises(LedgerError, match=said):
+        with pytest.raises(LedgerError, match=message):
             provider.revoke(policy, "nobody")
 
     def test_misspelt_source_gets_no_ledger(self, policy: Path) -> None:
