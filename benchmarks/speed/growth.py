@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,7 @@ def three(series: str, size: int) -> Iterator[Callable[[], object]]:
             if series == "parts":
                 yield counting(handle, size)
             else:
-                yield lambda handle=handle: DiffPC45(epsilon=1.0, max_depth=5).fit(handle, TARGET)
+                yield partial(DiffPC45(epsilon=1.0, max_depth=5).fit, handle, TARGET)
     engine.close()
 
 
