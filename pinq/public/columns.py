@@ -207,16 +207,7 @@ class Numeric(_Column):
     if TYPE_CHECKING:  # whatever is read as an exact number may be given
 
         def __init__(
-            self,
-            *,
-            type: Literal["numeric"] = "numeric",
-            lower: Number,
-            upper: Number,
-            step: Number | None = None,
-            integer: bool = False,
-            cuts: Iterable[Number] = (),
-            nullable: bool = False,
-            unreviewed: tuple[str, ...] = (),
+            self, *, lower: Number, upper: Number, step: Number | None = None, cuts: Iterable[Number] = (), **more: Any
         ) -> None: ...
 
     @model_validator(mode="after")
