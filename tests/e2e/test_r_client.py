@@ -9,12 +9,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.checkout import ROOT
-from tests.servers import Certificate, Server, publish, serving, token_of
+from tests.servers import COLUMNS, Certificate, Server, people, publish, serving, token_of
 
 PACKAGES = ("httr2", "jsonlite", "openssl", "testthat")
 
@@ -71,7 +72,9 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     installing = ["R", "CMD", "INSTALL", "--no-docs", f"--library={folder / 'library'}", str(package)]
     built = subprocess.run(installing, capture_output=True, text=True, timeout=240)
     assert built.returncode == 0, built.stdout + built.stderr
-    policy = publish(folder / "policies")
+    born = people().assign(born=[date(1950, 1, 1) + timedelta(days=30 * number) for number in range(400)])
+    columns = COLUMNS | {"born": {"type": "date", "lower": "1950-01-01", "upper": "1982-12-31"}}
+    policy = publish(folder / "policies", frame=born, columns=columns)
     token, certificate = token_of(policy, epsilon=800), Certificate.make(folder)
     with serving(policy, folder=folder, certificate=certificate) as server:
         yield Setting(server, token, package, folder / "library")

@@ -8,10 +8,42 @@ column_of <- function(session, name) {
   column
 }
 
+SECONDS <- c(date = 86400, datetime = 60) # of a unit of a column of dates
+
+is_dated <- function(column) column$type %in% names(SECONDS)
+
+# A bound or cut as a number: of dates the days or minutes since 1970, in UTC.
+number_of <- function(column, value) {
+  if (!is_dated(column)) {
+    return(as.numeric(value))
+  }
+  form <- ifelse(grepl(":", value), "%Y-%m-%d %H:%M", "%Y-%m-%d")
+  seconds <- mapply(function(text, one) as.numeric(as.POSIXct(text, format = one, tz = "UTC")), value, form)
+  unname(seconds) / SECONDS[[column$type]]
+}
+
+# Numbers as text: dates as dates, to the grid's unit.
+number_text <- function(column, numbers) {
+  if (!is_dated(column)) {
+    return(format_number(numbers))
+  }
+  moments <- as.POSIXct(floor(numbers) * SECONDS[[column$type]], origin = "1970-01-01", tz = "UTC")
+  sub(" 00:00$", "", format(moments, "%Y-%m-%d %H:%M"))
+}
+
+# Numbers as R has them: Date, POSIXct or numeric.
+number_value <- function(column, numbers) {
+  if (!is_dated(column)) {
+    return(numbers)
+  }
+  moments <- as.POSIXct(round(numbers) * SECONDS[[column$type]], origin = "1970-01-01", tz = "UTC")
+  if (column$type == "date") as.Date(moments, tz = "UTC") else moments
+}
+
 # A number's grid: lower bound, width of a cell, number of cells, and the number of cell 0.
 grid_of <- function(column) {
-  lower <- as.numeric(column$lower)
-  upper <- as.numeric(column$upper)
+  lower <- number_of(column, column$lower)
+  upper <- number_of(column, column$upper)
   span <- upper - lower
   width <- if (!is.null(column$step)) as.numeric(column$step) else default_width(span, isTRUE(column$integer))
   cells <- if (isTRUE(column$integer)) floor(span / width + 1e-9) + 1 else max(1, ceiling(span / width - 1e-9))
@@ -37,6 +69,7 @@ axis_labels <- function(session, spec) {
   labels <- switch(spec$kind,
     cuts = cut_labels(column, unlist(spec$points)),
     groups = return(vapply(spec$groups, group_text, "")),
+    calendar = period_labels(column, spec$period),
     value_labels(column)
   )
   if (isTRUE(column$nullable)) c(labels, NA) else labels
@@ -47,13 +80,34 @@ value_labels <- function(column) {
     return(vapply(column$values, label_text, ""))
   }
   grid <- grid_of(column)
-  grid$origin + grid$width * (seq_len(grid$cells) - 1)
+  numbers <- grid$origin + grid$width * (seq_len(grid$cells) - 1)
+  if (is_dated(column)) number_text(column, numbers) else numbers
+}
+
+# The years, quarters or months that the bounds reach, or the days of a week.
+period_labels <- function(column, period) {
+  if (period == "weekday") {
+    return(c("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"))
+  }
+  months <- c(year = 12, quarter = 3, month = 1)[[period]]
+  reached <- vapply(c(column$lower, column$upper), function(text) {
+    (as.numeric(substr(text, 1, 4)) * 12 + as.numeric(substr(text, 6, 7)) - 1) %/% months
+  }, numeric(1))
+  starts <- seq(reached[[1]], reached[[2]]) * months
+  year <- starts %/% 12
+  month <- starts %% 12
+  switch(period,
+    year = as.character(year),
+    quarter = sprintf("%04d-Q%d", as.integer(year), as.integer(month %/% 3 + 1)),
+    sprintf("%04d-%02d", as.integer(year), as.integer(month + 1))
+  )
 }
 
 cut_labels <- function(column, points) {
   grid <- grid_of(column)
-  threshold <- pmin(pmax(1, ceiling((points - grid$lower) / grid$width - 1e-9)), grid$cells - 1)
-  edges <- format_number(grid$lower + grid$width * threshold)
+  numbers <- number_of(column, points)
+  threshold <- pmin(pmax(1, ceiling((numbers - grid$lower) / grid$width - 1e-9)), grid$cells - 1)
+  edges <- number_text(column, grid$lower + grid$width * threshold)
   last <- length(edges)
   between <- if (last > 1) paste(edges[-last], "to <", edges[-1])
   c(paste("<", edges[1]), between, paste(">=", edges[last]))

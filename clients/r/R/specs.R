@@ -6,11 +6,14 @@ spec <- function(kind, ..., class = "pinq_spec") structure(list(..., kind = kind
 #'
 #' `values()` has a part for each declared value of a column (for each grid cell of a number),
 #' `cuts()` one for each interval between points, `groups()` one for each listed group of values
-#' (rows in no group are in no part), `shards()` random disjoint parts, `cross()` every combination.
+#' (rows in no group are in no part), `calendar()` one for each year, quarter, month or weekday of
+#' dates, `shards()` random disjoint parts, `cross()` every combination.
 #' Missing values, where a column may have them, are a part of their own, named `NA`.
 #'
 #' @param column A column's name.
-#' @param points Increasing numbers; values below the first are the first part.
+#' @param points Increasing numbers, or dates as text, `Date` or `POSIXct` (in UTC); values below the
+#'   first are the first part.
+#' @param period `"year"`, `"quarter"`, `"month"` or `"weekday"`.
 #' @param groups A list of vectors of values; `NA` names the missing value.
 #' @param count How many parts.
 #' @param key Another key, other coins.
@@ -31,8 +34,21 @@ values <- function(column) spec("values", column = name_of(column))
 #' @rdname specs
 #' @export
 cuts <- function(column, points) {
-  if (!is.numeric(points) || !length(points) || !all(is.finite(points))) refuse("`points` must be finite numbers.")
-  spec("cuts", column = name_of(column), points = as.list(as.double(points)))
+  if (inherits(points, "Date")) points <- format(points)
+  if (inherits(points, "POSIXct")) points <- format(points, "%Y-%m-%d %H:%M", tz = "UTC")
+  dated <- is.character(points) && all(grepl("^[0-9]{4}-[0-9]{2}-[0-9]{2}( [0-9:]+)?$", points))
+  known <- dated || (is.numeric(points) && all(is.finite(points)))
+  if (!length(points) || !known) refuse("`points` must be finite numbers, or dates.")
+  spec("cuts", column = name_of(column), points = as.list(if (is.numeric(points)) as.double(points) else points))
+}
+
+#' @rdname specs
+#' @export
+calendar <- function(column, period) {
+  if (!isTRUE(period %in% c("year", "quarter", "month", "weekday"))) {
+    refuse("`period` must be one of year, quarter, month, weekday.")
+  }
+  spec("calendar", column = name_of(column), period = period)
 }
 
 #' @rdname specs
@@ -154,7 +170,8 @@ as_spec <- function(wire) structure(wire, class = "pinq_spec")
 format.pinq_spec <- function(x, ...) {
   short <- function(member) format(as_spec(member))
   parts <- switch(x$kind,
-    cuts = paste0(", c(", paste(format_number(unlist(x$points)), collapse = ", "), ")"),
+    cuts = paste0(", c(", paste(cut_text(unlist(x$points)), collapse = ", "), ")"),
+    calendar = paste0(", \"", x$period, "\""),
     groups = paste0(", ", paste0("{", vapply(x$groups, group_text, ""), "}", collapse = ", ")),
     ""
   )
@@ -176,5 +193,7 @@ group_text <- function(group) {
 }
 
 label_text <- function(value) if (is.logical(value)) tolower(as.character(value)) else as.character(value)
+
+cut_text <- function(points) if (is.numeric(points)) format_number(points) else paste0("\"", points, "\"")
 
 format_number <- function(x) formatC(x, digits = 10, format = "fg", width = 1)

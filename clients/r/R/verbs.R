@@ -5,8 +5,8 @@
 #'
 #' @param x A handle, or parts.
 #' @param epsilon What the question may cost.
-#' @param column A numeric column. Its values are clamped to the declared bounds; missing ones are
-#'   left out.
+#' @param column A numeric column; for an average also one of dates, whose average is a date. Its
+#'   values are clamped to the declared bounds; missing ones are left out.
 #' @param reuse Whether the stored answer will do where you asked this very question before, at no
 #'   cost.
 #' @param level The probability with which `low` and `high` hold the exact number.
@@ -37,8 +37,11 @@ noisy_sum <- function(x, column, epsilon, reuse = FALSE, level = 0.95) {
 #' @export
 noisy_avg <- function(x, column, epsilon, reuse = FALSE, level = 0.95) {
   asked <- question(x, "noisy_avg", epsilon, column = name_of(column), reuse = reuse)
-  grid <- grid_of(column_of(session_of(x), column))
-  numbers(x, asked, level, grid$origin + c(0, grid$width * (grid$cells - 1)))
+  declared <- column_of(session_of(x), column)
+  grid <- grid_of(declared)
+  answer <- numbers(x, asked, level, grid$origin + c(0, grid$width * (grid$cells - 1)))
+  for (name in c("value", "low", "high")) answer[[name]] <- number_value(declared, answer[[name]])
+  answer
 }
 
 #' Chooses a candidate for each part, better ones more likely

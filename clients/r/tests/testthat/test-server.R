@@ -34,6 +34,20 @@ test_that("sums and averages agree, and an average keeps to its bounds", {
   expect_true(all(mean$low >= 0 & mean$high <= 99))
 })
 
+test_that("dates are cut at dates, counted by year, and have a date as average", {
+  years <- noisy_count(partition(people, calendar("born", "year")), epsilon = 5)
+  expect_equal(years$born[c(1, 33)], c("1950", "1982"))
+  expect_lt(max(abs(years$value[2:30] - 365.25 / 30)), 6)
+  halves <- noisy_count(partition(people, cuts("born", as.Date("1970-01-01"))), epsilon = 5)
+  expect_equal(halves$born, c("< 1970-01-01", ">= 1970-01-01"))
+  expect_lt(abs(halves$value[1] - 244), 6)
+  days <- noisy_count(partition(people, calendar("born", "weekday")), epsilon = 5)
+  expect_equal(days$born[c(1, 7)], c("Monday", "Sunday"))
+  mean <- noisy_avg(people, "born", epsilon = 20)
+  expect_s3_class(mean$value, "Date")
+  expect_lt(abs(as.numeric(mean$value - as.Date("1966-05-19"))), 60)
+})
+
 test_that("one part can be taken, and cut again", {
   female <- part(partition(people, values("sex")), "Female")
   expect_lt(abs(noisy_count(female, epsilon = 5)$value - 200), 12)
