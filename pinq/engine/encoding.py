@@ -13,6 +13,8 @@ Privacy:
 
 from __future__ import annotations
 
+import re
+
 import duckdb
 import pyarrow as pa
 
@@ -25,6 +27,7 @@ from pinq.public.schema import Categorical, Column, Numeric, categorical_columns
 
 __all__ = ["Encoder", "bound", "candidate_columns", "encode"]
 
+_WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
 
@@ -43,6 +46,8 @@ class Encoder:
     Attributes:
         columns: Names of the codes' columns.
         kept: The condition under which a row of ``tried`` is encoded.
+        unit_kind: The type of the privacy unit's column, one name for all whose texts agree; empty
+            where a unit is a row.
     """
 
     def __init__(
@@ -53,8 +58,11 @@ class Encoder:
         self.kept = " AND ".join(f"{name} IS NOT NULL" for name in self.columns)
         self._raw = RawColumns.of(connection, policy, types)
         self._select = _codes(connection, policy, self._raw)
-        self._unit = policy.bounded_unit
+        self._unit, self.unit_kind = policy.bounded_unit, ""
         if self._unit is not None:
+            kind = types[self._unit.column]
+            # The same person must have the same text in every file: 5 and '5' have, 5 and 5.0 have not.
+            self.unit_kind = "whole numbers or text" if _WHOLE_OR_TEXT.fullmatch(kind) else kind
             self._select.append(f"md5({self._key} || CAST({quoted(self._unit.column)} AS VARCHAR)) AS unit")
 
     def tried(self, source: str) -> str:

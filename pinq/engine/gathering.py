@@ -7,7 +7,8 @@ Privacy:
     smallest of all rows are the smallest among those that were kept of some files and all rows of
     the others: a table that grew file by file keeps the same rows as one that was read at once.
     Where a file changed or went away, the rows that it had pushed out are not kept anywhere, so all
-    files are encoded again.
+    files are encoded again. A unit is known by a text, so files that would write it otherwise, as
+    whole numbers and as floats, are no table together: the unit would be two, with twice the rows.
     Held by: tests/integration/test_source_files.py.
 """
 
@@ -25,6 +26,7 @@ from pinq.engine.mapped import UNIT, UNIT_KIND, FileCodes, MappedCodes
 from pinq.engine.pieces import OpenSource, Piece
 from pinq.engine.raw import require_share
 from pinq.engine.report import Losses
+from pinq.errors import PolicyError
 from pinq.public.policy import Policy
 
 __all__ = ["Gathering"]
@@ -96,11 +98,13 @@ class Gathering:
         for file, fingerprint in files:
             if fingerprint in known:
                 continue
-            total, lost = self._source.lines.total, self._source.lines.lost
+            total, lost, unit = self._source.lines.total, self._source.lines.lost, ""
             for encoder, piece in self._pieces(file):
+                unit = encoder.unit_kind
                 connection.execute(f"INSERT INTO candidates {encoder.encoded(piece.name)}")
-            self._noted(fingerprint, total, lost)
+            self._noted(fingerprint, total, lost, unit=unit)
         self._require_share()
+        self._require_one_kind_of_unit()
         order = [fingerprint for _, fingerprint in files]
         self.files.sort(key=lambda own: order.index(own.fingerprint))
         bounded = Encoder.bounded(self._policy, self._salt, "candidates", units=self.units)
@@ -144,12 +148,20 @@ class Gathering:
         if known.lost:
             self._source.lines.add(_BEFORE, known.lost, "")
 
-    def _noted(self, fingerprint: str, total: int, lost: int, rows: int = 0) -> None:
+    def _noted(self, fingerprint: str, total: int, lost: int, rows: int = 0, unit: str = "") -> None:
         """Notes what was read of a file since so many lines."""
         lines = self._source.lines
-        self.files.append(
-            FileCodes(fingerprint=fingerprint, rows=rows, lines=lines.total - total, lost=lines.lost - lost)
-        )
+        read, unreadable = lines.total - total, lines.lost - lost
+        self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable, unit=unit))
+
+    def _require_one_kind_of_unit(self) -> None:
+        """``PolicyError`` where files write a unit differently; it follows their types alone."""
+        kinds, unit = sorted({file.unit for file in self.files} - {""}), self._policy.bounded_unit
+        if unit is not None and len(kinds) > 1:
+            raise PolicyError(
+                f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(kinds)}: one unit "
+                "would be known by two texts, and keep twice the rows. Give the column one type in all of them."
+            )
 
     def _require_share(self) -> None:
         if self._losses is None:

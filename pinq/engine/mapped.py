@@ -47,10 +47,12 @@ class FileCodes(BaseModel):
             chosen from together.
         lines: Lines of text that were read.
         lost: How many of them could not be read.
+        unit: The kind of its privacy units, as ``Encoder.unit_kind`` says it.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     fingerprint: str
+    unit: str = ""
     rows: NonNegativeInt = 0
     lines: NonNegativeInt = 0
     lost: NonNegativeInt = 0

@@ -146,6 +146,26 @@ def test_files_of_unlike_types_are_read_each_by_its_own(place: Path) -> None:
     assert codes(policy(place, "*.parquet")) == in_one(place, pd.concat([rounded, frame]))
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["grown", "at once"])
+def test_files_that_write_a_unit_differently_are_no_table_together(
+    kept: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person would be 5 here and 5.0 there, and keep twice the rows. Whole numbers and their texts agree."""
+    if not kept:
+        monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10**6)
+    whole = people().assign(who=np.arange(300) % 100)
+    whole.to_parquet(place / "1.parquet")
+    together = policy(place, ["*.parquet"], privacy_unit=BY_PERSON)
+    before = codes(together)
+    whole.assign(who=whole["who"].astype(str)).to_parquet(place / "2.parquet")
+    grown = codes(together)
+    assert grown == in_one(place, pd.concat([whole, whole]), privacy_unit=BY_PERSON)
+    assert grown.total() == before.total()
+    whole.assign(who=whole["who"].astype(float)).to_parquet(place / "3.parquet")
+    with pytest.raises(PolicyError, match="'who' as DOUBLE and as whole numbers or text: one unit would"):
+        codes(together)
+
+
 def test_a_file_that_appears_in_a_list_of_one_makes_it_grow(place: Path, encodings: list[str]) -> None:
     """A single file keeps no hashes of persons; once there are two, both are read, and a third alone after that."""
     frame = people()
