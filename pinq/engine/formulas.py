@@ -10,7 +10,8 @@ Privacy:
     like any other: stability 1. ``TRY`` makes an error on a row that row's missing value. It does
     so only while nothing is computed outside of it, and DuckDB's optimizer moves what stands in two
     places before both; so ``prepare_formulas`` must be said to the connection first. Functions
-    whose errors pass through ``TRY`` are not listed. Held by: tests/integration/test_formulas.py,
+    whose errors pass through ``TRY`` are not listed, and replacements grow a text by a bounded
+    factor: memory that runs out passes through it too. Held by: tests/integration/test_formulas.py,
     which gives every function hostile values, and refuses every other function of DuckDB.
 """
 
@@ -60,6 +61,11 @@ TYPES = frozenset(f"boolean bool {_NUMBERS} varchar text string date timestamp d
 _OPERATORS = frozenset(
     ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_NOT", "OPERATOR_COALESCE")
 )
+# How many characters may come of one, all replacements of a formula together.
+MAX_GROWTH = 10_000
+_REPLACING = frozenset(("replace", "regexp_replace"))
+# An unknown zone (%Z) is an error that TRY does not catch.
+_PARSING = frozenset(("strptime", "try_strptime"))
 _CLASSES = frozenset(
     ("CONSTANT", "COLUMN_REF", "FUNCTION", "COMPARISON", "CONJUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN", "TYPE")
 )
@@ -114,12 +120,19 @@ def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: 
     if rest != template:
         raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
     read: set[str] = set()
+    growth = 1
     for node in _nodes(value):
         if problem := _problem(node, sources):
             raise PolicyError(f"`formula` of column {name!r} {problem}; it looks at one row and at nothing else.")
         if node["class"] == "COLUMN_REF":
-            read |= {str(part).casefold() for part in _list(node["column_names"])}
-    if unread := [source for source in sources if source.casefold() not in read]:
+            read |= {_folded(part) for part in _list(node["column_names"])}
+        growth *= _growth(node)
+    if growth > MAX_GROWTH:
+        raise PolicyError(
+            f"`formula` of column {name!r} can make {growth:,} characters of one; at most {MAX_GROWTH:,} are possible. "
+            "Replace by shorter texts."
+        )
+    if unread := [source for source in sources if _folded(source) not in read]:
         raise PolicyError(f"`formula` of column {name!r} does not read {', '.join(unread)}, which `from` names.")
 
 
@@ -166,7 +179,7 @@ def _problem(node: Node, sources: tuple[str, ...]) -> str:
             return _wrong_call(node)
         case "COLUMN_REF":
             names = [str(part) for part in _list(node["column_names"])]
-            known = len(names) == 1 and names[0].casefold() in {source.casefold() for source in sources}
+            known = len(names) == 1 and _folded(names[0]) in set(map(_folded, sources))
             return "" if known else f"reads {'.'.join(names)}, which `from` does not name"
         case "OPERATOR" if node["type"] not in _OPERATORS:
             return f"has a {_plain(node['type'])}"
@@ -178,21 +191,47 @@ def _problem(node: Node, sources: tuple[str, ...]) -> str:
 
 
 def _wrong_call(node: Node) -> str:
-    if node["function_name"] in _OF_PARTS and _first_text(node) not in PARTS:
+    part = _text_at(node, 0)
+    if node["function_name"] in _OF_PARTS and (part is None or part.casefold() not in PARTS):
         return f"calls {node['function_name']} for something that is none of {', '.join(sorted(PARTS))}"
     if node["function_name"] not in FUNCTIONS:
         return f"calls {node['function_name']}, which is not among the functions that it may call"
+    form = _text_at(node, 1)
+    if node["function_name"] in _PARSING and (form is None or "%Z" in form):
+        return f"calls {node['function_name']} with a format that names zones, or that is no text as it stands"
+    if node["function_name"] in _REPLACING and _text_at(node, 2) is None:
+        return f"calls {node['function_name']} with a replacement that is no text as it stands"
     extras = (node["schema"], node["catalog"], node["filter"], node["distinct"], node["export_state"])
     ordered = node["order_bys"] != {"type": "ORDER_MODIFIER", "orders": []}
     return f"calls {node['function_name']} in a form that is not allowed" if any(extras) or ordered else ""
 
 
-def _first_text(call: Node) -> object:
-    """The first argument of a call where it is a text as it stands."""
-    match _list(call["arguments"])[:1]:
+def _growth(node: Node) -> int:
+    r"""How many characters a node makes of one of a text, beside what it puts together.
+
+    A search by a pattern finds a place at each character, and a replacement may repeat what it found
+    for every two of its own characters: "<\0>", of four, makes at most 1 + 4 + 2.
+    """
+    if node["class"] != "FUNCTION" or node["function_name"] not in _REPLACING:
+        return 1
+    new = len((_text_at(node, 2) or "").encode())
+    if node["function_name"] == "regexp_replace":
+        return 1 + new + new // 2
+    old = len((_text_at(node, 1) or "").encode()) or 1
+    return max(1, -(-new // old))  # rounded up
+
+
+def _text_at(call: Node, position: int) -> str | None:
+    """An argument of a call where it is a text as it stands."""
+    match _list(call["arguments"])[position : position + 1]:
         case [{"expression": {"class": "CONSTANT", "literal": {"text": str() as text}}}]:
-            return text.casefold()
+            return text
     return None
+
+
+def _folded(name: object) -> str:
+    """A name as SQL compares it: only plain letters have a second form."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in str(name))
 
 
 def _plain(kind: object) -> str:

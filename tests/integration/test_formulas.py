@@ -126,6 +126,8 @@ def test_every_listed_function_is_built_in_and_a_function_of_its_arguments(
             "lower(a) FILTER (WHERE true)",
             "a LIKE b ESCAPE b",
         ),
+        *("strptime(a, '%Y %Z')", "try_strptime(a, '%Z')", "strptime(a, b)", "strptime(a, lower('%Y'))"),
+        *("replace(a, b, b)", "regexp_replace(a, 'x', b)", "replace(a, 'x', lower('xx'))"),
         *(
             "1) FROM source; --",
             "a)) AS v, TRY((b",
@@ -159,6 +161,26 @@ def test_what_sees_more_than_a_row_is_refused(connection: duckdb.DuckDBPyConnect
 )
 def test_everyday_formulas_are_taken(connection: duckdb.DuckDBPyConnection, formula: str) -> None:
     assert refused(connection, formula) == ""
+
+
+def test_replacements_grow_a_text_by_a_bounded_factor(connection: duckdb.DuckDBPyConnection) -> None:
+    """Else one row's text takes all memory, which TRY does not catch. What cleans a text is no growth."""
+    grown, cleaned = "a", "a"
+    for _ in range(5):
+        grown = f"replace({grown}, 'a', 'aaaaaaaaaa')"
+        cleaned = f"regexp_replace(replace({cleaned}, '.', ','), '[^0-9]', '', 'g')"
+    assert "can make 100,000 characters of one; at most 10,000" in refused(connection, grown, "a")
+    assert "characters of one" in refused(
+        connection, r"regexp_replace(" * 5 + "a" + r", '.*', '\0\0\0\0', 'g')" * 5, "a"
+    )
+    assert refused(connection, cleaned, "a") == ""
+
+
+@pytest.mark.parametrize(("named", "read"), [("K", "k"), ("stra\u00dfe", "strasse"), ("\u00e9", "\u00c9")])
+def test_names_are_compared_as_duckdb_does(connection: duckdb.DuckDBPyConnection, named: str, read: str) -> None:
+    """Only plain letters have a second form: another column's name is another name."""
+    named = named.replace("K", "\u212a")  # Kelvin's sign, which Python folds to k
+    assert "which `from` does not name" in refused(connection, f'"{read}"', named)
 
 
 def test_a_formula_reads_what_from_names_and_all_of_it(connection: duckdb.DuckDBPyConnection) -> None:
