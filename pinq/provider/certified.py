@@ -119,11 +119,14 @@ def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[Ev
     for analyst in sorted(analysts):
         if all(_matches(release, analyst, charges, answers) for release in wanted.values()):
             return analyst, [charges[analyst, release.request] for release in stated.releases]
-    missing = next(
+    unmatched = (
         release
         for release in wanted.values()
         if not any(_matches(release, analyst, charges, answers) for analyst in analysts)
     )
+    missing = next(unmatched, None)
+    if missing is None:
+        raise QueryError("no analyst got all answers of the certificate, or it names none; a model is one analyst's.")
     known = "has another question or answer" if any(key[1] == missing.request for key in charges) else "has no charge"
     raise QueryError(f"the ledger {known} under the id {missing.request!r} of the certificate's {missing.verb}.")
 

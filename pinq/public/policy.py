@@ -152,7 +152,18 @@ class Policy(Declared):
             raise ValueError(
                 f"the privacy unit {self.bounded_unit.column!r} names people; it cannot be a column that analysts see"
             )
+        renamed = [name for name, column in self.columns.items() if self._is_unit(column)]
+        if renamed:
+            raise ValueError(
+                f"`from` of {renamed[0]!r} is the privacy unit, which names people; it cannot be a column that "
+                "analysts see"
+            )
         return self
+
+    def _is_unit(self, column: Column) -> bool:
+        """Whether a column is the privacy unit under another name."""
+        is_plain = column.formula is None and column.lookup is None
+        return self.bounded_unit is not None and is_plain and column.sources == (self.bounded_unit.column,)
 
     @model_validator(mode="after")
     def _only_text_has_a_dialect(self) -> Policy:

@@ -98,6 +98,7 @@ def test_any_change_of_the_certificate_fails(policy: Path, tmp_path: Path) -> No
         (["more"], 1),
         *((["releases", 0, name], "0" * 32) for name in ("request", "question", "answer")),
         (["releases", 0, "epsilon"], "0.001"),
+        (["releases"], []),
     ]
     for path, value in changes:
         forged = json.loads(json.dumps(stated))

@@ -138,6 +138,7 @@ def test_another_formula_or_table_makes_another_column(path: Path) -> None:
         ("left(diagnosis, 1)", "left(diagnosis", "is no SQL"),
         (", formula: weight::DOUBLE / (height::DOUBLE * height::DOUBLE)", "", "`formula` is missing"),
         ("from: [weight, height],", "", "`from` is missing"),
+        ("nullable: true, from: birth date", "nullable: true, from: person", "is the privacy unit"),
         ("from: [weight, height]", "from: [weight, Weight]", "stands twice"),
         ("key: code", "key: cod", "has no column 'cod' (did you mean 'code'?)"),
         ("file: regions.csv", "file: none.csv", "is not there"),
