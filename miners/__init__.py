@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from miners.trees.extra_trees import DPExtraTrees, DPExtraTreesRegressor
     from miners.trees.sulq_id3 import SuLQID3
     from miners.tuning.public_rows import PublicRows
+    from miners.tuning.recommendation import recommend
     from miners.tuning.suggestion import suggest
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "SuLQID3",
     "Tree",
     "UndeclaredValueWarning",
+    "recommend",
     "suggest",
 ]
 
@@ -80,6 +82,7 @@ _HOMES = {
     "SuLQID3": "miners.trees.sulq_id3",
     "Tree": "miners.fitted.tree",
     "UndeclaredValueWarning": "miners.fitted.route",
+    "recommend": "miners.tuning.recommendation",
     "suggest": "miners.tuning.suggestion",
 }
 

@@ -3,8 +3,8 @@
 
     python -m benchmarks.accuracy.scorecards --data adult --runs 5
 
-For classes: accuracy, area under the ROC curve (two classes) and how far predicted shares are from
-what happened. For a number: the coefficient of determination. Measurements are kept in
+For classes: accuracy, area under the ROC curve, log loss and how far predicted shares are from what
+happened. For a number: the coefficient of determination. Measurements are kept in
 build/scorecards/cells.csv, so that it goes on where it stopped.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_auc_score
 
 import pinq
+from benchmarks.accuracy.measures import MEASURES, figures
 from benchmarks.accuracy.trees import UNLIMITED_EPSILON, table
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.datasets import stratified_folds
@@ -30,7 +30,7 @@ from miners import DiffPC45, DiPriMeTreeRegressor, Scorecard, ScorecardRegressor
 from miners.fitted.route import encode
 from pinq.public.schema import Schema
 
-__all__ = ["STUDY", "DataSet", "figures", "write"]
+__all__ = ["ADULT_CUTS", "STUDY", "DataSet", "write"]
 
 RUNS = 20
 SEVERAL = (0.1, 0.5, 1.0, 4.0)
@@ -42,13 +42,6 @@ ADULT_CUTS = {
     "capital_gain": [1, 2500, 5000, 7500, 10000],
     "capital_loss": [1, 1000, 1500, 2000, 2500],
     "hours_per_week": [20, 35, 40, 41, 45, 50, 60],
-}
-BINS = 10  # of predicted shares
-MEASURES = {
-    "accuracy": "share of test rows whose class is predicted",
-    "auc": "area under the ROC curve",
-    "off": "mean difference between predicted shares and what happened, over ten bins of shares",
-    "r2": "coefficient of determination",
 }
 ABOUT = (
     "Means of test rows ± standard deviation of the runs, defaults, pure epsilon. Adult: UCI's own split, at most "
@@ -97,24 +90,6 @@ def _tested(key: str, schema: Schema, target: str, frame: pd.DataFrame, run: int
     classes = encode(schema, target, frame)
     classes = classes if schema.columns[target].type == "categorical" else np.zeros_like(classes)
     return stratified_folds(classes, 10, seed=run) == 0
-
-
-def figures(miner: Any, test: pd.DataFrame, target: str) -> dict[str, float]:
-    """Returns what a fitted miner reaches on test rows, by measure."""
-    if not hasattr(miner, "classes_"):
-        return {"r2": miner.score(test)}
-    reached = {"accuracy": miner.score(test)}
-    if len(miner.classes_) == 2:
-        shares = miner.predict_proba(test)[:, 1]
-        happened = (test[target] == miner.classes_[1]).to_numpy()
-        reached |= {"auc": float(roc_auc_score(happened, shares)), "off": _off(shares, happened)}
-    return reached
-
-
-def _off(shares: np.ndarray, happened: np.ndarray) -> float:
-    """Returns the expected calibration error over bins of equal width."""
-    bins = np.minimum((shares * BINS).astype(int), BINS - 1)
-    return float(np.abs(np.bincount(bins, shares - happened, BINS)).sum() / len(shares))
 
 
 DATA_SETS = (

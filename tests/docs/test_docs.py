@@ -103,6 +103,17 @@ def test_the_page_on_forests_runs(project: Path) -> None:
     )
 
 
+def test_the_page_of_recommendations_says_what_is_recommended(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its block runs, and prints the line that stands below it."""
+    page = (ROOT / "docs" / "which-miner.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (printed,) = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "which-miner.md", "exec"), {})
+    assert capsys.readouterr().out.startswith(printed)
+
+
 def test_the_page_on_scorecards_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its blocks work one after another, what it shows of the text is so, and what it says of faces exists."""
     page = (ROOT / "docs" / "scorecards.md").read_text(encoding="utf-8")

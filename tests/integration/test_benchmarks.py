@@ -15,9 +15,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from benchmarks.accuracy.measures import shares_figures
+from benchmarks.accuracy.problems import Problem
 from benchmarks.accuracy.scorecards import DATA_SETS as SCORECARDS
 from benchmarks.accuracy.scorecards import write as write_scorecards
 from benchmarks.accuracy.trees import STUDY as TREES
+from benchmarks.accuracy.which import ProblemStudy
+from benchmarks.accuracy.which import write as write_which
 from benchmarks.harness.cells import Cell, Store
 from benchmarks.harness.command import Study, options, reproduce
 from benchmarks.harness.datasets import stratified_folds, why_missing
@@ -139,7 +143,10 @@ def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -
     x = np.random.default_rng(1).integers(0, 10, 400)
     rows = pd.DataFrame({"x": x, "y": x, "c": np.where(x < 4, "n", "p")})
     cells = []
-    for key, target, measures in (("banknote", "c", {"accuracy", "auc", "off"}), ("appliances_energy", "y", {"r2"})):
+    for key, target, measures in (
+        ("banknote", "c", {"accuracy", "auc", "log_loss", "off"}),
+        ("appliances_energy", "y", {"r2"}),
+    ):
         monkeypatch.setattr("benchmarks.accuracy.scorecards.table", lambda name, target=target: (schema, target, rows))
         whole = next(data_set for data_set in SCORECARDS if data_set.key == key)
         measured = whole.measure(4.0, 0, list(whole.learners))
@@ -152,8 +159,39 @@ def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -
         ]
     assert min(cell.value for cell in cells if cell.measure in ("accuracy", "auc", "r2")) > 0.7
     write_scorecards(SCORECARDS, pd.DataFrame(cells), tmp_path)
-    assert len(pd.read_csv(tmp_path / "figures.csv")) == 2 * 3 + 2
+    assert len(pd.read_csv(tmp_path / "figures.csv")) == 2 * 4 + 2
     assert "| Scorecard |" in (tmp_path / "README.md").read_text()
+
+
+def test_all_miners_are_measured_where_one_is_recommended(tmp_path: Any, monkeypatch: Any) -> None:
+    """On made-up rows: shares by three measures, the recommended miner in bold, and how far it is from the best."""
+    columns: dict[str, Any] = {"x": Numeric(lower=0, upper=9, integer=True), "c": Categorical(values=("n", "p"))}
+    x = np.random.default_rng(1).integers(0, 10, 400)
+    rows = pd.DataFrame({"x": x, "c": np.where(x < 4, "n", "p")})
+    loaded = Schema(columns=columns, max_rows=500), "c", rows
+    monkeypatch.setattr("benchmarks.accuracy.problems._loaded", lambda problem: loaded)
+    study = ProblemStudy(Problem("banknote"))
+    measured = study.measure(4.0, 0, list(study.learners))
+    assert all(set(values) == {"accuracy", "auc", "log_loss", "off"} for values in measured.values())
+    assert measured["DiffPC45"]["accuracy"] > measured["most frequent class"]["accuracy"]
+    cells = [
+        Cell(study.key, name, 4.0, 0, measure, value)
+        for name, values in measured.items()
+        for measure, value in values.items()
+    ]
+    write_which([study], pd.DataFrame(cells), tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert f"**{measured['DiffPC45']['accuracy']:.3f}**" in page
+    assert "missed by" in page
+
+
+def test_shares_of_many_classes_are_judged() -> None:
+    """By the mean area of one class against the rest, by their rows; by the own class; by the likeliest one."""
+    shares = np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1], [0.1, 0.9, 0.0]])
+    judged = shares_figures(shares, np.array([0, 1, 1, 1]))
+    assert judged["log_loss"] == pytest.approx(-np.log([0.8, 0.7, 0.3, 0.9]).mean())
+    assert judged["auc"] == 1.0
+    assert judged["off"] == pytest.approx((0.2 + 0.3 + 0.6 + 0.1) / 4)
 
 
 def test_the_same_run_meets_the_same_rows() -> None:

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``recommend`` says which miner to take for a table, by public facts alone.
+
+Its rule is a reading of measurements on eleven public tables (docs/which-miner.md): what decides is
+what kind of columns there are, and how many rows times epsilon there are for each class.
+
+Privacy:
+    Claim: free. Why: it looks at the public schema only; no handle is asked anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from miners.estimator import whole_number
+from miners.growth.candidates import attribute_names
+from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
+from miners.scorecards.shares import rows_epsilon
+from miners.trees.diffp_c45 import DiffPC45
+from miners.trees.diprime import DiPriMeTreeClassifier, DiPriMeTreeRegressor
+from pinq.errors import QueryError
+from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.schema import Schema
+
+if TYPE_CHECKING:
+    from miners.budget.plan import Plan
+
+    Recommended = Scorecard | ScorecardRegressor | DiffPC45 | DiPriMeTreeClassifier | DiPriMeTreeRegressor
+
+__all__ = ["Alternative", "Recommendation", "recommend"]
+
+MOSTLY = 0.5  # of the attributes: more numeric ones make a table one for trees
+SCARCE = 500.0  # rows times epsilon for each class below which a random choice among attributes pays
+FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
+NOTE = "By public facts alone: columns, classes, max_rows and epsilon. What the rows say may differ."
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rule looks at.
+
+    Attributes:
+        attributes: How many columns there are beside the target.
+        numeric: How many of them are numeric.
+        classes: Of the target; 0 where it is numeric.
+        size: ``max_rows`` times epsilon: how many scales of a count's noise the whole table is.
+    """
+
+    attributes: int
+    numeric: int
+    classes: int
+    size: float
+
+    @property
+    def mostly_numeric(self) -> bool:
+        """Whether most attributes are numeric."""
+        return self.numeric > MOSTLY * self.attributes
+
+    @property
+    def scarce(self) -> bool:
+        """Whether there are few rows times epsilon for each class."""
+        return self.size < SCARCE * max(self.classes, 1)
+
+    @property
+    def combinable(self) -> bool:
+        """Whether a tree can look at all attributes together and still have rows in its leaves."""
+        return self.attributes <= FEW and self.size >= PLENTY * max(self.classes, 1)
+
+    def __str__(self) -> str:
+        target = f"{self.classes} classes" if self.classes else "a number to predict"
+        columns = f"{self.attributes:,} attributes, {self.numeric:,} of them numeric"
+        return f"{columns}; {target}; max_rows times epsilon {self.size:,.0f}"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A miner that was considered.
+
+    Attributes:
+        miner: With this epsilon, not fitted.
+        when: For which tables it is.
+    """
+
+    miner: Recommended
+    when: str
+
+    @property
+    def name(self) -> str:
+        """Of the miner."""
+        return type(self.miner).__name__
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The answer of ``recommend``.
+
+    Attributes:
+        miner: What to take, with this epsilon, not fitted.
+        reason: Why, in a sentence.
+        facts: What was looked at.
+        alternatives: All that was considered, the recommended one first.
+        warnings: What the plan of the recommended miner warns of.
+    """
+
+    miner: Recommended
+    reason: str
+    facts: Facts
+    alternatives: tuple[Alternative, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the recommended miner."""
+        return type(self.miner).__name__
+
+    def __repr__(self) -> str:
+        wide = max(len(other.name) for other in self.alternatives)
+        lines = [f"{self.miner!r}: {self.reason}", f"Facts: {self.facts}."]
+        lines += [f"  {other.name:<{wide}}  {other.when}" for other in self.alternatives]
+        lines += [f"Warning: {warning}" for warning in self.warnings]
+        return "\n".join([*lines, f"Note: {NOTE}"])
+
+    def _repr_html_(self) -> str:
+        """Returns the answer and its alternatives as a notebook shows them."""
+        rows = "".join(
+            f"<tr><td>{escape(other.name)}</td><td>{escape(other.when)}</td></tr>" for other in self.alternatives
+        )
+        texts = [f"Facts: {self.facts}.", *(f"Warning: {warning}" for warning in self.warnings), NOTE]
+        below = "".join(f"<p>{escape(text)}</p>" for text in texts)
+        table = f"<table><thead><tr><th>miner</th><th>take it</th></tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p><b>{escape(repr(self.miner))}</b>: {escape(self.reason)}</p>{table}{below}"
+
+
+def recommend(schema: Schema, target: str, epsilon: Loss, *, max_rows: int | None = None) -> Recommendation:
+    """Says which miner to take, by public facts alone. Free.
+
+    Args:
+        schema: The public schema, ``handle.schema``.
+        target: The column to predict.
+        epsilon: What the fit may cost.
+        max_rows: How many rows to expect at most; by default the schema's ``max_rows``.
+
+    Returns:
+        The miner with this epsilon, the reason in words, the alternatives, and what its plan warns of.
+
+    Raises:
+        QueryError: A parameter or the target is wrong.
+
+    Privacy:
+        Adjacency: any. Claim: 0-DP. Why: nothing but the schema, which is public, goes in.
+    """
+    if not isinstance(schema, Schema):
+        raise QueryError(f"is {type(schema).__name__}", parameter="schema", allowed="a Schema, like `handle.schema`")
+    if max_rows is not None:
+        whole_number("max_rows", max_rows, 1, schema.max_rows)
+        schema = schema.model_copy(update={"max_rows": max_rows})
+    facts = _facts(schema, target, Epsilon.of(epsilon))
+    name, reason = _choice(facts)
+    considered = sorted(_considered(facts, epsilon), key=lambda other: other.name != name)
+    plan: Plan = considered[0].miner.plan(schema, target)
+    return Recommendation(considered[0].miner, reason, facts, tuple(considered), plan.warnings)
+
+
+def _facts(schema: Schema, target: str, epsilon: Epsilon) -> Facts:
+    column = schema.column(target)
+    names = attribute_names(schema, target, None)
+    numeric = sum(name in schema.numeric_columns for name in names)
+    classes = 0 if target in schema.numeric_columns else column.cells
+    return Facts(len(names), numeric, classes, rows_epsilon(schema, epsilon))
+
+
+def _choice(facts: Facts) -> tuple[str, str]:
+    """Returns the name of the recommended miner, and why."""
+    if not facts.classes:
+        return "ScorecardRegressor", (
+            "a number is predicted; points that add up were ahead of trees on every number measured but one."
+        )
+    if not facts.mostly_numeric and facts.combinable:
+        return "DiffPC45", (
+            f"at most {FEW} attributes and {PLENTY:,.0f} rows times epsilon a class: a tree can combine all of them."
+        )
+    if not facts.mostly_numeric:
+        return "Scorecard", (
+            "most attributes are categorical, and what their values say adds up more often than not; "
+            "points need fewer rows than a tree, which halves them at every level."
+        )
+    if facts.scarce:
+        return "DiPriMeTreeClassifier", (
+            f"most attributes are numeric, for which a tree finds cut points of its own; below {SCARCE:,.0f} rows "
+            "times epsilon a class its choice among a few random attributes is the clearer."
+        )
+    return "DiffPC45", (
+        "most attributes are numeric, for which a tree finds cut points of its own; a card has only cells of "
+        "equal width and round numbers."
+    )
+
+
+def _considered(facts: Facts, epsilon: Loss) -> Iterator[Alternative]:
+    """Yields the miners that fit the target."""
+    if not facts.classes:
+        yield Alternative(ScorecardRegressor(epsilon=epsilon), "where attributes add up; a page to print")
+        yield Alternative(DiPriMeTreeRegressor(epsilon=epsilon), "where attributes act together, and rows are many")
+        return
+    yield Alternative(
+        Scorecard(epsilon=epsilon), "where attributes add up, or shares will be used as such; a page to print"
+    )
+    yield Alternative(
+        DiffPC45(epsilon=epsilon), "where attributes act together: rules, positions, sensors; numeric columns"
+    )
+    yield Alternative(
+        DiPriMeTreeClassifier(epsilon=epsilon), f"as DiffPC45, below {SCARCE:,.0f} rows times epsilon a class"
+    )
