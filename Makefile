@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel clean
+.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -124,6 +124,23 @@ reproduce-diprime: $(READY) ## tables and figures of the DiPriMe paper on our mi
 
 wheel: $(READY) ## a wheel in dist/
 	$(BIN)/python -m build --wheel --outdir dist .
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+# What pages link to, copied with the repository's own layout, so that a link means the same there.
+SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted miners/secure/mpc clients/r
+SITE_FOLDER := build
+
+docs: $(VENV)/.docs site ## all pages as a site with search and the API reference, built without network (in build/site; for search: python -m http.server -d build/site)
+
+site:
+	rm -rf $(SITE_FOLDER)/site $(SITE_FOLDER)/site-source
+	mkdir -p $(SITE_FOLDER)/site-source
+	cp -R --parents $(wildcard $(SITE)) $(SITE_FOLDER)/site-source
+	find $(SITE_FOLDER)/site-source -name __pycache__ -prune -exec rm -r {} +
+	PINQ_SITE=$(abspath $(SITE_FOLDER))/site PINQ_SITE_SOURCE=$(abspath $(SITE_FOLDER))/site-source PINQ_VERSION="$$($(BIN)/python -c 'import pinq; print(f"pinq-miners {pinq.__version__}, Apache-2.0")')" NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 clean: ## removes what make made
 	rm -rf $(VENV) .venv-peers .venv-oldest build dist *.egg-info

@@ -78,7 +78,7 @@ def noise_around(truth: float, scale: float, label: str, grid: np.ndarray) -> Ca
     def draw(axes: Axes) -> None:
         axes.bar(grid, np.exp(-np.abs(grid - truth) / scale), width=0.8 * (grid[1] - grid[0]), color=COLOURS[0])
         axes.axvline(truth, color="black", lw=1)
-        axes.text(truth, 1.04, "the true one", ha="center", fontsize=8)
+        axes.text(truth, 1.04, " the true one", ha="left", fontsize=8)
         axes.set(yticks=(), ylim=(0, 1.18), xlabel=label, ylabel="how likely")
 
     return draw

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site: every page is in its navigation, nothing is fetched from elsewhere, no link is dead."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import miners
+import miners.tables
+import pinq
+from tests.checkout import ROOT
+
+CONFIGURATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
+
+
+class Links(HTMLParser):
+    """What a page leads to and fetches, and the places that others may lead to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.places: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Notes one element."""
+        values = {name: value or "" for name, value in attrs}
+        self.places.update(values[name] for name in ("id", "name") if name in values)
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if tag in FETCHED and FETCHED[tag] in values and values.get("rel") != "canonical":
+            self.fetched.append(values[FETCHED[tag]])
+
+
+def test_the_site_fetches_no_fonts() -> None:
+    """The theme's fonts come from elsewhere, so they are off; dead links stop a build."""
+    assert re.search(r"^  font: false", CONFIGURATION, flags=re.MULTILINE)
+    assert re.search(r"^strict: true", CONFIGURATION, flags=re.MULTILINE)
+    assert not re.search(r"https?://|analytics|extra_javascript", CONFIGURATION)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that nobody can reach is not documentation; decisions have an index of their own."""
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "start").glob("*.md")]
+    for page in pages:
+        assert f"docs/{page.relative_to(ROOT / 'docs').as_posix()}\n" in CONFIGURATION, page.name
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    for decision in (ROOT / "docs" / "decisions").glob("0*.md"):
+        assert f"({decision.name})" in index, decision.name
+
+
+def test_every_public_name_is_in_the_reference_with_an_example() -> None:
+    """The reference shows each name's docstring, and a block that runs uses it."""
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    examples = "".join(re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE))
+    for module in (pinq, miners):
+        for name in {*module.__all__, "open"} if module is pinq else module.__all__:
+            assert f"::: {module.__name__}.{name}\n" in page, name
+            assert re.search(rf"\b{name}\b", examples), name
+    (tables,) = re.findall(r"members: \[(.*)\]", page)
+    assert tables.split(", ") == miners.tables.__all__
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="make docs installs mkdocs")
+def test_the_built_site_stands_alone(tmp_path: Path) -> None:
+    """Nothing is fetched from another site, and every link of every page leads somewhere."""
+    subprocess.run(
+        ["make", "site", f"SITE_FOLDER={tmp_path}", f"BIN={Path(sys.executable).parent}"], cwd=ROOT, check=True
+    )
+    pages: dict[Path, Links] = {}
+    for file in (tmp_path / "site").rglob("*.html"):
+        pages[file] = Links()
+        pages[file].feed(file.read_text(encoding="utf-8"))
+    assert len(pages) > 60
+    for file, page in pages.items():
+        assert not [address for address in page.fetched if urlsplit(address).netloc], file
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or file.name == "404.html":
+                continue
+            target = Path(os.path.normpath(file.parent / unquote(parts.path))) if parts.path else file
+            assert target.exists(), f"{file}: {link}"
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].places, f"{file}: {link}"
