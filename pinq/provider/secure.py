@@ -133,7 +133,7 @@ def join(
     joining = Joining(number, identity, wait, listen, progress)
     codes = None if lookups is None else _lookup_codes(computation, agreed, number, lookups)
     with closing(open_ledger(loaded)) as ledger:
-        booking = _Booking(ledger, agreed, number, analyst)
+        booking = _Booking(ledger, agreed, number, analyst, loaded.schema_)
         booking.require_affordable()
         holding = _encoded_rows(agreed, loaded, ledger, data)
         learned, traffic = computation.run(agreed, joining, holding, lookups=codes, agreed=booking.charge)
@@ -225,7 +225,7 @@ class _Booking:
     Before anything leaves it gets the charge, or the event of an exact release; afterwards the end.
     """
 
-    def __init__(self, ledger: Ledger, session: SecureSession, party: int, analyst: str | None) -> None:
+    def __init__(self, ledger: Ledger, session: SecureSession, party: int, analyst: str | None, schema: Schema) -> None:
         if session.nano and not analyst:
             raise QueryError(
                 "with noise an analyst is needed whose grant is charged: "
@@ -234,7 +234,8 @@ class _Booking:
         self._ledger, self._session, self._epsilon = ledger, session, Epsilon(session.nano)
         self._analyst = analyst or ""
         self._demand = Demand.of(PartSet([Block(Part())]))
-        self._columns = [session.target, *(split.column for split in session.splits)]
+        # By the policy, which may declare what a column is derived from where the session does not.
+        self._columns = schema.with_sources([session.target, *(split.column for split in session.splits)])
         loss = f"epsilon {self._epsilon}" if session.nano else "exact"
         about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"
         self._verb = "secure_topdown" if session.protocol == "topdown" else "secure_id3"

@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 from miners.secure import SecureID3, Session, load_session
 from miners.secure.session.session import Member
 from pinq.cli.main import app
-from pinq.errors import NotAuthorised, PolicyError, QueryError, SessionError
+from pinq.errors import NotAllowed, NotAuthorised, PolicyError, QueryError, SessionError
+from pinq.ledger.terms import Terms
 from pinq.provider.policy_file import load_policy
 from pinq.provider.secure import join, require_fit
 from pinq.public.schema import Schema
 from pinq.public.secure_computation import Identity
 from tests.parties import COLUMNS, NAMES, Consortium, patients
-from tests.servers import publish
+from tests.servers import publish, token_of
 
 SCHEMA = Schema(columns=COLUMNS, max_rows=1000)
 
@@ -87,6 +88,18 @@ def test_with_noise_somebody_must_pay(tmp_path: Path) -> None:
         join(noisy.session, "0", noisy.policies[0], agree=noisy.session.digest)
     with pytest.raises(NotAuthorised):
         join(noisy.session, "0", noisy.policies[0], agree=noisy.session.digest, analyst="nobody")
+
+
+def test_terms_count_what_a_column_is_derived_from(tmp_path: Path, parties: Consortium) -> None:
+    """As for any question: who may not see `ward` gets no tree that splits by `wing`, which is made of it."""
+    columns = {name: column for name, column in COLUMNS.items() if name != "ward"}
+    columns["wing"] = {"type": "categorical", "values": ["a", "rest"], "other": "rest", "from": "ward"}
+    session = changed(parties.session, columns=columns, noise="discrete-laplace", epsilon="1", depth=1)
+    declared = {"columns": COLUMNS | columns, "max_rows": 200}
+    file = publish(tmp_path / "own", "own", parties.frames[0], **declared)
+    token_of(file, "eve", 5, terms=Terms(columns=tuple(columns)))
+    with pytest.raises(NotAllowed, match="ward"):
+        join(session, "clinic", file, agree=session.digest, analyst="eve")
 
 
 def test_the_certificate_must_be_this_partys(tmp_path: Path) -> None:
