@@ -6,13 +6,12 @@ Texts spell numbers as declared, or, for who proposes a policy, as reads more of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import duckdb
 
 from pinq.public.dialect import Dialect
-from pinq.public.moments import MOMENT_FORM
+from pinq.public.moments import DAY, MOMENT_FORM
 
 __all__ = ["define_readings", "moment_number", "other_spelling"]
 
@@ -40,15 +39,26 @@ def moment_number(value: str, kind: str, microseconds: int) -> str:
         kind: Its type, as SQL calls it.
         microseconds: Of a unit.
     """
-    if re.fullmatch(r"(DATE|TIMESTAMP.*)", kind):
-        time = f"CAST({value} AS TIMESTAMPTZ)"
-    else:
+    if kind == "DATE":  # whose years reach further than those of times: a cast would fail on the row
+        days = f"date_diff('day', DATE 'epoch', {value})"
+        return _number_or_endless(f"isinf({value})", value, "DATE 'epoch'", f"{days} * {DAY // microseconds}")
+    time, far = f"CAST({value} AS TIMESTAMPTZ)", ""
+    if kind == "TIMESTAMP_S":  # so do these
+        time = f"TRY_CAST({value} AS TIMESTAMP)"
+        far = f" OR ({time} IS NULL AND {value} IS NOT NULL)"
+    elif not kind.startswith("TIMESTAMP"):
         text = f"CAST({value} AS VARCHAR)"
         time = f"(CASE WHEN regexp_full_match({text}, '{MOMENT_FORM}') THEN TRY_CAST(trim({text}) AS TIMESTAMPTZ) END)"
     count = f"epoch_us({time})"
     whole = f"({count} // {microseconds} - CAST({count} % {microseconds} < 0 AS INTEGER))"
-    endless = f"(CASE WHEN {time} > TIMESTAMPTZ 'epoch' THEN 1e15 ELSE -1e15 END)"
-    return f"(CASE WHEN isinf({time}) THEN {endless} ELSE CAST({whole} AS DOUBLE) END)"
+    compared = (value, "CAST('1970-01-01' AS TIMESTAMP_S)") if far else (time, "TIMESTAMPTZ 'epoch'")
+    return _number_or_endless(f"isinf({time}){far}", *compared, whole)
+
+
+def _number_or_endless(is_endless: str, value: str, epoch: str, number: str) -> str:
+    """Returns SQL for a number, or for one beyond all bounds where a date is beyond all numbers."""
+    endless = f"(CASE WHEN {value} > {epoch} THEN 1e15 ELSE -1e15 END)"
+    return f"(CASE WHEN {is_endless} THEN {endless} ELSE CAST({number} AS DOUBLE) END)"
 
 
 def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect) -> str:

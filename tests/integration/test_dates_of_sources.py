@@ -79,6 +79,21 @@ def test_endless_dates_count_as_the_bounds() -> None:
         assert codes(rows.to_arrow_table()) == [[POLICY.columns["born"].cells - 1], [0]]
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us", "UTC")], ids=str
+)
+def test_dates_that_no_time_can_be_count_as_the_bounds(kind: pa.DataType, sign: int) -> None:
+    """One row with the year 500,000 does not stop the opening; nor do the last values of each type."""
+    size = pa.int32() if kind == pa.date32() else pa.int64()
+    last = 2**31 - 2 if kind == pa.date32() else 2**63 - 1
+    far = [last, *{"date32[day]": [200_000_000], "timestamp[s]": [9_223_372_036_855]}.get(str(kind), [])]
+    values = pa.array([sign * number for number in far], size).cast(kind)
+    batch = pa.table({"born": values, "left": values, "sex": ["F"] * len(far)})
+    cells = [0 if sign < 0 else POLICY.schema_.numeric(name).cells - 1 for name in ("born", "left")]
+    assert codes(batch) == [[cell] * len(far) for cell in cells]
+
+
 @pytest.mark.parametrize("form", ["parquet", "csv", "arrow", "pandas"])
 def test_every_source_gives_the_same_days(form: str, tmp_path: Path) -> None:
     days = pd.to_datetime(pd.Series(["1950-01-01", "1960-06-01", None, "1940-01-01", "2010-01-01"]))
