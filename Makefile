@@ -130,7 +130,7 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 # What pages link to, copied with the repository's own layout, so that a link means the same there.
-SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted miners/secure/mpc clients/r
+SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted miners/secure/mpc clients/r
 SITE_FOLDER := build
 
 docs: $(VENV)/.docs site ## all pages as a site with search and the API reference, built without network (in build/site; for search: python -m http.server -d build/site)

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import yaml
 
 import miners
 import miners.tables
@@ -57,6 +58,15 @@ def test_every_page_is_in_the_navigation() -> None:
     index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
     for decision in (ROOT / "docs" / "decisions").glob("0*.md"):
         assert f"({decision.name})" in index, decision.name
+
+
+def test_what_is_cited_is_this_version() -> None:
+    """The citation file is well formed and names the version that is installed."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == pinq.__version__
+    assert citation["cff-version"] == "1.2.0"
+    assert all(citation[key] for key in ("title", "authors", "message"))
+    assert all(reference["authors"] for reference in citation["references"])
 
 
 def test_every_public_name_is_in_the_reference_with_an_example() -> None:
