@@ -133,7 +133,7 @@ $(VENV)/.docs: $(READY)
 SITE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted miners/secure/mpc clients/r
 SITE_FOLDER := build
 
-docs: $(VENV)/.docs site ## all pages as a site with search and the API reference, built without network (in build/site; for search: python -m http.server -d build/site)
+docs: $(VENV)/.docs site ## all pages as a site with search and the API reference, built without network (in build/site; opens from the disk)
 
 site:
 	rm -rf $(SITE_FOLDER)/site $(SITE_FOLDER)/site-source
