@@ -99,9 +99,12 @@ def _formula(connection: duckdb.DuckDBPyConnection, name: str, column: Column) -
 
 def _kind(connection: duckdb.DuckDBPyConnection, name: str, formula: str, types: dict[str, str]) -> str:
     """The type of a formula's values, which follows from its columns' types."""
-    columns = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(column)}" for column, kind in types.items())
+    # Times of day have no days to count, which TRY does not catch: a value shows it before any row does.
+    samples = {kind: "TIME '00:00'" if kind == "TIME" else f"CAST(NULL AS {kind})" for kind in types.values()}
+    columns = ", ".join(f"{samples[kind]} AS {quoted(column)}" for column, kind in types.items())
     try:
         described = connection.execute(f"DESCRIBE SELECT {formula} AS value FROM (SELECT {columns})").fetchall()
+        connection.execute(f"SELECT {formula} FROM (SELECT {columns})").fetchall()
     except duckdb.Error as error:
         why = str(error).splitlines()[0]
         raise PolicyError(f"`formula` of column {name!r} does not fit the source: {why}") from None

@@ -154,6 +154,15 @@ def test_a_wrong_declaration_is_refused_when_it_is_read(path: Path, old: str, ne
     assert text in str(error.value)
 
 
+def test_what_no_value_of_a_type_can_give_is_refused_before_any_row(path: Path) -> None:
+    """DuckDB counts no days between times of day, and says so by an error that only a row with both raises."""
+    columns = {"x": {"type": "numeric", "lower": 0, "upper": 9, "from": "t", "formula": "date_diff('day', t, t)"}}
+    policy = Policy.model_validate({"dataset": "t", "cap": 1, "max_rows": 9, "columns": columns})
+    for times in ([], [None], [0]):
+        with pytest.raises(PolicyError, match="does not fit the source"):
+            encode(pa.table({"t": pa.array(times, pa.time64("us"))}), policy)
+
+
 def test_a_key_with_two_values_is_refused(path: Path) -> None:
     path.with_name("regions.csv").write_text("code,region\n01067,Dresden\n01067,Leipzig\n", encoding="utf-8")
     with pytest.raises(PolicyError, match="has the key '01067' twice"):
