@@ -107,6 +107,13 @@ class Dataset:
             weakref.finalize(self, self.engine.close)
         if later is None or later.ledger is not self.ledger:
             weakref.finalize(self, self.ledger.close)
+        if later is not None:
+            # What both use closes with the later one, which must not end before this one's questions.
+            weakref.finalize(self, _let_go, later)
+
+
+def _let_go(dataset: Dataset) -> None:
+    """Ends a reference, the last act of whoever held it."""
 
 
 def _codes(policy: Policy) -> tuple[object, ...]:

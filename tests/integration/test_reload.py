@@ -113,6 +113,23 @@ def test_questions_in_flight_end_under_the_policy_that_let_them_in(datasets: Dat
     count(datasets, "new")
 
 
+def test_a_question_in_flight_outlives_two_reloads(datasets: Datasets, policy: Path) -> None:
+    """The second retires codes and ledger that the first took over; charged, it would stay without an answer."""
+    token_of(policy)
+    before = datasets["people"]
+    edit(policy, lambda text: text.replace("cap: 1000", "cap: 900"))
+    datasets.reload()
+    edit(policy, lambda text: text.replace("upper: 99", "upper: 120"))
+    assert datasets.reload().changed == ("people (columns, encoded again)",)
+    gc.collect()
+    engine = before.engine
+    assert engine.problem() == ""
+    assert before.curator.ask("ana", Request(id="old", verb="noisy_count", epsilon="0.1"), Turn()).values
+    del before
+    gc.collect()
+    assert engine.problem() == "its engine is closed"
+
+
 def test_policies_of_a_folder_come_and_go(datasets: Datasets, policy: Path) -> None:
     """A new file is served, a draft is not, one that went away is closed; one whose name is taken changes nothing."""
     other, draft = publish(policy.parent, "others"), publish(policy.parent, "drafts", unreviewed=["cap"])
