@@ -205,7 +205,7 @@ FAULTS = (
         "pinq/public/queries.py",
         "collection.check_disjoint()",
         "pass",
-        (PARTS, "tests/contract/test_plain_requests.py", GUARDS),
+        (COMPOSITION,),
     ),
     Fault(
         "a budget may be passed by one nano-epsilon",
