@@ -14,6 +14,12 @@ from pinq.server.api.metrics import Metrics
 from pinq.server.log import RequestLog
 
 
+class Served(dict[str, object]):
+    """A server without a dataset, which no command starts."""
+
+    failed: tuple[str, ...] = ()
+
+
 def test_lines_are_json_and_for_the_provider_alone(tmp_path: Path) -> None:
     """One object a line, mode 0600, nothing that is None."""
     log = RequestLog(tmp_path / "log")
@@ -31,5 +37,5 @@ def test_a_full_disk_loses_lines_and_nothing_else() -> None:
     log.write("request")
     log.write("request")
     assert log.lost == 2
-    assert b"pinq_lost_log_lines_total 2.0" in generate_latest(Metrics({}, log).registry)  # type: ignore[arg-type]
+    assert b"pinq_lost_log_lines_total 2.0" in generate_latest(Metrics(Served(), log).registry)  # type: ignore[arg-type]
     log.close()

@@ -77,6 +77,9 @@ class PassingLedger:
     def grants(self) -> dict[str, Grant]:
         return {"simulated": Grant("simulated", ENDLESS, costs=self.costs)}
 
+    def work_per_minute(self, analyst: str) -> int | None:
+        return None
+
     def accounts(self) -> dict[str, Account]:
         return {name: Account(name, Together(ENDLESS), grant, self.costs) for name, grant in self.grants().items()}
 
