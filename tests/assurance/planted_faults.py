@@ -230,7 +230,7 @@ FAULTS = (
     ),
     Fault(
         "an answer that another process stored first is drawn again",
-        "pinq/ledger/ledger.py",
+        "pinq/ledger/writing.py",
         "return payload if given is None else given",
         "return payload",
         (LEDGER, "tests/integration/test_ledger_together.py", CURATOR),
