@@ -92,29 +92,33 @@ def verify_certificate(
         events = list(opened.events())
     analyst, charges = _charged(stated, events)
     costs = Costs()
-    for event in charges:
-        if isinstance(event.record, Charged):
-            costs.charge(event.record.demand, event.record.epsilon)
+    for _, charged in charges:
+        costs.charge(charged.demand, charged.epsilon)
     if costs.spent > Epsilon.of(stated.epsilon):
         raise LedgerError(
             f"the answers of the certificate cost {costs.spent} together, more than the {stated.epsilon} it claims."
         )
-    entries = tuple((event.seq, event.hash) for event in charges)
+    entries = tuple((event.seq, event.hash) for event, _ in charges)
     return Verified(stated, analyst, entries, costs.spent, (events[-1].seq, events[-1].hash), model is not None)
 
 
-def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[Event]]:
+Charges = dict[tuple[str, str], tuple[Event, Charged]]
+"""By analyst and request: the event, and what it charged."""
+
+
+def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[tuple[Event, Charged]]]:
     """Finds the charge of each release; ``QueryError`` where one is not there, or was another."""
     wanted = {release.request: release for release in stated.releases}
-    charges: dict[tuple[str, str], Event] = {}
+    charges: Charges = {}
     answers: dict[tuple[str, str], str] = {}
     for event in events:
         if event.request in wanted:
             key = (event.analyst, event.request)
-            if isinstance(event.record, Charged):
-                charges[key] = event
-            elif isinstance(event.record, Answered):
-                answers[key] = event.record.payload
+            match event.record:
+                case Charged() as charged:
+                    charges[key] = event, charged
+                case Answered() as answered:
+                    answers[key] = answered.payload
     analysts = {analyst for analyst, _ in charges}
     for analyst in sorted(analysts):
         if all(_matches(release, analyst, charges, answers) for release in wanted.values()):
@@ -131,20 +135,12 @@ def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[Ev
     raise QueryError(f"the ledger {known} under the id {missing.request!r} of the certificate's {missing.verb}.")
 
 
-def _matches(
-    release: Release,
-    analyst: str,
-    charges: dict[tuple[str, str], Event],
-    answers: dict[tuple[str, str], str],
-) -> bool:
-    event = charges.get((analyst, release.request))
-    return (
-        event is not None
-        and isinstance(event.record, Charged)
-        and event.record.question.question == release.question
-        and event.record.epsilon == Epsilon.of(release.epsilon)
-        and answers.get((analyst, release.request)) == release.answer
-    )
+def _matches(release: Release, analyst: str, charges: Charges, answers: dict[tuple[str, str], str]) -> bool:
+    key = analyst, release.request
+    if key not in charges or answers.get(key) != release.answer:
+        return False
+    _, charged = charges[key]
+    return charged.question.question == release.question and charged.epsilon == Epsilon.of(release.epsilon)
 
 
 def _read(file: str | os.PathLike[str]) -> str:
