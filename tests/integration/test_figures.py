@@ -24,7 +24,13 @@ def test_hardly_anybody_asks_for_the_class_of_a_value_of_ours() -> None:
 def test_only_events_and_errors_are_told_apart_by_cases() -> None:
     """One fold knows what each event means, one report how it reads, one table which status an error has."""
     files = {where.split(":")[0] for where in HOUSE.kind_cases()}
-    told = ("pinq/ledger/", "pinq/provider/history.py", "pinq/provider/report/", "pinq/server/api/gate.py")
+    told = (
+        "pinq/ledger/",
+        "pinq/provider/history.py",
+        "pinq/provider/report/",
+        "pinq/provider/certified.py",
+        "pinq/server/api/gate.py",
+    )
     assert not [file for file in files if not file.startswith((*told, "miners/fitted/json_form.py"))]
 
 
