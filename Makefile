@@ -21,8 +21,9 @@ setup: $(READY) ## the environment, in .venv
 demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, audit (results in build/demo)
 	$(BIN)/python examples/adult.py
 
+# A quarter of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
 
 tests/oldest.txt: pyproject.toml tests/oldest.py
 	$(PYTHON) -m tests.oldest > $@
