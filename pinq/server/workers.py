@@ -177,7 +177,7 @@ class Workers:
                 self._note_end(worker, status)
         if time.monotonic() > self._deadline:
             self._send(signal.SIGKILL)
-        if not self._were_up and all(worker.is_up for worker in self._workers):
+        if not (self._were_up or self._stopping) and all(worker.is_up for worker in self._workers):
             self._were_up = True
             self._up()
 

@@ -163,6 +163,7 @@ def test_scorecards_are_measured_beside_trees(tmp_path: Any, monkeypatch: Any) -
     assert "| Scorecard |" in (tmp_path / "README.md").read_text()
 
 
+@pytest.mark.skipif(bool(why_missing("banknote")), reason="the data set is not there")
 def test_all_miners_are_measured_where_one_is_recommended(tmp_path: Any, monkeypatch: Any) -> None:
     """On made-up rows: shares by three measures, the recommended miner in bold, and how far it is from the best."""
     columns: dict[str, Any] = {"x": Numeric(lower=0, upper=9, integer=True), "c": Categorical(values=("n", "p"))}
