@@ -24,7 +24,8 @@ def text(picture: Sketch, heading: str) -> str:
         if card.parent is not None:
             last = index == picture.cards[card.parent].children[-1]
             del open_below[card.depth - 1 :]
-            lead = "".join("│   " if more else "    " for more in open_below) + ("└── " if last else "├── ")
+            above = "".join("│   " if more else "    " for more in open_below)
+            lead = above + ("└── " if last else "├── ")
             open_below.append(not last)
         lines.append(f"{lead}{card.branch}: {_line(card)}")
     return "\n".join(lines)

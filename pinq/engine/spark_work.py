@@ -3,9 +3,9 @@
 
 ::
 
-    raw rows ── Encoding ──▶ blocks ─────────────────────────────┬─ Counting ──▶ tallies ── Adding ──▶ tallies
-                    └ by unit ─ shuffle ─ Bounding ──▶ blocks ───┤
-                              Dealing ─ shuffle ─ Tossing ──▶ blocks with coins
+    raw rows - Encoding -> blocks ----------------------------+- Counting -> tallies - Adding -> tallies
+                    + by unit - shuffle - Bounding -> blocks -+
+                              Dealing - shuffle - Tossing -> blocks with coins
 
 A *block* is one row of a Spark table: some rows' codes as an Arrow stream in a binary value, so that
 Spark moves and caches them without looking inside. What goes between stages is codes, keyed hashes

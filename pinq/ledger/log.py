@@ -25,12 +25,13 @@ from pinq.ledger.checkpoint import read as read_checkpoint
 from pinq.ledger.checkpoint import write as write_checkpoint
 from pinq.ledger.events import Event, Record, UnknownEvent, read
 from pinq.ledger.head import Head
-from pinq.ledger.requests import Answered, Charged, LoggedQuestion, digest_of
+from pinq.ledger.requests import Answered, Charged, LoggedQuestion
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import LedgerState
 from pinq.ledger.store import EventRow, Store
 from pinq.ledger.terms import now
 from pinq.ledger.writing import Job, T, Writing
+from pinq.public.certificate import digest_of
 
 __all__ = ["Earlier", "GivenAnswer", "Log", "Writing"]
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -14,7 +13,7 @@ from pinq.ledger.body import Body, without
 from pinq.ledger.composition import Demand
 from pinq.public.epsilon import NANO, Epsilon
 
-__all__ = ["NOTHING", "Answered", "Charged", "LoggedQuestion", "Refused", "SessionLogged", "digest_of"]
+__all__ = ["NOTHING", "Answered", "Charged", "LoggedQuestion", "Refused", "SessionLogged"]
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,3 @@ class SessionLogged:
 
 def _nano(loss: Fraction) -> Epsilon:
     return Epsilon(int(loss * NANO))  # exact: the loss was one
-
-
-def digest_of(payload: str) -> str:
-    """Identifies the text of an answer."""
-    return hashlib.sha256(payload.encode()).hexdigest()

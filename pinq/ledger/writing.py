@@ -11,10 +11,11 @@ import sqlalchemy as sa
 
 from pinq.errors import PinqError
 from pinq.ledger.events import Record
-from pinq.ledger.requests import Answered, Charged, LoggedQuestion, Refused, digest_of
+from pinq.ledger.requests import Answered, Charged, LoggedQuestion, Refused
 from pinq.ledger.signature import Signature
 from pinq.ledger.store import EventRow
 from pinq.ledger.terms import EVENT_BYTES, Grant
+from pinq.public.certificate import digest_of
 
 if TYPE_CHECKING:
     from pinq.ledger.log import Log

@@ -103,7 +103,7 @@ class Certificate(_Frozen):
 
 
 def digest_of(text: str) -> str:
-    """SHA-256 of a text, in hexadecimal."""
+    """SHA-256 of a text, in hexadecimal: of an answer as the ledger logs it, of a model."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -37,9 +37,6 @@ def _able() -> bool:
     return _r(f"stopifnot(sapply(c({needed}), requireNamespace, quietly = TRUE))").returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not _able(), reason="needs R with httr2, jsonlite and testthat")
-
-
 @dataclass(frozen=True)
 class Setting:
     """A server with a table, and R with the package installed."""
@@ -66,6 +63,8 @@ class Setting:
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     """The package as R installs it, beside a running server."""
+    if not _able():  # asked here, for starting R takes a second, and each process collects all tests
+        pytest.skip("needs R with httr2, jsonlite and testthat")
     folder = tmp_path_factory.mktemp("r")
     (folder / "library").mkdir()
     package = shutil.copytree(ROOT / "clients" / "r", folder / "pinq")

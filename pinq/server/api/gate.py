@@ -3,7 +3,7 @@
 
 ::
 
-    token ── limits ── the token's queue: body ── a thread: authorise, work ── padding ── log ── response
+    token - limits - the token's queue: body - a thread: authorise, work - padding - log - response
 
 With padding a token's requests run one at a time. The clock of a request starts when its body is
 there and its work begins, and padding keeps its turn in the queue: so the token's next request does
