@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from miners.budget.payment import require_budget
@@ -151,11 +150,6 @@ class DPScorecard(Scorecard):
         where = "`holders` of a stored DPScorecard"
         miner.holders_ = Holders.from_dict(json.loads(text).get("holders"), model=KIND, of=where)
         return miner
-
-    def smallest_loss(self, schema: Schema, target: str) -> Fraction:
-        """Returns the smallest loss of a question that a fit asks of every holder. Free."""
-        shares = self._checked(schema, target).shares
-        return min(shares.base, *shares.tables, *(step.sums for step in shares.steps)).exact
 
     def _asking(self, source: CountSource, shares: Shares, resume: bool) -> HoldersAsking:
         """Returns how the strategy asks."""

@@ -19,7 +19,7 @@ from pinq.analyst.session import Session
 from pinq.errors import InternalError, QueryError, unspent
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
-from pinq.public.parts import Block, PartSet
+from pinq.public.parts import PartSet
 from pinq.public.queries import Preview, Request, WireParts, candidate, candidate_lists, new_id
 from pinq.public.questions import ChoiceQuestion
 from pinq.public.schema import Numeric, Schema, Value
@@ -367,8 +367,4 @@ def divided(parts: PartSet, specs: Sequence[object], schema: Schema) -> PartSet:
     """
     if len(specs) != 1 or not isinstance(specs[0], (list, np.ndarray)):
         return parts.split(bind(joined(specs), schema))
-    own = list(specs[0])
-    if len(own) != len(parts):
-        raise QueryError(f"{len(own)} specs were given for {len(parts)} parts.")
-    bound = [None if spec is None else bind(joined((spec,)), schema) for spec in own]
-    return PartSet([Block(part, partition) for part, partition in zip(parts, bound, strict=True)])
+    return parts.split_each([None if spec is None else bind(joined((spec,)), schema) for spec in specs[0]])

@@ -164,14 +164,14 @@ class PartSet:
                 cursor += 1
         return PartSet(blocks)
 
-    def split(self, partitions: Partition | Sequence[Partition]) -> PartSet:
-        """Splits each part: all by one partition (the shape grows), or each by its own (flat)."""
-        if isinstance(partitions, Partition):
-            return PartSet([Block(part, partitions) for part in self], self.shape + partitions.shape)
+    def split(self, partition: Partition) -> PartSet:
+        """Splits each part by one partition; the shape grows."""
+        return PartSet([Block(part, partition) for part in self], self.shape + partition.shape)
+
+    def split_each(self, partitions: Sequence[Partition | None]) -> PartSet:
+        """Splits each part by its own partition, flat; None leaves a part as it is."""
         if len(partitions) != self.size:
-            raise QueryError(
-                f"{len(partitions)} specs were given for {self.size} parts; one for all or one for each is needed."
-            )
+            raise QueryError(f"{len(partitions)} specs were given for {self.size} parts.")
         return PartSet([Block(part, partition) for part, partition in zip(self, partitions, strict=True)])
 
     @staticmethod

@@ -205,7 +205,7 @@ def test_tables_are_those_of_the_rows(opener: Opener, data: st.DataObject) -> No
         parts = (
             parts.split(partition())
             if data.draw(st.booleans())
-            else parts.split([partition() for _ in range(len(parts))])
+            else parts.split_each([partition() for _ in range(len(parts))])
         )
         if len(parts) > 12:
             keep = sorted(data.draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=6)))
@@ -303,7 +303,7 @@ def test_paths_down_in_many_small_steps(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         names = data.draw(st.lists(st.sampled_from("ac"), min_size=len(parts), max_size=len(parts)))
         specs = [spec_of(data.draw, name, schema.columns[name]) for name in names]
-        parts = parts.split([bind(spec, schema) for spec in specs])
+        parts = parts.split_each([bind(spec, schema) for spec in specs])
         keep = sorted(data.draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=5)))
         parts = parts.take(np.array(keep))
     block = RowBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)

@@ -55,7 +55,7 @@ def collections(draw: Any) -> PartSet:
         if draw(st.booleans()) or len(parts) > 6:
             parts = parts.split(draw(st.sampled_from(PARTITIONS)))
         else:
-            parts = parts.split([draw(st.sampled_from(PARTITIONS)) for _ in range(len(parts))])
+            parts = parts.split_each([draw(st.sampled_from(PARTITIONS)) for _ in range(len(parts))])
         chosen = draw(st.lists(st.integers(0, len(parts) - 1), unique=True, min_size=1, max_size=6))
         if draw(st.booleans()):
             rest = sorted(set(range(len(parts))) - set(chosen))

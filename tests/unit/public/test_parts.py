@@ -88,7 +88,7 @@ def test_parts_say_what_they_are() -> None:
     """In the words of the schema."""
     part = next(
         iter(
-            WHOLE.split([bind(Cuts("x", (3,)), SCHEMA)])
+            WHOLE.split_each([bind(Cuts("x", (3,)), SCHEMA)])
             .take(np.array([1]))
             .split(bind(Groups("j", (("b", None),)), SCHEMA))
         )
@@ -201,7 +201,7 @@ def test_shapes_grow_with_splits() -> None:
     """One axis for each spec."""
     assert WHOLE.split(bind(Cross((Values("s"), Values("j"))), SCHEMA)).shape == (1, 2, 4)
     with pytest.raises(QueryError, match="3 specs were given for 1 parts"):
-        WHOLE.split([bind(Values("s"), SCHEMA)] * 3)
+        WHOLE.split_each([bind(Values("s"), SCHEMA)] * 3)
 
 
 def test_a_million_parts_are_enough() -> None:
