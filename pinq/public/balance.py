@@ -43,7 +43,7 @@ class Balance(Score):
         attained. Where one row is substituted the inside moves by 0 or b, at most twice max(a, b -
         a): so much as two rows (the schema's distance, by which epsilon is divided) are allowed.
         Exact: integers. Held by: tests/contract/test_every_score.py,
-        tests/privacy/test_sensitivity.py, tests/privacy/test_mechanisms.py.
+        tests/privacy/test_sensitivity.py, tests/privacy/test_selections.py.
 
     References:
         Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",

@@ -55,6 +55,8 @@ class Fault:
 
 MECHANISMS = "tests/contract/test_every_mechanism.py"
 LAWS = "tests/privacy/test_mechanisms.py"
+SELECTIONS = "tests/privacy/test_selections.py"
+HANDLES = "tests/privacy/test_through_a_handle.py"
 SCORES = "tests/contract/test_every_score.py"
 LOSSES = "tests/contract/test_every_loss.py"
 CURATOR = "tests/unit/curator/test_curator.py"
@@ -128,14 +130,14 @@ FAULTS = (
         "pinq/curator/verbs/average.py",
         "bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon, counted.turn.check)",
         "bins = laplace(np.stack([upper, last * rows - upper]), last // 2, epsilon, counted.turn.check)",
-        (LAWS,),
+        (HANDLES,),
     ),
     Fault(
         "a replaced row, and a person's many rows, count as one row that comes",
         "pinq/curator/monitor.py",
         "released = query.release(query.count(self._engine, turn), work.epsilon.per_row(self.schema.distance))",
         "released = query.release(query.count(self._engine, turn), work.epsilon.per_row(1))",
-        (LAWS,),
+        (HANDLES,),
     ),
     Fault(
         "derivatives in the cells of several specs are charged as of one",
@@ -177,7 +179,7 @@ FAULTS = (
         "pinq/curator/candidates/selection.py",
         "epsilon / self.choices))",
         "epsilon))",
-        (LAWS,),
+        (SELECTIONS,),
     ),
     Fault(
         "the tests on a path down a tree are charged as one",

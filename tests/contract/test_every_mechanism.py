@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every mechanism promises: its exact law, and a loss of its epsilon and no more. A new one is listed in ``MECHANISMS``.
 
-How sure these tests are: see tests/privacy/test_mechanisms.py. Each test is tried on weak noise too, of 70 % of the
+How sure these tests are: see tests/laws.py. Each test is tried on weak noise too, of 70 % of the
 scale, and must fail there.
 """
 

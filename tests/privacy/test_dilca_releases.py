@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DPDilca's releases against their law and its claim.
 
-The noisy choices of a context are attacked in test_mechanisms.py (``max_relevance``, ``max_dependency``), on the neighbours where they lose all of their
+The noisy choices of a context are attacked in test_through_a_handle.py (``max_relevance``, ``max_dependency``), on the neighbours where they lose all of their
 epsilon. Here the tables that the miner asks for are compared with their law by chi-square, which fails a right scale with probability 1e-7 and
 a scale 30 % too small with near certainty: of 6,400 draws 76 % instead of 63 % lie within ten rows of the truth at scale 10, 21 standard errors.
 """
