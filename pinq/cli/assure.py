@@ -91,6 +91,6 @@ def _print(seen: Report) -> None:
     for title, heads, rows in seen.tables():
         print_table(screen, heads, rows, title)
     if seen.left_out:
-        screen.print(f"No time was left for: {', '.join(seen.left_out)}.")
+        screen.print(f"Not done: {'; '.join(seen.left_out)}.")
     verdict = "Nothing was refuted." if seen.holds else "A claim was refuted: do not release answers."
     screen.print(f"{verdict} pinq {seen.version}, {seen.through}, {seen.seconds / 60:.1f} minutes.")

@@ -26,7 +26,7 @@ from pinq.ledger.head import Head
 from pinq.ledger.postgresql import watched
 from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
 
-__all__ = ["AnswerSize", "EventRow", "Store", "StoredAnswer", "url_of"]
+__all__ = ["AnswerSize", "EventRow", "NoLedger", "Store", "StoredAnswer", "url_of"]
 
 IDS_AT_A_TIME = 500
 ROWS_AT_A_TIME = 1000
@@ -84,6 +84,10 @@ def url_of(ledger: str | os.PathLike[str]) -> str:
     return text if "://" in text else f"sqlite:///{os.path.abspath(text)}"
 
 
+class NoLedger(LedgerError):
+    """There is no ledger, and no head of one: nothing was granted yet."""
+
+
 class EventRow(NamedTuple):
     """An event as the table has it; ``body`` is its record as JSON."""
 
@@ -134,11 +138,12 @@ class Store:
         self._sqlite = self.url.startswith("sqlite")
         memory = self.url in ("sqlite://", "sqlite:///:memory:")
         self._file = Path(self.url.removeprefix("sqlite:///")) if self._sqlite and not memory else None
+        self.head = None if self._file is None else Head(self._file.with_name(self._file.name + ".head"))
         if self._file is not None and (read_only or not create) and not self._file.exists():
-            raise LedgerError(f"There is no ledger {self._file}. `pinq grant` makes one.")
+            missing = NoLedger if self.head is None or not self.head.file.exists() else LedgerError
+            raise missing(f"There is no ledger {self._file}. `pinq grant` makes one.")
         self._process, self._read_only = os.getpid(), read_only
         self._patience: float = postgresql.STATEMENT_SECONDS  # for the first replay
-        self.head = None if self._file is None else Head(self._file.with_name(self._file.name + ".head"))
         try:
             if self._file is not None and not read_only:
                 _make_private(self._file)

@@ -17,7 +17,7 @@ import pinq.curator.mechanisms
 from pinq.analyst.verbs import Verbs
 from pinq.cli.main import app
 from pinq.errors import EngineError
-from pinq.provider.selftest import Report
+from pinq.provider.selftest import Report, selftest
 from pinq.provider.selftest.claims import CLAIMS, Claim
 from pinq.provider.selftest.doors import in_process, through_a_server
 from pinq.provider.selftest.measure import Time, measure_canary, measure_claim, measure_laws
@@ -26,6 +26,8 @@ from pinq.provider.selftest.worlds import publish
 from pinq.public.plugins import plugin
 from pinq.public.scores import AnyScore
 from tests.checkout import ROOT
+from tests.servers import publish as publish_people
+from tests.servers import token_of
 
 DRAWS = 3_000
 
@@ -162,3 +164,20 @@ def test_the_page_on_assurance_runs() -> None:
     (command,) = re.findall(r"\$ pinq (selftest .*)", page)
     helped = CliRunner().invoke(app, ["selftest", "--help"]).output
     assert all(word in helped for word in command.split() if word.startswith("--"))
+
+
+def test_a_policy_without_a_ledger_refutes_nothing_and_a_lost_ledger_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first grant there is nothing to replay, and the report says so; a head without its ledger is a loss."""
+    monkeypatch.setattr("pinq.provider.selftest.run._steps", lambda server: [])
+    policy = publish_people(tmp_path)
+    report = selftest(policy, minutes=0.05)
+    assert report.holds
+    assert next(check.name for check in report.checks) == "policy people"
+    assert report.left_out[0] == "the ledger of people, for there is none"
+    token_of(policy)
+    (ledger,) = tmp_path.glob("*.ledger")
+    assert [check.holds for check in selftest(policy, minutes=0.05).checks[:2]] == [True, True]
+    ledger.unlink()
+    assert [check.holds for check in selftest(policy, minutes=0.05).checks[:2]] == [True, False]

@@ -133,7 +133,7 @@ class Report:
         seconds: How long it took.
         through: ``in this process`` or ``through a server``.
         findings, laws, canaries, checks: What was measured.
-        left_out: What there was no time for.
+        left_out: What was not done: for want of time, or of a ledger.
     """
 
     version: str
@@ -197,7 +197,7 @@ class Report:
             element("p", head),
             element("p", element("b", verdict)),
             *(table(*shown, "") for shown in self.tables() if shown[2]),
-            *([element("p", "No time was left for: ", ", ".join(self.left_out), ".")] if self.left_out else []),
+            *([element("p", "Not done: ", "; ".join(self.left_out), ".")] if self.left_out else []),
             table(
                 "What is evaluated",
                 ("question ~", "here ~"),
