@@ -37,6 +37,7 @@ class Reusing(Forwarding):
     def __init__(self, session: Session, before_first: Callable[[], None]) -> None:
         super().__init__(session)
         self._before_first = before_first
+        self._begun = False
         self._times: Counter[str] = Counter()
         self._seen: defaultdict[str, set[str]] = defaultdict(set)
         self._lock = threading.Lock()
@@ -49,12 +50,13 @@ class Reusing(Forwarding):
         number to come: then the next number is taken.
         """
         identity = request.identity(self.schema.digest)
-        with self._lock:
-            is_first_of_all, number = not self._times, self._times[identity]
+        with self._lock:  # questions asked side by side wait until the first may be asked at all
+            number = self._times[identity]
+            request = request.model_copy(update={"id": _key(identity, number), "reuse": True if number == 0 else None})
+            if not self._begun and self._session.preview(request).cost > 0:
+                self._before_first()
+            self._begun = True
             self._times[identity] += 1
-        request = request.model_copy(update={"id": _key(identity, number), "reuse": True if number == 0 else None})
-        if is_first_of_all and self._session.preview(request).cost > 0:
-            self._before_first()
         answer = self._session.ask(request)
         while answer.id in self._seen[identity]:
             number += 1

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -67,6 +70,30 @@ def test_who_may_not_begin_has_asked_nothing(h: PrivateQueryable) -> None:
     with pytest.raises(BudgetExceeded):
         reusing(h, refuse).noisy_count(epsilon=1)
     assert not h.history().size
+
+
+def test_questions_asked_side_by_side_wait_for_whether_the_first_may_be_asked(h: PrivateQueryable) -> None:
+    """None is charged before, nor where it may not."""
+    begun, go_on = threading.Event(), threading.Event()
+    spent: list[Fraction] = []
+
+    def look() -> None:
+        begun.set()
+        assert go_on.wait(10)
+        spent.append(h.budget.spent)
+        raise BudgetExceeded("no", asked=h.budget.epsilon, remaining=h.budget.remaining, scope="analyst")
+
+    again = reusing(h, look)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(again.noisy_count, epsilon=1)
+        assert begun.wait(10)
+        second = pool.submit(again.partition(Values("sex")).noisy_count, epsilon=1)
+        time.sleep(0.05)
+        go_on.set()
+        for asked in (first, second):
+            with pytest.raises(BudgetExceeded):
+                asked.result()
+    assert [*spent, h.budget.spent] == [0, 0, 0]
 
 
 def test_a_preview_with_reuse_knows_what_was_paid(h: PrivateQueryable) -> None:
