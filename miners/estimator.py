@@ -41,6 +41,7 @@ __all__ = [
     "TreeClassifier",
     "TreeFaces",
     "public_schema",
+    "require_varied",
     "schema_of",
     "whole_number",
 ]
@@ -378,6 +379,12 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     if not is_whole(value, low, high):
         raise QueryError(f"is {value!r}", parameter=name, allowed=f"a whole number from {low} to {high}")
     return int(value)
+
+
+def require_varied(schema: Schema, target: str | None) -> None:
+    """Raises ``QueryError`` where the target has a single value."""
+    if schema.column(target).cells < 2:
+        raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
 
 
 def _sorted(classes: Sequence[Value]) -> np.ndarray:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny table, and the policy that fits it."""
+"""A tiny table and the policy that fits it; and a tinier one, as files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,29 @@ COLUMNS: dict[str, Any] = {
     "age": {"type": "numeric", "lower": 0, "upper": 99, "integer": True},
     "income": {"type": "categorical", "values": ["<=50K", ">50K"]},
 }
+PEOPLE = """
+dataset: people
+source: people.parquet
+cap: 2
+max_rows: 1000
+columns:
+  sex: {type: categorical, values: [f, m]}
+"""
+
+
+def people_in(folder: Path, more: str = "") -> Path:
+    """Writes a hundred people with one column, and their policy.
+
+    Args:
+        folder: Where.
+        more: Further lines of the policy.
+
+    Returns:
+        The policy's file.
+    """
+    pd.DataFrame({"sex": ["f", "m"] * 50}).to_parquet(folder / "people.parquet")
+    (folder / "people.yaml").write_text(PEOPLE + more)
+    return folder / "people.yaml"
 
 
 def policy_in(folder: Path) -> Policy:

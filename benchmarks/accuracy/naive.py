@@ -6,6 +6,7 @@ Both are written by hand on ``noisy_count``, as anyone could.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,15 +27,33 @@ __all__ = ["Majority", "NaiveBayes", "PooledMean"]
 
 
 @dataclass
-class NaiveBayes:
-    """One noisy table of classes for each attribute, at equal shares of epsilon."""
+class _Classifier(ABC):
+    """Predicts the shares of a target's classes."""
 
     epsilon: float
 
+    @abstractmethod
+    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
+        """Returns class shares, shape (rows, classes)."""
+
+    def score(self, X: pd.DataFrame) -> float:
+        """Returns the accuracy."""
+        predicted: Sequence[int] = self.predict_proba(X).argmax(axis=1)
+        return float(np.mean(predicted == encode(self._schema, self._target, X)))
+
+    def _about(self, schema: Schema, target: str) -> None:
+        """Notes what is predicted."""
+        self._schema, self._target = schema, target
+        self.classes_ = np.array(schema.categorical(target).values)
+
+
+@dataclass
+class NaiveBayes(_Classifier):
+    """One noisy table of classes for each attribute, at equal shares of epsilon."""
+
     def fit(self, handle: PrivateQueryable, target: str) -> NaiveBayes:
         """Asks for all tables."""
-        self._schema, self._target = handle.schema, target
-        self.classes_ = np.array(handle.schema.categorical(target).values)
+        self._about(handle.schema, target)
         names = [name for name in handle.schema.columns if name != target]
         size = handle.schema.max_rows * self.epsilon / (len(names) * len(self.classes_))
         self._specs = attribute_cells(handle.schema, target, None, None, Grid.of_tables(size))
@@ -61,21 +80,14 @@ class NaiveBayes:
         odds = np.exp(scores - scores.max(axis=1, keepdims=True))
         return odds / odds.sum(axis=1, keepdims=True)
 
-    def score(self, X: pd.DataFrame) -> float:
-        """Returns the accuracy."""
-        return _accuracy(self._schema, self._target, self.predict_proba(X), X)
-
 
 @dataclass
-class Majority:
+class Majority(_Classifier):
     """The noisy shares of the classes, for every row."""
-
-    epsilon: float
 
     def fit(self, handle: PrivateQueryable, target: str) -> Majority:
         """Counts the classes."""
-        self._schema, self._target = handle.schema, target
-        self.classes_ = np.array(handle.schema.categorical(target).values)
+        self._about(handle.schema, target)
         counts = handle.partition(Values(target)).noisy_count(epsilon=self.epsilon)
         rows = np.maximum(np.asarray(counts, dtype=np.float64)[: len(self.classes_)], 0.5)
         self._shares = rows / rows.sum()
@@ -84,10 +96,6 @@ class Majority:
     def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
         """Returns class shares, shape (rows, classes)."""
         return np.tile(self._shares, (len(X), 1))
-
-    def score(self, X: pd.DataFrame) -> float:
-        """Returns the accuracy."""
-        return _accuracy(self._schema, self._target, self.predict_proba(X), X)
 
 
 @dataclass
@@ -106,8 +114,3 @@ class PooledMean:
         """Returns the coefficient of determination."""
         truth = X[self._target].dropna().to_numpy(dtype=np.float64)
         return float(1 - ((truth - self._mean) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
-
-
-def _accuracy(schema: Schema, target: str, shares: np.ndarray, X: pd.DataFrame) -> float:
-    predicted: Sequence[int] = shares.argmax(axis=1)
-    return float(np.mean(predicted == encode(schema, target, X)))

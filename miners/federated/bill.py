@@ -19,7 +19,9 @@ from pinq.public.epsilon import Epsilon, Loss
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
-__all__ = ["HoldersBill", "cost_of", "resumes", "source_of"]
+__all__ = ["DISJOINT", "HoldersBill", "cost_of", "resumes", "source_of"]
+
+DISJOINT = "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
 
 
 class HoldersBill:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self, get_args
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, PlanLine, many, remember_fit, warn_before_fit
 from miners.estimator import whole_number
-from miners.federated.bill import HoldersBill, cost_of, resumes, source_of
+from miners.federated.bill import DISJOINT, HoldersBill, cost_of, resumes, source_of
 from miners.federated.card import Card as Holders
 from miners.federated.card_asking import HoldersAsking, InOrder, InTurns
 from miners.federated.source import CountSource
@@ -188,7 +188,7 @@ class DPScorecard(Scorecard):
 
     def _holder_notes(self, holders: int) -> Iterator[str]:
         """Yields what is worth knowing, one sentence each."""
-        yield "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
+        yield DISJOINT
         if self.strategy == "turns" and holders > 1:
             yield (
                 "each step's attribute is chosen by one holder, in turns by noisy sizes; shown is what one pays that "

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from miners.budget.payment import require_budget
 from miners.budget.plan import Plan, lost_votes, remember_fit, warn_before_fit
-from miners.estimator import TreeClassifier, whole_number
+from miners.estimator import TreeClassifier, require_varied, whole_number
 from miners.federated.asking import Task
 from miners.federated.best_first import BestFirst
-from miners.federated.bill import HoldersBill, cost_of, resumes, source_of
+from miners.federated.bill import DISJOINT, HoldersBill, cost_of, resumes, source_of
 from miners.federated.card import Card
 from miners.federated.held_node import HeldNode
 from miners.federated.source import CountSource
@@ -27,7 +27,7 @@ from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_funct
 from miners.federated.strategy import NEEDS, STRATEGIES, FederatedStrategy, StrategyName, require_abilities
 from miners.federated.turns import InTurns
 from miners.fitted.tree import Tree
-from miners.growth.candidates import attribute_names, families, levels_carried
+from miners.growth.candidates import attribute_names, default_depth_note, families, levels_carried
 from miners.growth.criteria import require_criterion
 from miners.growth.fitted_nodes import estimated_nodes
 from miners.trees.diffp_c45 import LEAF_SHARE
@@ -224,7 +224,7 @@ class DPTopDown(TreeClassifier):
 
     def _notes(self, holders: int, depth: int) -> Iterator[str]:
         """Yields what is worth knowing, one sentence each."""
-        yield "holders hold disjoint people: each is asked for the total, in its own policy's terms, and no more."
+        yield DISJOINT
         if self.strategy == "turns" and holders > 1:
             yield (
                 "each level is chosen by one holder, which pays for that one; who has paid for fewer levels "
@@ -250,8 +250,7 @@ class DPTopDown(TreeClassifier):
                 "more than max_nodes, or epsilon is too thin."
             )
         if self.max_depth is None:
-            follows = "is what epsilon, max_rows and the attributes let expect to be of use."
-            yield f"max_depth is not given; {depth} {follows}"
+            yield default_depth_note(depth)
 
     def _warnings(self, strategy: FederatedStrategy, holders: int) -> tuple[str, ...]:
         """Whether anything is split, and whether the leaves' votes stand out of the noise."""
@@ -288,8 +287,7 @@ class DPTopDown(TreeClassifier):
         if self.max_depth is not None:
             whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
         column = schema.categorical(target)
-        if column.cells < 2:
-            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
+        require_varied(schema, target)
         return Problem(schema, target, column.codes, column.cells, Epsilon.of(self.epsilon))
 
     # Strategies

@@ -24,6 +24,7 @@ __all__ = [
     "CutsByColumn",
     "attribute_names",
     "by_column",
+    "default_depth_note",
     "default_levels",
     "equal_width",
     "families",
@@ -155,6 +156,11 @@ def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: E
     majority vote needs all of the budget to stand out of the noise itself.
     """
     return levels_carried(schema, names, rows, epsilon) or int(_levels(schema, names, rows, epsilon) >= FURTHEST)
+
+
+def default_depth_note(depth: int) -> str:
+    """Says where a depth comes from that nobody gave."""
+    return f"max_depth is not given; {depth} is what epsilon, max_rows and the attributes let expect to be of use."
 
 
 def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> float:

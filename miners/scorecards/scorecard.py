@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from miners.budget.plan import PlanLine, loss_text, many, rows_text
-from miners.estimator import Classifier, Regressor, whole_number
+from miners.estimator import Classifier, Regressor, require_varied, whole_number
 from miners.growth.candidates import attribute_names
 from miners.handle_miner import HandleMiner
 from miners.scorecards.asking import HandleAsking
@@ -118,10 +118,8 @@ class ScorecardMiner(HandleMiner[CardFit]):
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         epsilon = Epsilon.of(self.epsilon)
-        column = schema.column(target)
         self._checked_target(schema, target)
-        if column.cells < 2:
-            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
+        require_varied(schema, target)
         objective = objective_of(schema, target)
         attributes = attribute_names(schema, target, self.attributes)
         grids = objective.grid(epsilon), objective.table_grid(epsilon, len(attributes))

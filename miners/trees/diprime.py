@@ -12,7 +12,7 @@ from typing import ClassVar, cast
 from miners.budget.recipe import Step, StepName, StepQuestion
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, whole_number
 from miners.fitted.node import Node, Split
-from miners.growth.candidates import default_levels, families, levels_carried
+from miners.growth.candidates import default_depth_note, default_levels, families, levels_carried
 from miners.growth.criteria import REGRESSION_CRITERIA, require_criterion
 from miners.growth.fitted_nodes import released_nodes
 from miners.growth.frontier import Level
@@ -202,9 +202,7 @@ class DiPriMe(ForestMiner):
         notes = super()._notes(strategies)
         if self.max_depth is not None or not VARIANTS[self.variant].depth_follows_epsilon:
             return notes
-        depth = strategies[0].recipe.depth
-        follows = "is what epsilon, max_rows and the attributes let expect to be of use."
-        return (*notes, f"max_depth is not given; {depth} {follows}")
+        return (*notes, default_depth_note(strategies[0].recipe.depth))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

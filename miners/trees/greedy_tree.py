@@ -15,7 +15,7 @@ from miners.budget.plan import Plan, lost_votes, rows_text
 from miners.budget.recipe import StepName
 from miners.estimator import TreeClassifier, whole_number
 from miners.fitted.node import Node, Split
-from miners.growth.candidates import MAX_LEVELS
+from miners.growth.candidates import MAX_LEVELS, default_depth_note
 from miners.growth.criteria import CRITERIA, require_criterion
 from miners.growth.fitted_nodes import calibrated_nodes, estimated_nodes, released_nodes
 from miners.growth.open_node import OpenNode
@@ -221,8 +221,7 @@ class GreedyTree(TreeClassifier, TreeMiner[GreedyStrategy]):
         depth = strategy.recipe.depth
         note = f"the nodes of a level are disjoint, so a level costs what one node costs; {strategy.disjoint_note}"
         if self.max_depth is None:
-            follows = "is what epsilon, max_rows and the attributes let expect to be of use."
-            return (note, f"max_depth is not given; {depth} {follows}")
+            return (note, default_depth_note(depth))
         if depth < self.max_depth:
             attributes, levels = many(depth, "attribute"), many(depth, "level")
             return (note, f"a path can use up {attributes}, so no more than {levels} of splits are planned.")

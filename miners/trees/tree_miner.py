@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from miners.budget.plan import PlanLine
 from miners.budget.recipe import DESCRIBING, Step
+from miners.estimator import require_varied
 from miners.fitted.forest import Forest
 from miners.fitted.tree import ENDS, Tree
 from miners.growth.frontier import grow
@@ -107,8 +108,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
             raise QueryError(f"the target `{target}` is numeric; {name} predicts the values of a categorical column.")
         if not is_numeric and self._numeric_target:
             raise QueryError(f"the target `{target}` is categorical; {name} predicts the mean of a numeric column.")
-        if column.cells < 2:
-            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
+        require_varied(schema, target)
         if is_numeric:
             return Problem(schema, target, ENDS, ENDS, epsilon, numeric=True)
         return Problem(schema, target, column.codes, column.cells, epsilon)

@@ -17,8 +17,7 @@ from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows
 from pinq.engine.shards import ShardColumns, ShardSource
-from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest
-from pinq.errors import InternalError
+from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis
@@ -93,12 +92,7 @@ class ArrayEngine:
 
         ``check`` is called before each block of rows.
         """
-        if os.getpid() != self._process:
-            raise InternalError(
-                "This handle was opened in another process; an engine does not survive a fork. Open it again here."
-            )
-        if self._codes is None:
-            raise InternalError("The engine is closed.")
+        require_open(self._codes, self._process)
         if len(parts.blocks) != 1 or parts.blocks[0].part.depth or measure is not None:
             return self._count(parts, tables, measure, check)
         split = parts.blocks[0].partition

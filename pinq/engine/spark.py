@@ -42,8 +42,8 @@ from pinq.engine.spark_work import (
     Partial,
     Tossing,
 )
-from pinq.engine.tables import ListRequest, Measure, Table, TableRequest
-from pinq.errors import InternalError, PolicyError
+from pinq.engine.tables import ListRequest, Measure, Table, TableRequest, require_open
+from pinq.errors import PolicyError
 from pinq.public.parts import PartSet
 from pinq.public.policy import Policy
 
@@ -162,11 +162,7 @@ class SparkEngine:
         Raises:
             PolicyError: The source changed, and Spark had to read it again.
         """
-        if os.getpid() != self._process:
-            raise InternalError("This handle was opened in another process. Open it again here.")
-        if self._encoded is None:
-            raise InternalError("The engine is closed.")
-        encoded = self._encoded
+        encoded = require_open(self._encoded, self._process)
         request = count_request(parts, tables, measure, schema=encoded.policy.schema_)
         if request.shards():
             encoded = self._with_coins(encoded, check)

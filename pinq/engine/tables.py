@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from pinq.errors import InternalError
 from pinq.public.parts import PartSet
 from pinq.public.specs import Axis
 
@@ -23,7 +25,10 @@ __all__ = [
     "Sparse",
     "Table",
     "TableRequest",
+    "require_open",
 ]
+
+T = TypeVar("T")
 
 MAX_SUM = 2**62
 """Where sums stop that a wrong declaration lets grow: 64 bits hold them, and noise on top of them."""
@@ -164,3 +169,22 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Frees what it holds."""
+
+
+def require_open(encoded: T | None, process: int) -> T:
+    """Returns what an engine counts.
+
+    Args:
+        encoded: None once the engine is closed.
+        process: Which process opened it.
+
+    Raises:
+        InternalError: It is closed, or this is another process.
+    """
+    if os.getpid() != process:
+        raise InternalError(
+            "This handle was opened in another process; an engine does not survive a fork. Open it again here."
+        )
+    if encoded is None:
+        raise InternalError("The engine is closed.")
+    return encoded

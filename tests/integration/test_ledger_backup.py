@@ -6,7 +6,6 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -22,16 +21,9 @@ from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from tests.postgresql import HERE, SKIPPED
+from tests.tiny import people_in
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
-POLICY = """
-dataset: people
-source: people.parquet
-cap: 2
-max_rows: 1000
-columns:
-  sex: {type: categorical, values: [f, m]}
-"""
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.skipif(not HERE, reason=SKIPPED))])
@@ -39,11 +31,10 @@ def policy(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     """A small dataset with two grants, and a state folder of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     where = "" if request.param == "sqlite" else f"ledger: {request.getfixturevalue('postgresql')}\n"
-    pd.DataFrame({"sex": ["f", "m"] * 50}).to_parquet(tmp_path / "people.parquet")
-    (tmp_path / "people.yaml").write_text(POLICY + where)
+    policy = people_in(tmp_path, where)
     for name in ("ana", "bob"):
-        provider.grant(tmp_path / "people.yaml", name, 1)
-    return tmp_path / "people.yaml"
+        provider.grant(policy, name, 1)
+    return policy
 
 
 def opened(policy: Path) -> Ledger:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -23,16 +22,9 @@ from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
+from tests.tiny import people_in
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
-POLICY = """
-dataset: people
-source: people.parquet
-cap: 2
-max_rows: 1000
-columns:
-  sex: {type: categorical, values: [f, m]}
-"""
 
 
 @pytest.fixture
@@ -40,10 +32,9 @@ def policy(tmp_path: Path) -> Path:
     """A small dataset, with a grant."""
     home = tmp_path / "home"
     home.mkdir()
-    pd.DataFrame({"sex": ["f", "m"] * 50}).to_parquet(home / "people.parquet")
-    (home / "people.yaml").write_text(POLICY)
-    provider.grant(home / "people.yaml", "ana", 1, by=None)
-    return home / "people.yaml"
+    policy = people_in(home)
+    provider.grant(policy, "ana", 1, by=None)
+    return policy
 
 
 @pytest.fixture
