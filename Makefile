@@ -52,7 +52,7 @@ $(VENV)/.spark: $(READY)
 
 test-spark: $(VENV)/.spark ## the engine inside a Spark of two workers in this process, some minutes (needs Java 17 or later)
 	PINQ_SPARK=1 $(BIN)/python -m pytest tests/integration/test_spark.py
-	PINQ_SPARK=1 $(BIN)/python -m pytest tests/contract/test_every_engine.py -k SparkEngine
+	PINQ_SPARK=1 $(BIN)/python -m pytest tests/contract/test_every_engine.py tests/contract/test_every_engines_rows.py -k SparkEngine
 
 $(VENV)/.dev: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

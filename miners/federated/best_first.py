@@ -8,7 +8,7 @@ Privacy:
     step went into goes into the leaf's histogram. A split's gain is computed from noisy histograms,
     which are also what is known of its children: no score leaves a holder, and no size is asked for
     itself. Which node is split next, and for which a split is sought at all, follows from those.
-    Held by: tests/unit/federated/test_topdown.py.
+    Held by: tests/unit/federated/test_topdown_bill.py.
 
 References:
     Wang, Dick & Balcan 2020, Algorithm 1.

@@ -5,7 +5,7 @@ Privacy:
     Claim: at each holder, every path from the root to a leaf is asked the total of the fit exactly.
     Why: a node knows what its path has paid at each holder, and a leaf is asked with all that is
     left. Parts that are asked together are disjoint, so they cost what one of them costs. Held by:
-    tests/unit/federated/test_topdown.py.
+    tests/unit/federated/test_topdown_bill.py.
 """
 
 from __future__ import annotations

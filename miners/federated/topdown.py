@@ -99,7 +99,7 @@ class DPTopDown(TreeClassifier):
         charges and enforces just that. A person is one holder's only, so nothing adds up over
         holders. Scores are the layer's, scaled to counts and with public sensitivities; a choice
         publishes an index, never a score.
-        Exact: nano-epsilons. Held by: tests/unit/federated/test_topdown.py,
+        Exact: nano-epsilons. Held by: tests/unit/federated/test_topdown_bill.py,
         tests/privacy/test_topdown_releases.py.
 
     Notes:

@@ -12,7 +12,7 @@ Privacy:
     the terms of its policy.
     Why: a holder is asked for its size, for the splits of its own levels, and for each leaf's
     histogram with what is left. Nodes of a level are disjoint. Whose turn it is follows from noisy
-    sizes. Held by: tests/unit/federated/test_topdown.py.
+    sizes. Held by: tests/unit/federated/test_topdown_bill.py.
 """
 
 from __future__ import annotations

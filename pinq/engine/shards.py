@@ -4,7 +4,7 @@
 Privacy:
     A row's coin is a keyed hash of its codes and of its number among equal rows. Adding a row adds
     one (row, number) pair and changes no other, so coins are a stability-1 map of the table.
-    Held by: tests/contract/test_every_engine.py.
+    Held by: tests/contract/test_every_engines_rows.py.
 
 The ledger outlives versions of every library, so coins are made by MD5 of decimal text, which means
 the same everywhere: a hash that a library calls its own need not.
