@@ -211,6 +211,8 @@ def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
         total_low, total_high = sum(low), sum(high)
         uniform_low, uniform_high = Decimal(drawn) / Decimal(2**bits), Decimal(drawn + 1) / Decimal(2**bits)
         inner = len(low) * slack
+        # `below` is not less than where the run's share begins, and `above` not more than where it
+        # ends: a uniform number that is known to lie between the two lies in the share.
         below = Decimal(-1)  # the upper bound on where the run begins
         sum_low = sum_high = Decimal(0)
         last = max(i for i, members in enumerate(candidates.members.tolist()) if members)
@@ -227,6 +229,7 @@ def _by_decimals(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
 
 def scale_of(sensitivity: int, epsilon: Fraction) -> float:
     """Gives sensitivity / epsilon as a float, rounded up."""
+    # The nearest float to 1/3 is below it: the next one is taken.
     wanted = Fraction(sensitivity) / epsilon
     scale = float(wanted)
     return scale if Fraction(scale) >= wanted else math.nextafter(scale, math.inf)

@@ -87,6 +87,8 @@ class CountRequest:
     def locate(self, rows: Rows, known: int = 1) -> Rows:
         """Takes rows from the ``known`` parts where they are to the parts before the last split."""
         if known != len(self.begin) or not np.array_equal(self.begin, np.arange(known)):
+            # Rows at known parts 0, 1 and 2, of which the paths begin with 2 and 0: `number` is 1
+            # -1 0, so rows at part 1 are left out, and those at part 2 are at the first beginning.
             number = np.full(known, -1, dtype=np.int64)
             number[self.begin] = np.arange(len(self.begin))
             rows = rows.moved(number.take(rows.node), len(self.begin))
@@ -208,6 +210,7 @@ def _packed(
     groups: list[tuple[list[Axis], list[int]]] = []
     sizes: list[int] = []
     for number in sorted(own, key=lambda number: -math.prod(axis.slots for axis in own[number])):
+        # A table whose own axes a group has already costs that group nothing.
         for group, (axes, numbers) in enumerate(groups):
             new = [axis for axis in own[number] if axis not in axes]
             cells = sizes[group] * math.prod(axis.slots for axis in new)

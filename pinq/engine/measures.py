@@ -69,6 +69,8 @@ class _MomentsOfRows:
         numbers = np.empty((self.sums, len(value)), dtype=np.int64)
         numbers[0], numbers[1] = 1, value
         if self.moments.squares:
+            # Code 5,000 has the square 25,000,000 = 1 * 2^24 + 8,222,784: it adds 1 to the high sum
+            # and 8,222,784 to the low one.
             square = value * value
             numbers[2], numbers[3] = square & (2**LOW_BITS - 1), square >> LOW_BITS
         return numbers
@@ -77,6 +79,7 @@ class _MomentsOfRows:
         rows, total = sums[0], np.minimum(sums[1], MAX_SUM)
         if not self.moments.squares:
             return np.stack([rows, total], axis=-1)
+        # What low parts add up to beyond 2^24 is carried to the high ones, as in sums by hand.
         high = sums[3] + (sums[2] >> LOW_BITS)
         low = sums[2] & (2**LOW_BITS - 1)
         room = MAX_SUM >> LOW_BITS

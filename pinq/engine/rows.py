@@ -132,6 +132,7 @@ def _places_by_code(axis: Axis) -> np.ndarray:
     """
     kind = smallest(axis.size + 1)
     if axis.thresholds is not None:
+        # Cuts at codes 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5.
         widths = np.diff(axis.thresholds, prepend=0, append=axis.thresholds[-1] + 1)
         return np.repeat(np.arange(axis.size, dtype=kind), widths)
     parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]

@@ -112,6 +112,8 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
         arrays = [pa.array(column) for column in block.columns.values()]
         batches.append(pa.RecordBatch.from_arrays([*arrays, pa.array(numbers[: block.rows])], [*names, "number"]))
         numbers = numbers[block.rows :]
+    # Two equal rows of codes 1 and 0 are hashed as "salt:1,0#1" and "salt:1,0#2". Which of them is
+    # the first does not matter: they are equal.
     listed, text = ", ".join(names), " || ',' || ".join(names)
     nth = f"row_number() OVER (PARTITION BY {listed})"
     coin = f"md5_number_lower('{salt.hex()}' || ':' || {text} || '#' || {nth})"
@@ -120,6 +122,9 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
 
 def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
     """Which of ``count`` shards the rows with these coins are in, shape (rows,)."""
+    # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
+    # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31 >>
+    # 32 = 1.
     face = f"((md5_number_lower(coin || ':{key}') >> 32) * {count} >> 32)"
     table = pa.table({"coin": pa.array(coins), "number": pa.array(np.arange(len(coins)))})
     return _in_order(table, f"SELECT number, {face}::UINTEGER FROM source", _go_on).astype(smallest(count))

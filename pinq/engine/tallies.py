@@ -156,6 +156,8 @@ class SparseTally:
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """The occupied cells in order, and what adds up in each, shape (sums, cells)."""
         keys = np.concatenate(self._keys) if self._keys else np.zeros(0, dtype=self._kind)
+        # Keys 4 1 4 9 are sorted to 1 4 4 9; runs of equal ones start at 0, 1 and 3, so cells 1, 4
+        # and 9 have 1, 2 and 1 rows.
         if self._measure is None and not self._values:  # each is a row, and counts one
             keys.sort()
             starts = _starts(keys)
@@ -227,6 +229,9 @@ def _words(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """
     words, cells = np.zeros(codes.shape[1], dtype=np.int64), 1
     for line, size in zip(codes, sizes, strict=True):
+        # Two columns of 2^30 codes make words below 2^60; a third would need 2^90. The words that
+        # occur are numbered 0, 1, 2, ... in order: of a million rows they end below 2^20, and with
+        # the third column below 2^50.
         if cells * size > MAX_SORTED:
             order = np.argsort(words)
             new = np.zeros(len(words), dtype=np.int64)

@@ -228,6 +228,9 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
     first = 1 + ends - sizes.take(kind)
     places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
     if ends[-1] < MAX_SLOTS:
+        # Nodes of 2 and of 3 parts have places 1 and 2, and 3 to 5; 0 is for rows in none. Where
+        # the second part of the first node and the first part of the second are asked for, indices
+        # are 1 and 0, places 2 and 3, and `children` is -1 -1 0 1 -1 -1.
         children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
         children[places] = np.arange(len(places))
         return Descent(len(places), kind, _narrow(first), *steps, children, None)
@@ -265,6 +268,7 @@ def _steps(partitions: Sequence[tuple[Axis, ...]]) -> tuple[np.ndarray, tuple[_L
     step_of, steps, low = np.empty(len(partitions), dtype=np.int64), list[_Lookup](), 0
     while low < len(partitions):
         high = len(partitions)
+        # Half as many at a time until the tables of those fit.
         while high > low + 1 and _size(partitions[low:high]) > MAX_VALUES:
             high = (low + high + 1) // 2
         step_of[low:high] = len(steps)
@@ -337,6 +341,9 @@ def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Look
     end = widths[0] if widths else 0
     values = [np.zeros(end, dtype=np.int64)]  # where a partition has no axis: 0, whatever the code
     known: dict[Hashable, int] = {}
+    # By sex (codes 0 and 1) and by age below and from 30 on there are four parts. The last axis has
+    # stride 1: ages give 0 and 1. Sex has stride 2: it gives 0 and 2. A man (1) of 40 is in part 2
+    # + 1 = 3. Axes with the same parts and stride share their stretch of `values`.
     for number, partition in enumerate(partitions, start=low):
         stride = 1
         for position, axis in reversed(list(enumerate(partition))):
@@ -354,6 +361,7 @@ def _step(partitions: Sequence[tuple[Axis, ...]], low: int, count: int) -> _Look
 
 def _parts(axis: Axis, edges: np.ndarray | None, width: int, stride: int) -> np.ndarray:
     """The part of each code that is told apart, times a stride; foreign codes have none."""
+    # The first code of an interval stands for all of it: edges 3 and 5 are asked at 0, 3 and 5.
     codes = np.arange(width) if edges is None else np.concatenate([[0], edges])
     if axis.lookup is not None:
         codes = codes[: len(axis.lookup)]

@@ -100,6 +100,8 @@ class Axis:
 
         ``QueryError`` where there is none.
         """
+        # Of labels 10, 20 and 30 the part 10 is found by its label, and 0 is no part. Of labels "a"
+        # and "b", 0 is the first part.
         wanted = label.item() if isinstance(label, np.generic) else label
         for part, known in enumerate(self.labels):
             if type(known) is type(wanted) and known == wanted:

@@ -151,6 +151,8 @@ class PartSet:
         while cursor < len(chosen):
             number = int(owner[cursor])
             block, start = self.blocks[number], int(self._starts[number])
+            # Of blocks of 1 and 3 parts, positions 1 2 3 0 are the second block whole, then the
+            # first; positions 3 1 are two parts of the second block, each by itself.
             whole = chosen[cursor : cursor + len(block)]
             if (
                 len(whole) == len(block)
@@ -215,6 +217,9 @@ class PartSet:
                 use(part.parent, part.partition)
                 entered.add(part.parent.key)
                 part = part.parent
+        # Women, and men by age: women are whole, men at once, the whole table is entered: disjoint.
+        # Women, and women by age: women are whole and split. Men by age, and men below 30 by job:
+        # men are at once and entered.
         both = (whole & split.keys()) | (at_once & entered)
         for block in self.blocks:
             if block.part.key in both:

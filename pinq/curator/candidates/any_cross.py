@@ -145,6 +145,7 @@ def _prefixes(
     if size == 1:
         yield start, cell, cells
         return
+    # Triples of four specs: 0 1 is continued by 2 and by 3, 0 2 by 3, and 1 2 by 3.
     for spec in range(start, len(sizes) - size + 1):
         joint, count = cell * sizes[spec] + codes[spec], cells * int(sizes[spec])
         if count > max(DENSE_CELLS, 2 * len(joint)):  # most of them are empty: number the others
@@ -167,6 +168,8 @@ def _block(
         score: As in ``member_scores``.
         schema: As in ``member_scores``.
     """
+    # Members of 6 and 4 cells and two classes: the first has keys 0 to 11, the second 12 to 19, and
+    # cells 0 to 5 and 6 to 9 of the long table.
     ends = np.cumsum(cells)
     keys += ((ends - cells) * classes)[:, None]
     flat, total, numbers = keys.ravel(), int(ends[-1]), None
@@ -179,5 +182,7 @@ def _block(
     if numbers is None:
         numbers = np.flatnonzero(table @ np.ones(classes, dtype=np.int64))
         table = table[numbers]
+    # `numbers` are the occupied cells, in order. If these are 1, 4 and 7, the first member's score
+    # is that of two cells, summed[2] - summed[0], and the second's summed[3] - summed[2].
     summed = np.concatenate([[0], np.cumsum(score.of(table[:, None, :], schema))])
     return summed[np.searchsorted(numbers, ends)] - summed[np.searchsorted(numbers, ends - cells)]

@@ -46,6 +46,9 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def _every_cut(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Every cut as a run, from a table (rows, codes, measure)."""
+        # Codes with 3, 0, 2 and 5 rows: 3, 3, 5 and 10 up to each, so the cuts before codes 1, 2
+        # and 3 have 3 and 7 rows on their sides, 3 and 7, 5 and 5. The score of the cut before code
+        # k is at k - 1.
         table = self.frame.measured(counted.array(self.table)[rows])
         below = np.cumsum(table[:, : self._column.cells], axis=1)
         left, total = below[:, :-1], below[:, -1:]

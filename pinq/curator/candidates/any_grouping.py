@@ -62,6 +62,8 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
             sides = self.candidate.sides(len(codes))
             if not len(sides):
                 continue
+            # Of values a, b, c with 4, 1 and 2 rows, the side {a, c} is the row 1 0 1 of `sides`:
+            # it has 4 + 2 rows, and the other side has the 7 of all values less those.
             here = counts[np.ix_(alike, codes)]
             first = side_sums(sides, here)
             scores = self.frame.scores(np.stack([first, here.sum(axis=1, keepdims=True) - first], axis=2))

@@ -215,6 +215,7 @@ def occupied(
     Yields the codes, in order, and their table, shape (codes, measure).
     """
     table, classes = counted.sparse(position), frame.classes[0].size if frame.classes else 1
+    # Of 5 codes and 2 classes, place 23 is 2 * 10 + 1 * 2 + 1: part 2, code 1, class 1.
     part_of, rest = np.divmod(table.places, codes * classes)
     code, label = np.divmod(rest, classes)
     starts = np.searchsorted(part_of, np.arange(len(counted.parts) + 1))

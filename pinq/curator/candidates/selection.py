@@ -194,6 +194,8 @@ class Selection:
         alone = len(listed) == 1 and listed[0].flips(offered[0].size)
         if alone or not any(scorer.is_family for scorer in listed):
             return self._flip(offered, epsilon)
+        # A plain split and a family of three cuts: the split has mass 1, each cut 1/3. So a family
+        # weighs as much as one candidate, however fine its column's grid is.
         sizes = [own.size for own in offered]
         joined = Weighted(
             np.concatenate([own.scores for own in offered]),

@@ -48,6 +48,8 @@ def prepare(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         pairs: list[tuple[int, int]] = []
         for counted in slices:
+            # Of a grid whose last cell is 10, rows in cells 2 and 7 add 9 to the upper bin and 11
+            # to the lower one: their average lies 9 / 20 of the way up.
             rows, upper = counted.array()[..., 0], counted.array()[..., 1]
             bins = laplace(np.stack([upper, last * rows - upper]), last, epsilon, counted.turn.check)
             pairs += zip(*bins.tolist(), strict=True)

@@ -40,6 +40,8 @@ class _Units:
     @classmethod
     def of(cls, column: Numeric) -> _Units:
         origin, width = column.origin, column.width
+        # Of origin 29/2 and width 10/1: gcd(29 * 1, 10 * 2) / (2 * 1) = 1/2, so cell k is 20 k + 29
+        # units.
         shared = math.gcd(origin.numerator * width.denominator, width.numerator * origin.denominator)
         unit = Fraction(shared, origin.denominator * width.denominator)
         factor, offset = int(width / unit), int(origin / unit)
