@@ -4,6 +4,9 @@
 It is charged once, however deep the tree. PrivTree's test (Zhang, Xiao & Xie 2016), of a whole tree
 of partitions at once: the tree is public by now, a part that is split stays split while its rows,
 less ``least``, less a penalty for each split above it, and noise are together above 0.
+
+Example: with ``least`` 100 and a penalty of 20, a tree of 300 rows has 300 - 100 = 200 to spare and
+its child of 110 rows 110 - 100 - 20 = -10; what is below -20 counts as -20.
 """
 
 from __future__ import annotations
@@ -122,8 +125,6 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
         length = 0
         for key in path:
             if key not in splits:
-                # At least 100 rows, and a penalty of 20: a tree of 300 rows is worth a split by
-                # 200, its child of 110 rows by 110 - 100 - 20 = -10, and no part by less than -20.
                 worth = max(-step, rows[key] - score.least - length * step)
                 splits[key] = choose(np.array([worth, 0]), 1, eta) == 0
             if not splits[key]:
