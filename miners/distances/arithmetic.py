@@ -94,6 +94,7 @@ def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
         return 0.0
     information = float(_information(table))
     if scale > 0:
+        # Margins (30, 10) and (20, 20) of 40 rows make the table ((15, 15), (5, 5)).
         independent = np.outer(rows, columns) * (max(table.sum(), 1.0) / (rows.sum() * columns.sum()))
         noise = np.random.default_rng(0).laplace(0, scale, (NOISE_DRAWS, *table.shape))
         information -= float(_information(independent + noise).mean())
@@ -109,6 +110,8 @@ def embedding(distances: np.ndarray) -> np.ndarray:
     DILCA's distances are Euclidean, so nothing is lost.
     """
     squares = distances**2
+    # Values 3 apart on a line: -centred / 2 has the products of 3, 0 and -3 with each other, and
+    # these are the points.
     centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
     values, vectors = np.linalg.eigh(-centred / 2)
     kept = values > 1e-12 * max(1.0, float(np.abs(values).max(initial=0.0)))

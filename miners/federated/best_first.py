@@ -139,6 +139,7 @@ class _Growth:
 
         Queues those that gain enough.
         """
+        # The newest nodes stand at the end of all: of 7 nodes the last 2 have the numbers 5 and 6.
         number_of = dict(zip(nodes, range(len(self.nodes) - len(nodes), len(self.nodes)), strict=True))
         by_level: dict[int, list[HeldNode]] = defaultdict(list)
         for node in nodes:

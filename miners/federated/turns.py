@@ -84,6 +84,8 @@ class InTurns(FederatedStrategy):
             level: The first level.
         """
         levels = self.depth - level
+        # With decay the last of n levels gets 1 of 2^n - 1 shares, and no share may be below a
+        # nano.
         able = {name: rows[name] * loss.nano for name, loss in left.items() if loss.nano >= 2**levels}
         order = deal(able, levels) if able else []
         losses = {name: iter(self._spread(left[name], order.count(name))) for name in dict.fromkeys(order)}
@@ -164,5 +166,7 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
     """
     turns: list[str] = []
     for _ in range(levels):
+        # Sizes 600 and 250: the quotients 600, 300, 250, 200, ... give the first two turns to the
+        # first, the third to the second, the fourth to the first.
         turns.append(max(sizes, key=lambda name: max(sizes[name], 1.0) / (turns.count(name) + 1)))
     return turns

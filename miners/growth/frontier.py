@@ -209,6 +209,7 @@ def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strat
         for node in level.nodes:
             _end_path(level.number, node, [nodes[child] for child in node.children])
         left = [node.left if node.path_end == level.number else None for node in level.nodes]
+        # Leaves of one loss, on whatever levels, are one request: they are disjoint.
         for epsilon in sorted({loss for loss in left if loss is not None}):
             leaves.setdefault(epsilon, []).append(level.only(np.array([loss == epsilon for loss in left])))
     for epsilon, alike in leaves.items():
@@ -276,6 +277,8 @@ def _worth_splitting(level: Level, strategy: Strategy) -> np.ndarray:
     sizes = np.array([node.rows for node in level.nodes])
     large = sizes >= np.array([strategy.threshold(node) for node in level.nodes])
     max_parts = np.array([strategy.max_parts(node) for node in level.nodes])
+    # Sizes 9, 2 and 5, each split in at most 4 parts of 2 cells: in the order 9, 5, 2 they ask 8,
+    # 16 and 24 numbers. With room for 20, the node of size 2 is not split.
     order = np.argsort(-sizes, kind="stable")
     asked = np.cumsum(np.where(large[order], max_parts[order], 0)) * strategy.cells
     large[order[asked > min(MAX_PARTS, max(FEW_PARTS, strategy.schema.max_rows))]] = False

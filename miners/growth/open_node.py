@@ -56,6 +56,7 @@ class OpenNode:
         if self.cells is None:
             self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
             return
+        # 10 of variance 4, then 20 of variance 1: the second weighs 4/5, so 18 of variance 4/5.
         weight = self.variance / (self.variance + variance)
         self.cells = self.cells + weight * (cells - self.cells)
         self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None

@@ -76,6 +76,8 @@ def _extra(rows: float, errors: float, certainty: float) -> float:
         return none if errors == 0 else none + errors * (_extra(rows, 1.0, certainty) - none)
     if errors + 0.5 >= rows:
         return max(rows - errors, 0.0)
+    # Wilson's interval, half an error added: of 10 rows with 2 errors it ends at 3.5 errors at a
+    # certainty of .25.
     z = NormalDist().inv_cdf(1 - certainty)
     f = (errors + 0.5) / rows
     bound = (f + z * z / (2 * rows) + z * math.sqrt(f / rows - f * f / rows + z * z / (4 * rows * rows))) / (

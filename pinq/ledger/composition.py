@@ -71,6 +71,8 @@ class Demand:
         """The demand of one question to all parts of a collection."""
         ancestors = parts.ancestors()
         number = {ROOT: 0} | {key: position for position, key in enumerate(ancestors, start=1)}
+        # Women who are nurses, asked whole: nodes (0, sex, women) and (1, job, nurses), asked (2,
+        # None). The jobs of women, asked alike: node (0, sex, women), asked (1, job).
         nodes = tuple(
             (number[part.parent.key], part.partition.key, key)  # type: ignore[union-attr]
             for key, part in ancestors.items()
@@ -202,6 +204,8 @@ class Together:
 
     def price(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> Epsilon:
         """Prices a demand that costs its analyst ``own``: the growth of ``spent``."""
+        # Ana counts the women at .1 and bob the men: the sum is .2, and the union .1, as no row is
+        # in both.
         return own if self.rule == "sum" else self.union.price(demand, epsilon)
 
     def charge(self, demand: Demand, epsilon: Epsilon, own: Epsilon) -> None:

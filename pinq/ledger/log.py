@@ -92,6 +92,9 @@ class Log:
         with self._queue:
             self._jobs.append(job)
             first, self._led = not self._led, True
+        # Ana, bob and eve come at once. Ana is first: she takes all that waits, does it in one
+        # transaction, commits, and wakes bob and eve, whose work is done. Had eve come during the
+        # commit, ana would wake her to go on with what waits by then.
         if not first:
             job.turn.wait()
         if not job.done:
@@ -187,6 +190,8 @@ class Log:
 
     def keep_checkpoint(self) -> None:
         """Writes the fold down where many events came since the last one; it may fail silently."""
+        # Every thousand events, and from 32,000 on every 32nd part of the log: at event 320,000
+        # when 10,000 came since. So what is written stays in proportion to what is logged.
         if self.seq - self._kept < max(CHECKPOINT_EVENTS, self.seq // CHECKPOINT_SHARE):
             return
         with self._held(), suppress(LedgerError):

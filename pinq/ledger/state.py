@@ -292,6 +292,8 @@ class LedgerState:
                 "Keep them, or start over with another ledger and another table."
             )
         if before is not None and not may_raise:
+            # An open dataset tightens only: a cap of 2 after one of 1 stays 1, and `union` after
+            # `sum` stays `sum`, which never counts less.
             rule: CapRule = "sum" if "sum" in (policy.cap_rule, before.cap_rule) else "union"
             policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, rule)
         logged = None if before is None else (before.digest, before.cap, before.cap_rule)

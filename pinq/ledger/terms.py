@@ -160,6 +160,7 @@ class Grant:
         most = self.terms.queries_per_minute
         if most is None or len(self.recent) < most:  # what is older than the last charge by a minute does not count
             return
+        # Two a minute, the last two at 10:00:00 and 10:00:50: at 10:00:55 there are 5 s to wait.
         wait = (self.recent[-most] + MINUTE - now()).total_seconds()
         if 0 < wait <= MINUTE.total_seconds():  # more: the clock went back, which locks nobody out
             raise TooManyRequests(

@@ -140,6 +140,8 @@ class Budget:
         """
         if depth == 0:
             return cls(Fraction(0), Fraction(0), epsilon, 0)
+        # Epsilon 1, two levels: .25 each, of which .025 for the size and .225 for the choice, and
+        # .5 for the vote: 2 * .25 + .5 = 1.
         level = epsilon / 2 / depth
         return cls(level / 10, level * 9 / 10, epsilon / 2, depth)
 
@@ -206,6 +208,8 @@ class Noisy:
             self._stop = max(0, int(total * self.share))
             return np.array([total <= self._stop])
         largest = self._largest(self.budget.size)
+        # A node stops where its noisy size is at most `_stop`: where `_stop` less that is not
+        # negative.
         room = min(self._stop, largest)  # a noisy total above what can be stops no more nodes
         more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
         return await arithmetic.is_zero(more, "stop")

@@ -81,6 +81,8 @@ def _negative_binomial(epsilon: Fraction, order: int, below: Below) -> int:
     """
     while True:
         draw = _geometric(epsilon, below)
+        # Of order 2: c(1) = 1/2 and c(2) = 1/2 * 3/4, as i = 1 and i = 2 succeed with 1 in 2 and
+        # with 3 in 4.
         if all(below(i * order) < (i - 1) * order + 1 for i in range(1, draw + 1)):
             return draw
 
@@ -91,6 +93,8 @@ def _geometric(epsilon: Fraction, below: Below) -> int:
     With epsilon = a/b it is a geometric draw at 1/b, divided by a and rounded down.
     """
     while True:
+        # A geometric draw at 1/b is low + b * high: low below b, kept with exp(-low / b), and high
+        # geometric at 1. At epsilon 3/2, low 1 and high 4 make 9 at 1/2, and 9 // 3 = 3.
         low = below(epsilon.denominator)
         if _bernoulli_exp(low, epsilon.denominator, below):
             break
@@ -105,6 +109,8 @@ def _bernoulli_exp(numerator: int, denominator: int, below: Below) -> bool:
 
     True for odd k, where the k-th of draws of ratio/1, ratio/2, ... fails first.
     """
+    # The first j draws all succeed with probability r^j / j!, r being the ratio, so the first
+    # failure is at an odd k with 1 - r + r^2/2! - r^3/3! + ... = exp(-r).
     k = 1
     while below(denominator * k) < numerator:
         k += 1

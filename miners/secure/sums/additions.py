@@ -55,6 +55,8 @@ class Units:
     @classmethod
     def of(cls, loss: Derivatives, schema: Schema) -> Self:
         """Returns the coarsest power of two that makes ``FINENESS`` units an entry of the bound."""
+        # Vectors of two entries and a bound of 65,536 units: 65,536 // (32 * 2) = 1,024, so 1,024
+        # of the loss's units make one, and a row moves at most 64 + 2 of these.
         vectors = loss.vectors(schema)
         step = 1 << max(0, (vectors.bound // (FINENESS * vectors.width)).bit_length() - 1)
         rounding = vectors.width if step > 1 else 0
@@ -67,6 +69,8 @@ class Units:
             sums: In the loss's own units, int64.
             below: Draws a number below its argument; the operating system's by default.
         """
+        # In steps of 4, a sum of 10 becomes 2 for the draws 0 and 1, and 3 for 2 and 3: 2.5 on
+        # average.
         moved = [(total + below(self.step)) // self.step for total in sums.ravel().tolist()]
         return np.array(moved, dtype=np.int64).reshape(sums.shape)
 

@@ -51,6 +51,7 @@ class Joint:
         """
         smallest = self.miner.smallest_count_loss(self.task.schema, self.task.target)
         per_row = smallest / self.task.schema.distance
+        # The digests of up to 32 parties add up to less than 2^53, which takes 54 bits with a sign.
         return max(AGREED_BITS + 6, noisy_sum_bits(self.task.max_rows, len(self.task.rows), per_row))
 
 
