@@ -87,6 +87,7 @@ class Shares:
         Raises:
             QueryError: Some share would be below one nano-epsilon.
         """
+        # Of two steps the choices weigh 227 and 273, the sums 714 and 786: 2,000 in all.
         choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
         weights = [BASE] + [each] * tables
@@ -107,6 +108,7 @@ def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]
         steps: What each costs whoever chooses at every step.
         own: The positions of its own among them.
     """
+    # Who chooses at two of three steps, which would cost alike, gets 3/2 as much for each choice.
     choices = [0 if step.choice is None else step.choice.nano for step in steps]
     factor = sum(choices) / (sum(choices[position] for position in own) or 1)
     weights: list[int] = []

@@ -73,6 +73,7 @@ class Cells:
         frame = self.frame()
         frames, scales, scale = [frame], [self.scales()], scale_of(self.answer)
         for kept in subsets(self.values.ndim)[1:]:
+            # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
             exact, noises = summed(+self.answer, kept), self.values.size // max(1, summed(self.values, kept).size)
             half = int(half_width(np.ones(noises), scale, level))
             frames.append(margin_frame(frame, kept, summed(self.values, kept), exact - half, exact + half))

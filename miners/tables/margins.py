@@ -66,6 +66,8 @@ def nearest_nonnegative(values: np.ndarray) -> np.ndarray:
     """
     flat = values.astype(np.float64).reshape(-1)
     total = max(0.0, float(flat.sum()))
+    # Of 5, 1 and -2 with total 4: if the first alone, or the first two, stay above 0, each is
+    # lowered by 1; only the first does, for the second would be 0.
     descending = np.sort(flat)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(flat) + 1)
     positive = np.flatnonzero(descending - excess > 0)
@@ -86,6 +88,7 @@ def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
 
 def _effect(cells: np.ndarray, axes: Kept) -> np.ndarray:
     """Returns the part of a table that varies along just these axes."""
+    # Cells 4 and 8: the effect of no axis is 6 and 6, that of their axis is -2 and 2.
     for axis in range(cells.ndim):
         mean = np.broadcast_to(cells.mean(axis=axis, keepdims=True), cells.shape)
         cells = cells - mean if axis in axes else mean

@@ -251,6 +251,8 @@ class Verbs(Generic[Count, Number]):
         with reading():
             chosen: list[object] = list(question.read(answer.values, answer.chosen, self.schema))
         if each:
+            # Two parts, three candidates: the choices 0 to 2 are the first part's, 3 to 5 the
+            # second's.
             choices = len(chosen) // len(self._parts)
             chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
         return chosen[0] if self._parts.shape == () else chosen

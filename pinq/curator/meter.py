@@ -48,6 +48,8 @@ class WorkMeter:
             while taken and taken[0][0] <= moment - MINUTE:
                 taken.popleft()
             if sum(work for _, work in taken) + units > most:
+                # Until the oldest work is a minute old; what is asked may have to wait for more
+                # than that.
                 wait = taken[0][0] + MINUTE - moment
                 raise TooManyRequests(
                     f"{price}, of which too little is left. Try again in {max(1, round(wait))} s.", wait

@@ -125,6 +125,7 @@ class ArrayEngine:
         The encoded table never changes, and miners come back to the same tables of two columns:
         draw after draw, and for each direction.
         """
+        # A table of sex by age is that of age by sex, turned: it is kept in one order of its axes.
         ordered = [tuple(sorted(axes, key=lambda axis: axis.identity)) for axes in wanted]
         keys = [tuple(axis.identity for axis in axes) for axes in ordered]
         with self._lock:
@@ -192,6 +193,7 @@ class ArrayEngine:
             for rows in divided:
                 if check is not None:
                     check()
+                # Three tallies, two workers: one has tallies 0 and 2, the other has 1.
                 counts.add(rows.over(rows.block, check), range(worker, len(counts.tallies), workers))
 
         self._each(tally, range(workers))
@@ -206,6 +208,7 @@ class ArrayEngine:
             locations = list(self._locations)
         splits = {location: location.above(first) for location in locations}
         for location in sorted(locations, key=lambda location: splits[location]):
+            # The whole table is as many splits above a part as its depth says: nearer is of use.
             if splits[location] < first.depth:
                 try:
                     request = count_request(parts, tables, measure, schema=self.schema, known=location.known)

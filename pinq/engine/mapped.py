@@ -132,6 +132,7 @@ def blocks_of(columns: Iterable[Columns]) -> Iterator[RowBlock]:
             joined = _joined(waiting)
             for start in range(0, rows - BLOCK_ROWS + 1, BLOCK_ROWS):
                 yield RowBlock({name: codes[start : start + BLOCK_ROWS] for name, codes in joined.items()}, BLOCK_ROWS)
+            # Of 600,000 rows two blocks of 262,144 are given; 75,712 wait for the next batch.
             rest = rows - rows % BLOCK_ROWS
             waiting, rows = [{name: codes[rest:] for name, codes in joined.items()}], rows % BLOCK_ROWS
     if rows:
@@ -161,6 +162,7 @@ def write_codes(
             content = codes.tobytes()
             checksums.append(zlib.crc32(content))
             file.write(content)
+            # 1,000 bytes get 24 zeros, so that each column begins at a multiple of 64.
             file.write(bytes(-len(content) % _ALIGNED))
         rows += block.rows
     footer = _Footer(rows=rows, units=units, files=list(files), checksums=checksums).model_dump_json().encode()

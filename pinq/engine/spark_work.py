@@ -276,6 +276,8 @@ def _block(codes: pa.Table, task: str, bucket: int = 0) -> pa.RecordBatch:
 
 def _dealt(codes: pa.Table, bucket: np.ndarray, task: str) -> Iterator[pa.RecordBatch]:
     """Blocks of the rows in each bucket."""
+    # Rows in the buckets 1 0 1: in the order 1 0 2, of which the first is bucket 0, the others
+    # bucket 1.
     order = np.argsort(bucket, kind="stable")
     ordered, sizes = codes.take(pa.array(order)), np.bincount(bucket)
     for number, (end, size) in enumerate(zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True)):
@@ -285,6 +287,7 @@ def _dealt(codes: pa.Table, bucket: np.ndarray, task: str) -> Iterator[pa.Record
 
 def _bucket_of_units(codes: pa.Table, buckets: int) -> np.ndarray:
     """A bucket for each row, the same for all rows of a unit, in any process and version."""
+    # The first eight signs of a unit's hash, read as the digits of a number to the base 31.
     digits = codes["unit"].combine_chunks().cast(pa.binary())
     words = np.frombuffer(b"".join(digits.to_pylist()), dtype=np.uint8).reshape(-1, 32)[:, :8]
     return (words.astype(np.int64) @ 31 ** np.arange(8)) % buckets
@@ -295,6 +298,8 @@ def _hashes(codes: pa.Table) -> np.ndarray:
     mixed = np.zeros(codes.num_rows, dtype=np.uint64)
     for name in codes.column_names:
         if name.startswith("c") and name != "coin":
+            # One code after the other, each multiplied on and its high bits put on low ones: codes
+            # 0, 1 and codes 1, 0 have different hashes.
             mixed = (mixed ^ codes[name].to_numpy().astype(np.uint64)) * _ODD
             mixed ^= mixed >> _SHIFT
     return mixed

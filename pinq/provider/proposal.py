@@ -304,6 +304,8 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
 
     Each bound is a whole number of steps, so the grid is exact.
     """
+    # Ages from 17 to 90: a tenth of the range is 7.3, so the unit is 10, and the bounds are 10 and
+    # 90.
     least, most = Decimal(repr(low)), Decimal(repr(high))
     unit = round_up((most - least) / 10 or abs(most) / 10 or Decimal(1))
     unit = max(Decimal(1), unit) if whole else unit

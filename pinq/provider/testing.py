@@ -73,6 +73,8 @@ def search_sensitivity(
     measure = getattr(score, "measure", "classes")
     kinds = 1 if measure == "rows" else classes
     counts = np.array(list(small_tables(cells * kinds, most - 1)), dtype=np.int64).reshape(-1, cells, kinds)
+    # Cells (2, 0) and (0, 1) agree with cells (1, 1) and (1, 0): two rows of one class, one of
+    # another.
     agree = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)[1].reshape(-1)
     before = _scores(score, counts, schema, measure)
     change = span = 0

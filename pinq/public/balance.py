@@ -88,6 +88,8 @@ class Balance(Score):
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, 1). A third cell (missing values) does not count."""
+        # A quarter has the weights 3 and 1: 10 rows below and 30 above score 0, 20 and 20 score
+        # -40.
         below, above = self.weights
         return -np.abs(below * table[..., 0, 0] - above * table[..., 1, 0])
 

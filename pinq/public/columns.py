@@ -323,6 +323,7 @@ class Numeric(_Column):
             raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut.")
         # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just
         # below it as well.
+        # With cells of .1 from 0 on, a cut at .25 is one at .3: the cells 0 to 2 are below it.
         return min(
             max(1, math.ceil((point - Fraction(self.lower)) / self.width - Fraction(self.tolerance))), self.cells - 1
         )

@@ -107,6 +107,8 @@ class Date(Numeric):
         Returns:
             The names, and the first days of all but the first.
         """
+        # 2023-11-20 to 2024-02-03 by quarters: from the fourth of 2023 to the first of 2024, with a
+        # limit at 2024-01-01.
         first, last = (_months_of(self.text(number)) // _MONTHS[period] for number in (self.lower, self.upper))
         starts = [divmod(number * _MONTHS[period], 12) for number in range(first, last + 1)]
         names: dict[Period, Callable[[int, int], Value]] = {

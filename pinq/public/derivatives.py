@@ -278,6 +278,8 @@ class Residuals(Derivatives):
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
         """The residuals' sum, in cells (of answers)."""
+        # A residual of 1.5 cells under a limit of 4 is in bins of 2.75 and 1.25: 1.5 apart, 4
+        # together.
         return sums[..., :1] - sums[..., 1:] if self.rows else sums
 
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:

@@ -27,6 +27,7 @@ def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     fine = 2**16
     starts = np.arange(min(max_rows, fine), dtype=np.int64)
     octave = fine
+    # From 2^16 on a step is 16 numbers wide, from 2^17 on 32.
     while octave < max_rows:
         starts = np.concatenate([starts, octave + np.arange(2**12, dtype=np.int64) * (octave >> 12)])
         octave *= 2
@@ -44,5 +45,7 @@ def step_sums(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: n
     if starts[-1] < 2**16:  # every step is one wide: its number is the number itself
         step = np.minimum(counts, len(starts) - 1)
     else:
+        # 2^16 + 20 is in the second wide step, which begins at 2^16 + 16: what is summed below
+        # that, and four times its own φ.
         step = np.searchsorted(starts, counts, side="right") - 1
     return sums[step] + (counts - starts[step]) * steps[step]

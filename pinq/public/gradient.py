@@ -88,5 +88,7 @@ class Gradient(Score):
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, width) of sums of vectors."""
+        # Cells with gradients of 90 and -10 rows score 70 at a threshold of 20: noise would hide
+        # the second.
         excess = np.abs(self.derivatives.gradients(table)) - round(self.threshold * self.unit)
         return np.maximum(excess, 0).sum(axis=(-1, -2))

@@ -32,6 +32,7 @@ def _sides(column: str, seed: int, count: int) -> np.ndarray:
         return np.zeros((0, count), dtype=bool)
     # The last value is always in the second group, so that no bipartition appears twice.
     if 2 ** (count - 1) - 1 <= MAX_GROUPINGS:
+        # Three values: the numbers 1, 2 and 3 are the groups {a}, {b} and {a, b}.
         octets = np.arange(1, 2 ** (count - 1), dtype="<u2").view(np.uint8).reshape(-1, 2)[:, : (count + 7) // 8]
     else:
         octets = _drawn(column, seed, count)
@@ -53,6 +54,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
             hashlib.shake_256(b"%s%d" % (start, number)).digest(length) for number in range(drawn, drawn + more)
         )
         new = np.frombuffer(hashes, dtype=np.uint8).reshape(-1, length)[:, ::-1].copy()
+        # Of 10 values 9 bits count: all of the first octet, the lowest of the second.
         new[:, -1] &= 2 ** ((count - 1) % 8) - 1
         every = np.concatenate([masks, new[new.any(axis=1)]])
         _, first = np.unique(_numbers(every), return_index=True)

@@ -75,6 +75,8 @@ class LogisticVectors(RowVectors):
 @lru_cache(maxsize=8)
 def _logistic_table(limit: int) -> np.ndarray:
     """Tabulates ``Logistic``: (gradient, hessian) by class and score, shape (2, 2, scores)."""
+    # At score 0, p is .5: a row of the class adds (.5, .25), another one (-.5, .25), both of norm
+    # .75.
     p = 1 / (1 + np.exp(-np.arange(-STEEPEST, STEEPEST + 1) / POINTS))
     vectors = np.stack([np.stack([-p, 1 - p]), np.stack([p * (1 - p)] * 2)])
     table = clipped(np.rint(vectors * UNIT).astype(np.int64).reshape(2, -1), limit).reshape(vectors.shape)

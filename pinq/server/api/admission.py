@@ -62,6 +62,8 @@ class Admission:
         if own >= self._of_address:
             room = self._make_room(address, only_waiting=True)
         elif self._count >= self._most:
+            # A has 3 connections and B has 1, all worked for, and there is no room: a connection of
+            # B, or of C, ends one of A's; a fourth of A is refused.
             crowded = max(self._held, key=lambda name: self._crowd(name, address))
             # What is worked for ends only for somebody who has fewer, and would still have fewer.
             room = self._make_room(crowded, only_waiting=len(self._held[crowded]) <= own + 1)

@@ -74,6 +74,8 @@ class Lanes:
             visit.turn = Turn(self._settings.work_seconds, most=self._settings.light_work)
             with suppress(TooHeavy):
                 return await self.soon(visit.asked, holder, job)
+        # In this order: who waits for the turn of an analyst or a dataset holds no thread
+        # meanwhile.
         async with self._heavy_by[holder], self._lock(visit.asked), self._heavy:
             visit.turn = Turn(self._settings.work_seconds)
             self._turns.add(visit.turn)
@@ -98,6 +100,7 @@ class Lanes:
         """A dataset's light threads. Of several datasets one alone never holds all of them."""
         if name not in self._datasets:
             return self._others
+        # Of 16 threads one dataset of several holds 12 at most, an only one 15.
         share = self._settings.threads * 3 // 4 if len(self._datasets) > 1 else self._settings.threads - 1
         return self._shares.setdefault(name, Share(max(1, share)))
 
@@ -120,5 +123,6 @@ class Lanes:
 
 
 def _bucket_end(visit: Visit) -> float:
+    # Clock 10 s, buckets of 2 s, now 13.5 s: the bucket ends at 10 + 2 * 2 = 14 s.
     bucket, now = 0.0 if visit.dataset is None else visit.dataset.policy.padding_seconds, time.monotonic()
     return visit.clock + math.ceil((now - visit.clock) / bucket) * bucket if bucket else now

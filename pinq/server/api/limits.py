@@ -115,6 +115,7 @@ class TokenQueues:
                 self._queues = {key: queue for key, queue in self._queues.items() if queue.inside or now - queue.at < 1}
             self._queues[token] = _Queue(asyncio.Semaphore(self._settings.running), rate, now)
         queue = self._queues[token]
+        # At a rate of 500 a token may ask 500 times at once, then once more every 2 ms.
         queue.allowance, queue.at = min(rate, queue.allowance + (now - queue.at) * rate), now
         return queue
 
