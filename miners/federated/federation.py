@@ -298,6 +298,7 @@ class Federation:
                 again = True
                 self._say(f"waiting for {name}, {end - time.monotonic():.0f} s more at most: {error}")
                 stop.wait(pause)
+                # After .1 s, .2 s, .4 s, ... and at last every 5 s.
                 pause = min(2 * pause, LONGEST_PAUSE)
             except QueryError as error:
                 return _Outcome(error=error, is_refused=True)

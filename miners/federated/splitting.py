@@ -49,6 +49,8 @@ class SplitSet:
         """
         first = first_codes(bind(self.base, self.schema).axes[0])
         axes = [bind(split, self.schema).axes[0] for split in self.splits]
+        # Thresholds 10 and 20: the base has three parts. Below 10 is the first, and from 10 on the
+        # others: 1 0 0 and 0 1 1; the split at 20 is 1 1 0 and 0 0 1.
         merges = [axis.parts_of(first)[None, :] == np.arange(axis.size)[:, None] for axis in axes]
         return np.array(merges, dtype=np.float64)
 
@@ -167,6 +169,7 @@ def _of_values(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet:
                 f"`splits` of `{name}` has the group {list(values)!r}, which leaves one side without a value."
             )
         sides = tuple(tuple(labels[code] for code in sorted(side)) for side in (codes, rest))
+        # {a} against the rest, {b, c}, and {b, c} against {a} are one split: the first stays.
         pairs.setdefault(frozenset((codes, rest)), Groups(name, sides))
     if not pairs:
         raise QueryError(f"`splits` of `{name}` is empty; leave the column out of `attributes` instead.")

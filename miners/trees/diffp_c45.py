@@ -50,6 +50,7 @@ class Best(GreedyStrategy):
         """Returns what each level of splits is asked, and what a leaf is asked, by weight."""
         asked = f"best split by {many(self.attributes, 'attribute')}, cuts and groups included"
         split = self.choice_question(StepName.SPLIT, asked, LEAF_SHARE - 1)
+        # Three levels weigh 5 each and the leaf 3: a sixth of 18.
         return [[split]] * self.depth, [self.classes_question("each leaf", max(1, self.depth))]
 
     def choose(self, level: Level) -> Sequence[Split | None]:

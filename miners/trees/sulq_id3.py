@@ -39,6 +39,7 @@ class NoisyTables(MultiwayStrategy):
     @property
     def level_weight(self) -> int:
         """What the tables of one level weigh, however many they are: weights are whole."""
+        # Four attributes, two levels: 4 tables of weight 3, then 3 tables of weight 4.
         return math.lcm(*(self._tables(level) for level in range(self.levels)))
 
     def _tables(self, level: int) -> int:
@@ -107,6 +108,8 @@ class Best(NoisyTables):
         for node, own, chosen in zip(level.nodes, tables, best, strict=True):
             for split, table in own.items():
                 if split != chosen:
+                    # A table of three parts says of the node what three counts add up to, noise and
+                    # all.
                     node.observe(table.sum(axis=0), len(table) * count_variance(scale))
         level.below = [own[chosen] for own, chosen in zip(tables, best, strict=True)]
         level.below_scale = scale

@@ -25,6 +25,7 @@ def _canonical(number: Decimal) -> Decimal:
             f"the number {number:.3g} is not between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} in size; declare the "
             f"column in another unit"
         )
+    # 1E+2 and 100.0 become 100, and 1.50 becomes 1.5.
     digits = format(number, "f")
     return Decimal(digits.rstrip("0").rstrip(".") if "." in digits else digits)
 

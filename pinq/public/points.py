@@ -101,6 +101,8 @@ class _Term:
         axes = self.partition.axes
         if len(axes) == 1:
             return self.table.take(places[0].astype(np.intp, copy=False), axis=1)
+        # Sex by age, in 2 and 2 parts: a woman (0) in the second age has column 0 * 2 + 1, and a
+        # row whose place along one of them is 2, in no part, has column 4, which is 0.
         joint = np.zeros(len(places[0]), dtype=np.int64)
         outside = np.zeros(len(joint), dtype=bool)
         for axis, part in zip(axes, places, strict=True):

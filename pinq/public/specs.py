@@ -188,6 +188,8 @@ class AnyCross(Expression):
         ``sizes`` are the parts of each spec.
         """
         cells = math.prod(sorted(sizes)[-self.size :]) * classes
+        # Members that differ in their last spec are numbered side by side, at most one for each
+        # spec.
         if cells * len(sizes) > MAX_CELLS:
             raise QueryError(
                 f"the largest {self.size} of {len(sizes)} specs have {cells:,} joint cells, more than can be numbered. "

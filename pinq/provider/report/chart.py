@@ -282,6 +282,7 @@ def _path(series: _Series, axes: _Axes) -> Html:
     # Spending starts from nothing.
     rises = series.style != "limit" and height != base
     path = f"M{start} {base:.1f}V{height:.1f}" if rises else f"M{start} {height:.1f}"
+    # To the right at the old height, then up to the new one: that is a step.
     path += "".join(f"H{x}V{y:.1f}" for x, y in rest) + f"H{round(axes.x(axes.last), 1)}"
     line = element("path", class_=f"line {series.style}", d=path)
     if "area" not in series.style:
@@ -293,6 +294,7 @@ def _apart(ends: Iterable[tuple[float, _Series]]) -> list[tuple[float, _Series]]
     """Moves labels that would overlap apart, upwards from the lowest."""
     placed: list[tuple[float, _Series]] = []
     for height, series in sorted(ends, key=lambda end: -end[0]):
+        # Ends at the heights 200, 195 and 100 are named at 200, 185 and 100.
         placed.append((min(height, placed[-1][0] - 15) if placed else height, series))
     return placed
 
@@ -300,6 +302,7 @@ def _apart(ends: Iterable[tuple[float, _Series]]) -> list[tuple[float, _Series]]
 def _ticks(first: float, last: float, count: int) -> list[tuple[float, str]]:
     """Chooses about ``count`` round moments, and writes them as finely as they lie apart."""
     span = last - first
+    # 100 s and 5 marks: the first step of at least 20 s is 30 s.
     step = next((step for step in _STEPS if step >= span / count), None) or _round_up(span / (count + 1) / _DAY) * _DAY
     moments = [math.ceil(first / step) * step + i * step for i in range(12)]
     form = "%Y-%m-%d" if step >= _DAY else "%d %b %H:%M" if span > _DAY / 2 else "%H:%M" if step >= 60 else "%H:%M:%S"
