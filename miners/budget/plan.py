@@ -183,6 +183,7 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
         trees: How many answer each row; averaging takes noise off them as off a leaf so many times
             as large.
     """
+    # Noise of 14 rows asks for leaves of 40; of four trees, which are averaged, for leaves of 20.
     leaf = rows / leaves
     if leaf * math.sqrt(trees) >= CLEAR * noise:
         return ()

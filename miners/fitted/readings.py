@@ -58,6 +58,7 @@ def rules_frame(tree: Tree) -> pd.DataFrame:
     nodes = nodes_frame(tree)
     paths = [""] * len(nodes)
     for number, (parent, condition) in enumerate(zip(nodes["parent"], nodes["condition"], strict=True)):
+        # Below the root a rule begins with its first split: "all rows" goes without saying.
         above = paths[parent] if parent > 0 else ""
         paths[number] = f"{above} and {condition}" if above else condition
     leaves = nodes[nodes["split"].isna()].drop(columns=["parent", "depth", "condition", "split"])

@@ -54,6 +54,7 @@ class Reliability:
         """
         if not len(shares):
             raise QueryError("there is no row to judge shares by.")
+        # In ten bins .37 is in bin 3, and 1 in bin 9, the last.
         number = np.minimum((shares * bins).astype(int), bins - 1)
         rows = np.bincount(number, minlength=bins)
         sums = [np.bincount(number, weights, bins) for weights in (shares, happened.astype(np.float64))]

@@ -81,6 +81,8 @@ class WireParts(_Frozen):
             raise QueryError(
                 f"this splits by {len(specs):,} different specs; at most {MAX_SPECS:,} are possible in one request."
             )
+        # Women who are nurses: specs sex and job; nodes (0, 0, 0) and (1, 1, 1), the first value of
+        # sex below the whole table, the second job below that; asked (2, -1), node 2 itself.
         spec_number = {key: number for number, key in enumerate(specs)}
         node_number = {b"": 0} | {key: number for number, key in enumerate(ancestors, start=1)}
         nodes = tuple(
@@ -347,6 +349,7 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
     lists = [tuple(candidate(inner) for inner in listed) for listed in (items if own else [items])]
     if not any(lists):
         return (), (0,)
+    # Lists a, b, a of three parts are kept as a and b, used as 0, 1, 0.
     identities = [tuple(listed.identity for listed in own_list) for own_list in lists]
     distinct = dict(zip(identities, lists, strict=True))
     number = {identity: position for position, identity in enumerate(distinct)}

@@ -143,6 +143,7 @@ class Network:
                 task.cancel()
         for number in self.others:
             self._compare(number)
+        # Fresh numbers of all parties: two runs of one session are known by different names.
         nonces = sorted([self._nonce, *map(str, self._messages["nonce"].values())])
         return hashlib.sha256("".join([self.session.digest, *nonces]).encode()).hexdigest()
 
