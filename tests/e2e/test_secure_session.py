@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from miners import Tree
-from miners.secure.id3.plain import plain_id3
 from miners.secure.id3.task import Holding, hold, to_tree
 from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
@@ -20,6 +19,7 @@ from pinq.provider.report.audit import audit
 from pinq.provider.secure import join
 from pinq.public.epsilon import ZERO, Epsilon, exact
 from tests.parties import NAMES, Consortium
+from tests.plain_id3 import plain_id3
 
 # The command, but killed at a certain point: a signal from here could come too late.
 DIES = """

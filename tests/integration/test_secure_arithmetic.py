@@ -130,7 +130,7 @@ import asyncio, sys
 sys.modules["mpyc"] = sys.modules["gmpy2"] = None
 import numpy as np
 from fractions import Fraction
-from miners.secure.id3.plain import plain_id3
+from tests.plain_id3 import plain_id3
 from miners.secure.session.protocols import SID3, SID3P, Role
 from miners.secure.id3.rules import Exact
 from tests.parties import random_task

@@ -16,11 +16,11 @@ from benchmarks.harness.datasets import load
 from miners import DPTopDown, Federation
 from miners.fitted.tree import Tree
 from miners.secure import SecureID3
-from miners.secure.id3.plain import plain_id3
 from miners.secure.id3.rules import Budget
 from miners.secure.id3.task import Branch, Holding, Task, hold, to_tree
 from pinq.provider.simulation import simulate
 from pinq.public.schema import Categorical, Schema
+from tests.plain_id3 import plain_id3
 
 __all__ = ["HOLDERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]
 

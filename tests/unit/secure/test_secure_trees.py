@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.datasets import load, why_missing
-from miners.secure.id3.plain import plain_id3, plain_paths
 from miners.secure.id3.rules import Budget, Exact, Noisy
 from miners.secure.id3.secret_tree import MAX_PATHS
 from miners.secure.id3.task import Branch, Holding, Task, hold
@@ -21,6 +20,7 @@ from miners.secure.mpc.mpyc_runtime import _Integers, _masking_runtime, simulate
 from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Outcome, Role
 from pinq.public.schema import Categorical, Schema
 from tests.parties import patients, random_task, session_of
+from tests.plain_id3 import plain_id3, plain_paths
 
 TABLES = 50
 PROTOCOLS: dict[str, Any] = {"sid3": SID3, "sid3p": SID3P, "sid3t": SID3T, "sid3s": SID3S}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``plain_id3`` grows what the secure protocols must equal, by exact fractions.
 
-For tests, and for anybody who has all rows.
+Tests and benchmarks call it, who have all rows.
 """
 
 from __future__ import annotations
