@@ -286,7 +286,21 @@ class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
         return float(r2_score(truth[known], predicted[known], sample_weight=weight))
 
 
-class TreeFaces(Fitted):
+class GrownFaces(Fitted):
+    """What a fitted tree and a fitted forest write alike."""
+
+    def rules(self) -> pd.DataFrame:
+        """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""
+        rules: pd.DataFrame = self._model.rules()
+        return rules
+
+    def export_text(self, *, max_depth: int | None = None) -> str:
+        """The tree, or all trees, as indented text."""
+        text: str = self._model.export_text(max_depth=max_depth)
+        return text
+
+
+class TreeFaces(GrownFaces):
     """Pictures of a fitted miner whose state is a ``Tree``.
 
     Attributes:
@@ -296,16 +310,6 @@ class TreeFaces(Fitted):
     tree_: Tree
     _state = Tree
     _limits = TREE_LIMITS
-
-    def rules(self) -> pd.DataFrame:
-        """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""
-        rules: pd.DataFrame = self._model.rules()
-        return rules
-
-    def export_text(self, *, max_depth: int | None = None) -> str:
-        """The tree as indented text."""
-        text: str = self._model.export_text(max_depth=max_depth)
-        return text
 
     def export_graphviz(self, *, max_depth: int | None = None) -> str:
         """The tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
@@ -317,7 +321,7 @@ class TreeFaces(Fitted):
         return self._model.plot(ax, max_depth=max_depth)
 
 
-class ForestFaces(Fitted):
+class ForestFaces(GrownFaces):
     """Pictures of a fitted miner whose state is a ``Forest``, one tree at a time.
 
     Attributes:
@@ -327,16 +331,6 @@ class ForestFaces(Fitted):
     forest_: Forest
     _state = Forest
     _limits = (*TREE_LIMITS, "Single trees are rough, each with a part of the rows or of epsilon; use their average.")
-
-    def rules(self) -> pd.DataFrame:
-        """Returns a rule for each leaf, that of most rows first; see ``Tree.rules``."""
-        rules: pd.DataFrame = self._model.rules()
-        return rules
-
-    def export_text(self, *, max_depth: int | None = None) -> str:
-        """All trees as indented text."""
-        text: str = self._model.export_text(max_depth=max_depth)
-        return text
 
     def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
         """One tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""

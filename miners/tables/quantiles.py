@@ -102,7 +102,7 @@ class Quantiles:
             value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
             return Located(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
-        level = [_Side.whole(groups, self._numeric.cells, len(self.shares))]
+        level = [_Side.whole(groups, len(self.shares))]
         for _ in range(levels_of(len(self.shares))):
             level = [below for sides in _alike(level, self.shares) for below in self._halve(sides, thresholds)]
         return self._bounded(groups, thresholds)
@@ -178,7 +178,7 @@ class _Side:
     upper: int
 
     @classmethod
-    def whole(cls, groups: Parts, cells: int, quantiles: int) -> _Side:
+    def whole(cls, groups: Parts, quantiles: int) -> _Side:
         """All rows of each group."""
         each = np.arange(len(groups))
         return cls(groups, each, np.arange(quantiles), np.zeros(len(groups), dtype=np.int64), -1, quantiles)

@@ -210,7 +210,7 @@ def lesson_of_rows(schema: Schema) -> QueryError:
     return _lesson("A handle shows no rows. To keep some write", _code(schema, LESSONS["where"], False))
 
 
-def lesson_of_length(schema: Schema) -> QueryError:
+def lesson_of_length() -> QueryError:
     """Returns the error for ``len(h)``."""
     return _lesson("A handle does not say how many rows there are. To count them write", "h.noisy_count(epsilon=0.1)")
 

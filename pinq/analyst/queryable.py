@@ -109,7 +109,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
 
     def __len__(self) -> int:
         """Raises a ``QueryError`` that shows what to write instead."""
-        raise lesson_of_length(self.schema)
+        raise lesson_of_length()
 
     def __bool__(self) -> bool:
         return True

@@ -21,7 +21,6 @@ import pyarrow as pa
 from pinq.engine.columns import RawColumns, RawValue
 from pinq.engine.numbers import define_readings, moment_number
 from pinq.engine.raw import literal, quoted
-from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric, categorical_columns, numeric_columns
 
@@ -104,16 +103,13 @@ class Encoder:
         return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {self._raw.rows(source)}"
 
 
-def encode(
-    batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"", dialect: Dialect | None = None
-) -> pa.Table:
+def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") -> pa.Table:
     """Encodes a batch of raw rows. It needs nothing but its arguments: any process can do it.
 
     Args:
         batch: Has the policy's columns, as typed values or as text.
         policy: Whose columns. Its source is not looked at.
         salt: Keys the hashes of units; the dataset's.
-        dialect: How text spells numbers.
 
     Returns:
         The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in
@@ -123,7 +119,7 @@ def encode(
         call costs some milliseconds beside its rows: give it many.
     """
     with duckdb.connect(config={"enable_external_access": "false"}) as connection:
-        define_readings(connection, dialect)
+        define_readings(connection, None)
         connection.register("source", batch)
         described = connection.execute("DESCRIBE SELECT * FROM source").fetchall()
         encoder = Encoder(connection, policy, {name: kind for name, kind, *_ in described}, salt)
