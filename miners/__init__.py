@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Miners: estimators in the manner of scikit-learn that learn from a private handle.
 
-Names are imported when they are first used: scikit-learn alone takes most of a second.
+Names are imported when they are first used: pandas alone takes a third of a second.
 """
 
 from __future__ import annotations

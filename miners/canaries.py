@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from miners.estimator import Classifier
+from miners.handle_miner import ClassLearner
 from miners.scorecards.scorecard import Scorecard
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diffp_id3 import DiffPID3
@@ -27,7 +27,7 @@ Fit = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], n
 """Fits ``target`` on one column at a loss; how likely each of its values makes one class, (values,)."""
 
 
-def _fit(make: Callable[[Fraction], Classifier]) -> Fit:
+def _fit(make: Callable[[Fraction], ClassLearner]) -> Fit:
     def fit(
         handle: PrivateQueryable,
         epsilon: Fraction,

@@ -9,16 +9,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from miners.budget.plan import Plan, loss_text
 from miners.fitted.certified import Certified
 from miners.fitted.forest import Forest
 from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.model_card import ModelCard, model_card
+from miners.fitted.reliability import Reliability, determination
 from miners.fitted.route import encode, encode_values
 from miners.fitted.tree import Tree, as_array
+from miners.parameters import Parameterised
 from pinq.errors import QueryError
 from pinq.public.checks import is_whole
 from pinq.public.epsilon import Epsilon
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from miners.budget.plan import Plan
-    from miners.fitted.reliability import Reliability
     from miners.fitted.route import Frame
 
 __all__ = [
@@ -71,7 +70,7 @@ class Model(Protocol):
         """Reads what ``to_dict`` wrote. ``QueryError`` unless it is whole and valid."""
 
 
-class Fitted(Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class Fitted(Certified, Parameterised):
     """A miner whose fitted state is a ``Model``.
 
     Attributes:
@@ -95,7 +94,7 @@ class Fitted(Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
     @property
     def _model(self) -> Any:
         """The fitted ``tree_``, ``forest_`` or ``card_``."""
-        check_is_fitted(self, f"{self._state.kept_as}_")
+        self._require_fitted(f"{self._state.kept_as}_")
         return getattr(self, f"{self._state.kept_as}_")
 
     @property
@@ -105,7 +104,7 @@ class Fitted(Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         A "paper" tree leaves some where all leaves come early; so do questions that had been paid
         for before.
         """
-        check_is_fitted(self, "cost_")
+        self._require_fitted("cost_")
         return Epsilon.of(self._fit_params["epsilon"]).exact - self.cost_
 
     def predict(self, X: Frame) -> np.ndarray:
@@ -136,7 +135,7 @@ class Fitted(Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
 
         It prints as Markdown, shows as HTML, and ``to_markdown`` and ``to_html`` give either.
         """
-        check_is_fitted(self, "cost_")
+        self._require_fitted("cost_")
         fitted = type(self)(**self._fit_params)
         return model_card(
             miner=repr(fitted),
@@ -188,7 +187,7 @@ class Fitted(Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         return self
 
 
-class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
+class Classifier(Fitted):
     """A fitted miner that predicts the values of a categorical column.
 
     Attributes:
@@ -197,6 +196,7 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
     """
 
     classes_: np.ndarray
+    _estimator_type = "classifier"
 
     def predict_proba(self, X: Frame) -> np.ndarray:
         """Predicts class probabilities, shape (rows, classes), in the order of ``classes_``."""
@@ -237,8 +237,6 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
         Raises:
             QueryError: No row, or no such class.
         """
-        from miners.fitted.reliability import Reliability
-
         model, number = self._model, whole_number("bins", bins, 2, 100)
         classes = list(model.classes)
         if label is not None and label not in classes:
@@ -259,8 +257,10 @@ class Classifier(ClassifierMixin, Fitted):  # type: ignore[misc]
         return super()._fitted(model, cost)
 
 
-class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
+class Regressor(Fitted):
     """A fitted miner that predicts the mean of a numeric column."""
+
+    _estimator_type = "regressor"
 
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Returns the coefficient of determination.
@@ -273,8 +273,6 @@ class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
                 do not count.
             sample_weight: A weight for each row.
         """
-        from sklearn.metrics import r2_score  # a tenth of all that importing a miner takes
-
         truth = np.asarray(X[self._model.target] if y is None else y, dtype=np.float64)
         predicted = self.predict(X)
         if len(truth) != len(predicted):
@@ -283,7 +281,7 @@ class Regressor(RegressorMixin, Fitted):  # type: ignore[misc]
         if known.sum() < 2:
             raise QueryError("there are fewer than two rows with a value to score.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(r2_score(truth[known], predicted[known], sample_weight=weight))
+        return determination(truth[known], predicted[known], weight)
 
 
 class GrownFaces(Fitted):

@@ -5,21 +5,50 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import Plan, PlanLine, remember_fit
 from miners.estimator import Fitted, Model, public_schema
+from miners.parameters import HasParams
 from pinq.errors import unspent
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+    from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable
-    from pinq.public.epsilon import Epsilon
+    from pinq.public.epsilon import Epsilon, Loss
     from pinq.public.schema import Schema
 
-__all__ = ["HandleMiner"]
+__all__ = ["ClassLearner", "HandleMiner", "Learner"]
 
 W = TypeVar("W")
+
+
+class Learner(HasParams, Protocol):
+    """Whatever learns from one handle at a loss that can be set, and can be scored."""
+
+    epsilon: Loss
+
+    def set_params(self, **params: object) -> Self:
+        """Sets parameters."""
+
+    def fit(self, handle: PrivateQueryable, target: str) -> Self:
+        """Learns from the rows behind a handle."""
+
+    def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Returns how well it predicts, 1 at best."""
+
+
+class ClassLearner(Learner, Protocol):
+    """One that predicts the shares of classes."""
+
+    classes_: np.ndarray
+
+    def predict_proba(self, X: Frame) -> np.ndarray:
+        """Predicts class probabilities, shape (rows, classes)."""
 
 
 class HandleMiner(Fitted, ABC, Generic[W]):

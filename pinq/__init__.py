@@ -8,7 +8,6 @@ neither an engine nor a noise library.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -112,20 +111,14 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(set(_HOME) - {"open"})  # a star import must not hide the built-in open
-_NEEDS_PROVIDER = {"duckdb", "opendp", "sqlalchemy", "yaml"}
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'pinq' has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(f"pinq.{_HOME[name]}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDS_PROVIDER:
-            raise
-        raise ModuleNotFoundError(
-            f"pinq.{name} needs the provider's side: pip install 'pinq-miners[provider]'", name=error.name
-        ) from None
+    from pinq.public.extras import optional
+
+    value = getattr(optional(f"pinq.{_HOME[name]}", "provider", f"pinq.{name} needs the provider's side"), name)
     globals()[name] = value
     return value
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from miners.budget.payment import Bill, begin_fit
 from miners.budget.plan import Plan, loss_text, remember_fit
@@ -29,9 +27,11 @@ from miners.fitted.certified import Certified
 from miners.fitted.json_form import param_out, read_stored
 from miners.fitted.model_card import ModelCard, model_card
 from miners.fitted.route import encode
+from miners.parameters import Parameterised
 from pinq.errors import QueryError, unspent
 from pinq.public.columns import text_of
 from pinq.public.epsilon import Loss
+from pinq.public.extras import optional
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values, bind
 from pinq.public.spelling import closest
@@ -48,7 +48,7 @@ __all__ = ["DPDilca"]
 VERSION = 1
 
 
-class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class DPDilca(Certified, Parameterised):
     """Learns how far apart the values of an attribute are, from how other attributes go with them.
 
     Two values are close if rows that have them look alike in other columns: ``gastritis`` is nearer
@@ -120,6 +120,7 @@ class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]
     feature_names_in_: np.ndarray
     n_features_in_: int
     cost_: Fraction
+    _estimator_type = "transformer"
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]
         Raises:
             QueryError: A column is missing, or holds a value that the schema does not declare.
         """
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         left = self._codes(X)
         matrices = {name: frame.to_numpy() for name, frame in self.distances_.items()}
         return pairwise(matrices, left, left if Y is None else self._codes(Y))
@@ -201,7 +202,7 @@ class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]
 
         They serve k-means and everything else that needs coordinates.
         """
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         return np.concatenate(
             [self.embedding(name).to_numpy()[codes] for name, codes in self._codes(X).items()], axis=1
         )
@@ -222,17 +223,16 @@ class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]
         Returns:
             The group's number for each value.
         """
-        from sklearn.cluster import AgglomerativeClustering
-
         frame = self._frame(target)
+        ward = optional("sklearn.cluster", "sklearn", "clustering needs scikit-learn").AgglomerativeClustering
         whole_number("n_clusters", n_clusters, 1, len(frame))
         # A point has at least one coordinate, also where all values are alike.
         points = np.column_stack([self.embedding(target).to_numpy(), np.zeros(len(frame))])
-        return pd.Series(AgglomerativeClustering(n_clusters).fit_predict(points), index=frame.index, name="cluster")
+        return pd.Series(ward(n_clusters).fit_predict(points), index=frame.index, name="cluster")
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Returns the names of the coordinates: ``education_0``, ``education_1``, ..."""
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         return np.array([column for name in self.distances_ for column in self.embedding(name).columns], dtype=object)
 
     def plot(self, target: str | None = None, axes: Sequence[Axes] | None = None) -> Figure:
@@ -257,12 +257,12 @@ class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]
         """
         from miners.distances.plot import plot_context
 
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         return plot_context(self.context_, ax)
 
     def to_json(self) -> str:
         """Returns the fitted miner as text: its parameters, its cost, contexts and distances."""
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         return json.dumps(
             {
                 "format": "pinq-DPDilca",
@@ -299,12 +299,12 @@ class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each two values of a target: attribute, value, other, distance."""
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         return distances_frame(self.distances_)
 
     def card(self) -> ModelCard:
         """Returns a page about the model; see ``Fitted.card``."""
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         fitted = type(self)(**self._fit_params)
         learned = f"distances between the values of {', '.join(self.distances_)}"
         return model_card(
@@ -344,7 +344,7 @@ class DPDilca(TransformerMixin, Certified, BaseEstimator):  # type: ignore[misc]
 
     def _frame(self, target: str | None) -> pd.DataFrame:
         """Returns the distances of a target. ``QueryError`` where none were learned."""
-        check_is_fitted(self, "distances_")
+        self._require_fitted("distances_")
         if target not in self.distances_:
             raise QueryError(
                 f"no distances were learned for {target!r}{closest(str(target), self.distances_)}; "

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pinq.public.extras import optional
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["plot_context", "plot_distances"]
+
+NEED = "drawing distances needs matplotlib and scipy"
 
 CELL = 0.34  # inches
 TREE = 1.5
@@ -49,14 +53,14 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
 
 def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:
     """Draws the tree of clusters; returns the values in the order of its leaves."""
-    from scipy.cluster.hierarchy import dendrogram, linkage, optimal_leaf_ordering
-    from scipy.spatial.distance import squareform
-
     if len(matrix) < 2:
         return np.arange(len(matrix))
-    pairs = squareform(matrix, checks=False)
-    ward = optimal_leaf_ordering(linkage(pairs, method="ward"), pairs)
-    drawn = dendrogram(ward, orientation="left", ax=ax, no_labels=True, color_threshold=0, above_threshold_color=LINE)
+    hierarchy = optional("scipy.cluster.hierarchy", "plot", NEED)
+    pairs = matrix[np.triu_indices(len(matrix), 1)]
+    ward = hierarchy.optimal_leaf_ordering(hierarchy.linkage(pairs, method="ward"), pairs)
+    drawn = hierarchy.dendrogram(
+        ward, orientation="left", ax=ax, no_labels=True, color_threshold=0, above_threshold_color=LINE
+    )
     ax.invert_yaxis()
     return np.array(drawn["leaves"])
 
@@ -172,11 +176,7 @@ def _scale(ax: Axes, largest: float) -> None:
 
 def _pyplot() -> ModuleType:
     """Returns matplotlib's pyplot. ``ImportError`` tells how to install it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("drawing distances needs matplotlib: pip install 'pinq-miners[plot]'") from None
-    return plt
+    return optional("matplotlib.pyplot", "plot", NEED)
 
 
 def _short(name: str) -> str:

@@ -22,7 +22,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.specs import Cuts, Groups, Values
 
 if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
+    from miners.parameters import Parameterised
 
 __all__ = ["node_in", "node_out", "param_out", "read_json", "read_stored", "split_in", "split_out"]
 
@@ -39,14 +39,14 @@ def read_json(text: str | bytes) -> object:
 
 
 def read_stored(
-    kind: type[BaseEstimator], text: str | bytes, version: int
+    kind: type[Parameterised], text: str | bytes, version: int
 ) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
     """Returns what every stored miner has: the whole object, its parameters, what it cost.
 
     Raises:
         QueryError: The text is something else.
     """
-    stored, name, known = read_json(text), kind.__name__, kind._get_param_names()
+    stored, name, known = read_json(text), kind.__name__, kind.param_names()
     if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
         raise QueryError(
             f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."

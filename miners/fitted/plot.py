@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from miners.fitted.sketch import NodeCard, Sketch, colour, shorten
+from pinq.public.extras import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,10 +57,7 @@ def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int |
         ax: Where to draw.
         max_depth: Levels of splits; None for as many as can be read there.
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("drawing a tree needs matplotlib: pip install 'pinq-miners[plot]'") from None
+    plt = optional("matplotlib.pyplot", "plot", "drawing a tree needs matplotlib")
     picture = draw(max_depth)
     if ax is None:
         page = _page(picture)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pinq.errors import QueryError
+from pinq.public.extras import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Reliability"]
+__all__ = ["Reliability", "determination"]
 
 SURE = 1.96  # standard errors on each side
 BLUE, PALE = "#4e79a7", "#999999"
@@ -74,10 +75,7 @@ class Reliability:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError:
-            raise ImportError("drawing shares needs matplotlib: pip install 'pinq-miners[plot]'") from None
+        plt = optional("matplotlib.pyplot", "plot", "drawing shares needs matplotlib")
         if ax is None:
             ax = plt.subplots(figsize=(4.5, 4.5), layout="constrained")[1]
         known = self.rows > 0
@@ -89,3 +87,18 @@ class Reliability:
         ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"predicted share of {self.label}", ylabel="share that happened")
         ax.set_title(f"{rows.sum():,} rows, off by {self.off:.3f} in the mean", fontsize=10)
         return ax
+
+
+def determination(truth: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """Returns the coefficient of determination: 1 - (mean squared error) / (variance).
+
+    Where nothing varies it is 1 if all is right, else 0.
+
+    Args:
+        truth: The true values, shape (rows,).
+        predicted: The predicted ones, shape (rows,).
+        weight: A weight for each row, shape (rows,).
+    """
+    error = np.average((truth - predicted) ** 2, weights=weight)
+    variance = np.average((truth - np.average(truth, weights=weight)) ** 2, weights=weight)
+    return float(1 - error / variance) if variance else float(not error)

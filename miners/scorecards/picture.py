@@ -16,6 +16,7 @@ import numpy as np
 from miners.scorecards.card import DOUBLES, Card, Term
 from miners.scorecards.view import cell_labels, heading
 from pinq.public.columns import CutPoint
+from pinq.public.extras import optional
 from pinq.public.specs import Cuts
 
 if TYPE_CHECKING:
@@ -36,10 +37,7 @@ INK, PALE, BLUE, RED = "#222222", "#999999", "#4e79a7", "#e15759"
 
 def plot(card: Card, max_attributes: int | None) -> Figure:
     """Draws a card; see ``ScorecardMiner.plot``."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("drawing a card needs matplotlib: pip install 'pinq-miners[plot]'") from None
+    plt = optional("matplotlib.pyplot", "plot", "drawing a card needs matplotlib")
     terms = card.ranked[:max_attributes]
     across = min(ACROSS, max(1, len(terms)))
     down = max(1, math.ceil(len(terms) / across))

@@ -18,6 +18,7 @@ import pandas as pd
 
 from miners.tables.columns import ALL
 from pinq.errors import QueryError
+from pinq.public.extras import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -231,8 +232,4 @@ def _figure(ax: Axes) -> Figure:
 
 def _pyplot() -> ModuleType:
     """Returns matplotlib's pyplot. ``ImportError`` tells how to install it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("drawing a table needs matplotlib: pip install '.[plot]'") from None
-    return plt
+    return optional("matplotlib.pyplot", "plot", "drawing a table needs matplotlib")

@@ -21,6 +21,7 @@ from miners.budget.plan import Plan, PlanLine
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
+from pinq.public.extras import optional
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,8 +69,7 @@ class Table:
 
     def to_arrow(self) -> pa.Table:
         """Returns the frame as an Arrow table, which polars and DuckDB read without a copy."""
-        import pyarrow as pa
-
+        pa = optional("pyarrow", "arrow", "an Arrow table needs pyarrow")
         return pa.Table.from_pandas(_of_text(self.frame), preserve_index=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

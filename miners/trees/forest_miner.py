@@ -112,6 +112,7 @@ class ForestStrategy(TreeStrategy):
 class ForestMiner(TreeMiner[ForestStrategy]):
     """A miner that grows trees from random beginnings on a private handle."""
 
+    max_depth: int | None
     random_state: int | None
     n_estimators: int | None = 1
     rows: Rows = "shards"

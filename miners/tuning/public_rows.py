@@ -6,14 +6,12 @@ So scikit-learn's cross-validation and searches can compare settings on them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted
 
-from miners.estimator import Fitted
+from miners.handle_miner import Learner
+from miners.parameters import Kind, Parameterised, cloned
 from miners.tuning.simulated import simulated
 from pinq.errors import QueryError
 from pinq.public.schema import Schema
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["PublicRows"]
 
 
-class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class PublicRows(Parameterised):
     """Fits a miner to a pandas frame of *public* rows, behind a simulated handle.
 
     scikit-learn's ``cross_val_score``, ``GridSearchCV`` and their like cut a table into folds and
@@ -68,7 +66,9 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         True
     """
 
-    def __init__(self, estimator: Fitted, schema: Schema, target: str) -> None:
+    estimator_: Any  # a copy of ``estimator``; a regressor has no shares to predict
+
+    def __init__(self, estimator: Learner, schema: Schema, target: str) -> None:
         self.estimator = estimator
         self.schema = schema
         self.target = target
@@ -91,28 +91,28 @@ class PublicRows(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             raise QueryError(f"`y` has {len(labels):,} values for {len(X):,} rows.")
         rows = X.assign(**{self.target: labels})
         with simulated(self.schema, data=rows, epsilon=self.estimator.epsilon) as handle:
-            self.estimator_ = clone(self.estimator).fit(handle, self.target)
+            self.estimator_ = cloned(self.estimator).fit(handle, self.target)
         if hasattr(self.estimator_, "classes_"):
             self.classes_ = self.estimator_.classes_
         return self
 
     def predict(self, X: Frame) -> np.ndarray:
         """Returns the likeliest class or the mean for each row, shape (rows,)."""
-        check_is_fitted(self)
+        self._require_fitted("estimator_")
         return self.estimator_.predict(X)
 
     def score(self, X: Frame, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Returns the miner's own ``score``: the share of classes that are right, or R^2."""
-        check_is_fitted(self)
+        self._require_fitted("estimator_")
         score: float = self.estimator_.score(X, y, sample_weight)
         return score
 
-    def __sklearn_tags__(self) -> object:
-        tags = super().__sklearn_tags__()
-        tags.estimator_type = get_tags(self.estimator).estimator_type
-        return tags
+    @property
+    def _estimator_type(self) -> Kind:  # type: ignore[override]  # as its miner's
+        kind: Kind = getattr(self.estimator, "_estimator_type", None)
+        return kind
 
     def predict_proba(self, X: Frame) -> np.ndarray:
         """Returns class probabilities, shape (rows, classes), in the order of ``classes_``."""
-        check_is_fitted(self)
+        self._require_fitted("estimator_")
         return self.estimator_.predict_proba(X)

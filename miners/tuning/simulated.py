@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pinq.public.epsilon import Loss
+from pinq.public.extras import install_line
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["simulated"]
 
-MISSING = "Trying settings on public rows needs the provider's side: pip install 'pinq-miners[provider]'."
+MISSING = f"Trying settings on public rows needs the provider's side: {install_line('provider')}."
 
 
 class Simulator(Protocol):

@@ -23,18 +23,20 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.isotonic import isotonic_regression
 
 from miners.budget.plan import FitWarning
-from miners.estimator import Classifier, whole_number
+from miners.estimator import whole_number
+from miners.handle_miner import Learner
+from miners.parameters import cloned
 from miners.tuning.simulated import simulated
 from miners.tuning.synthetic import Concept
 from pinq.errors import QueryError
 from pinq.public.checks import is_number
+from pinq.public.extras import optional
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -120,10 +122,7 @@ class Suggestion:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError:
-            raise ImportError("drawing a curve needs matplotlib: pip install 'pinq-miners[plot]'") from None
+        plt = optional("matplotlib.pyplot", "plot", "drawing a curve needs matplotlib")
         if ax is None:
             ax = plt.subplots(figsize=(6, 4), layout="constrained")[1]
         ax.errorbar(
@@ -166,7 +165,7 @@ class Suggestion:
 
 
 def suggest(
-    miner: Classifier,
+    miner: Learner,
     schema: Schema,
     target: str,
     *,
@@ -215,7 +214,7 @@ def suggest(
     return _suggestion(miner, curve, accuracy, rows)
 
 
-def _tried(miner: Classifier, trials: Sequence[_Trial], advance: Advance, epsilon: float) -> Tried:
+def _tried(miner: Learner, trials: Sequence[_Trial], advance: Advance, epsilon: float) -> Tried:
     """Returns the accuracy of an epsilon over all trials."""
     scores = []
     for number, trial in enumerate(trials):
@@ -224,7 +223,7 @@ def _tried(miner: Classifier, trials: Sequence[_Trial], advance: Advance, epsilo
     return Tried(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), len(trials))
 
 
-def _suggestion(miner: Classifier, curve: tuple[Tried, ...], accuracy: float, rows: int) -> Suggestion:
+def _suggestion(miner: Learner, curve: tuple[Tried, ...], accuracy: float, rows: int) -> Suggestion:
     """Reads the answer, and what it could as well be, off the means and their margins."""
     means = np.array([point.mean for point in curve])
     margins = STANDARD_ERRORS * np.array([point.error for point in curve])
@@ -250,11 +249,11 @@ class _Trial:
         handle = simulated(schema, data=concept.sample(rows, noise=noise, seed=[*seed, 1]), epsilon=ENDLESS)
         return cls(opened.enter_context(handle), concept.sample(TEST_ROWS, seed=[*seed, 2]), target)
 
-    def score(self, miner: Classifier, epsilon: float) -> float:
+    def score(self, miner: Learner, epsilon: float) -> float:
         """Returns the accuracy of a copy of the miner that learned with ``epsilon``."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # epsilons that are too small are tried on purpose
-            return float(clone(miner).set_params(epsilon=epsilon).fit(self.handle, self.target).score(self.fresh))
+            return float(cloned(miner).set_params(epsilon=epsilon).fit(self.handle, self.target).score(self.fresh))
 
 
 def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: float) -> tuple[Tried, ...]:
@@ -285,8 +284,19 @@ def _crossing(curve: tuple[Tried, ...], means: np.ndarray, goal: float) -> float
     0.5, 0.8, 0.8. The answer is never a point between two: the default depth of a miner follows
     epsilon in steps, and so does accuracy.
     """
-    index = int(np.searchsorted(isotonic_regression(means), goal))
+    index = int(np.searchsorted(_monotone(means), goal))
     return None if index == len(curve) else curve[index].epsilon
+
+
+def _monotone(means: np.ndarray) -> np.ndarray:
+    """Returns the best fit that never falls, by pooling neighbours, shape as given."""
+    pools: list[list[float]] = []
+    for mean in means:
+        pool = [float(mean)]
+        while pools and fmean(pools[-1]) >= fmean(pool):
+            pool = pools.pop() + pool
+        pools.append(pool)
+    return np.concatenate([np.full(len(pool), fmean(pool)) for pool in pools])
 
 
 def _figures(number: float, figures: int) -> float:
@@ -297,7 +307,7 @@ def _figures(number: float, figures: int) -> float:
 
 
 def _check(
-    miner: Classifier,
+    miner: Learner,
     schema: object,
     target: str,
     *,
@@ -327,9 +337,9 @@ def _check(
         )
 
 
-def _name(miner: Classifier) -> str:
+def _name(miner: Learner) -> str:
     """Returns the miner as text, without its own epsilon, which does not matter here."""
-    return repr(clone(miner).set_params(epsilon=type(miner)().epsilon))
+    return repr(cloned(miner).set_params(epsilon=type(miner)().epsilon))
 
 
 @contextmanager

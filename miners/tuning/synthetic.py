@@ -11,18 +11,23 @@ References:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from miners.fitted.tree import Node, Split, Tree
 from miners.growth.attribute import Ways
 from miners.growth.candidates import attribute_names, random_split
 from pinq.errors import QueryError
 from pinq.public.checks import is_number, is_whole
+from pinq.public.extras import optional
 from pinq.public.parts import Part
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import bind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Concept", "Seed"]
 
@@ -152,13 +157,14 @@ class Concept:
 
     def _table(self, codes: Mapping[str, np.ndarray], random: np.random.Generator) -> pa.Table:
         """Returns rows with these codes as an Arrow table."""
-        return pa.table({name: self._decoded(name, column, random) for name, column in codes.items()})
+        return _arrow().table({name: self._decoded(name, column, random) for name, column in codes.items()})
 
     def _decoded(self, name: str, codes: np.ndarray, random: np.random.Generator) -> pa.Array:
         """Returns values with these codes."""
         if name in self.schema.numeric_columns:
             return _numbers(self.schema.numeric_columns[name], codes, random)
-        return pa.array(list(self.schema.categorical_columns[name].labels)).take(pa.array(codes))
+        labels = list(self.schema.categorical_columns[name].labels)
+        return _arrow().array(labels).take(_arrow().array(codes))
 
     def __repr__(self) -> str:
         leaves = f"{self.tree.n_leaves:,} {'leaf' if self.tree.n_leaves == 1 else 'leaves'}"
@@ -177,7 +183,12 @@ def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) ->
     inside = 0.0 if column.integer else random.uniform(0.01, 0.99, len(codes))
     values = np.minimum(lower + (codes + inside) * width, float(column.upper))
     shown = column.shown(values.astype(np.int64) if column.integer else values)
-    return pa.array(shown, mask=codes >= column.cells)
+    return _arrow().array(shown, mask=codes >= column.cells)
+
+
+def _arrow() -> ModuleType:
+    """Returns pyarrow, which comes with the provider's side, where such rows go."""
+    return optional("pyarrow", "provider", "Making up rows needs the provider's side")
 
 
 def _check_share(name: str, value: object) -> None:

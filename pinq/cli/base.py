@@ -17,6 +17,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from pinq.errors import PinqError
 from pinq.provider.report.text import printable
+from pinq.public.extras import extra_of, install_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,14 +62,15 @@ PARAMETERS = {
 }
 
 # What is not installed, by the extra that brings it.
-EXTRAS = {
-    "provider": ("This needs the provider's side", ("duckdb", "opendp", "sqlalchemy", "yaml")),
-    "server": (
-        "This needs the server",
-        ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client", "starlette", "jinja2"),
-    ),
-    "secure": ("Computing among several parties needs MPyC", ("mpyc", "gmpy2")),
-    "postgresql": ("A ledger in PostgreSQL needs its driver", ("psycopg",)),
+NEEDS = {
+    "provider": "This needs the provider's side",
+    "server": "This needs the server",
+    "secure": "Computing among several parties needs MPyC",
+    "postgresql": "A ledger in PostgreSQL needs its driver",
+    "spark": "A Spark table needs Spark",
+    "arrow": "This needs pyarrow",
+    "plot": "Drawing needs matplotlib",
+    "sklearn": "This needs scikit-learn",
 }
 
 
@@ -139,10 +141,8 @@ def _fail_unexpectedly(error: Exception, known: str = "") -> NoReturn:
 
 def _missing(module: str | None) -> str:
     """Says what to install for a module; empty for one that no extra brings."""
-    for extra, (need, modules) in EXTRAS.items():
-        if module in modules:
-            return f"{need}: pip install 'pinq-miners[{extra}]'"
-    return ""
+    extra = extra_of(module)
+    return "" if extra is None else f"{NEEDS[extra]}: {install_line(extra)}"
 
 
 def console(file: TextIO | None = None) -> Console:

@@ -44,6 +44,7 @@ from pinq.engine.spark_work import (
 )
 from pinq.engine.tables import ListRequest, Measure, Table, TableRequest, require_open
 from pinq.errors import PolicyError
+from pinq.public.extras import install_line
 from pinq.public.parts import PartSet
 from pinq.public.policy import Policy
 
@@ -107,7 +108,7 @@ def spark_frame(policy: Policy, data: object) -> SparkFrame | None:
     try:
         from pyspark.sql import SparkSession as Session
     except ImportError:
-        raise PolicyError("A Spark table needs Spark: pip install 'pinq-miners[spark]'.") from None
+        raise PolicyError(f"A Spark table needs Spark: {install_line('spark')}.") from None
     try:
         return Session.builder.getOrCreate().table(policy.spark.spark)
     except Exception:  # classes of errors differ between Spark's two kinds of sessions

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from pinq.public.extras import install_line
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Values
@@ -36,7 +37,7 @@ __all__ = [
     "secure_computation",
 ]
 
-MISSING = "Computing among several parties needs an implementation: pip install 'pinq-miners[secure]'."
+MISSING = f"Computing among several parties needs an implementation: {install_line('secure')}."
 
 
 @dataclass(frozen=True)

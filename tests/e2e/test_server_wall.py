@@ -21,8 +21,9 @@ import pytest
 from scipy.stats import chi2_contingency
 
 import pinq
-from miners import DiffPID3
+from miners import DiffPC45, DiffPID3
 from tests.checkout import ROOT
+from tests.handles import simulated
 from tests.servers import Certificate, Server, publish, serving, token_of
 from tests.wheels import another_user, environment, grown, run
 
@@ -37,7 +38,7 @@ import pinq
 from miners import DiffPID3
 
 url, authority, trees, epsilon, *forbidden = sys.argv[1:]
-for name in ("duckdb", "opendp", "sqlalchemy", "fastapi", "uvicorn", "yaml"):
+for name in ("duckdb", "opendp", "sqlalchemy", "fastapi", "uvicorn", "yaml", "pyarrow", "scipy", "sklearn", "matplotlib"):
     try:
         importlib.import_module(name)
     except ModuleNotFoundError:
@@ -141,6 +142,51 @@ def test_mining_through_the_wall(base: Path, tmp_path: Path, open_folder: Path) 
         )
     assert found["user"] != 0
     assert found["readable"] == 0, "the analyst's process could read the provider's files"
+
+
+LARGEST = 165  # MB of an analyst's environment without compiled files, which take some 80 more
+# What an analyst does without the provider's side: plan, read a stored model, predict, explain; and what says which line to run.
+BASE_INSTALL = """
+import sys
+import pandas as pd
+import miners, miners.tables, pinq
+
+for name in miners.__all__:
+    getattr(miners, name)
+flag = {"type": "categorical", "values": ["x", "y"]}
+schema = pinq.Schema(columns={"a": flag, "b": flag}, max_rows=1000)
+print(miners.DiffPC45(max_depth=1).plan(schema, "b"))
+tree = miners.DiffPC45.from_json(sys.argv[1])
+rows = pd.DataFrame({"sex": ["Male", "Female"], "age": [20, 60]})
+print(repr(tree), tree.predict(rows), tree.score(rows.assign(income=tree.predict(rows))), tree.rules(), tree.to_frame())
+for attempt in (
+    lambda: pinq.simulate(schema),
+    lambda: miners.suggest(miners.DiffPC45(), schema, "b", rows=10, accuracy=0.9),
+    lambda: tree.plot(),
+    lambda: miners.tables.Table("t", rows, rows["age"], 1, 0.9).to_arrow(),
+):
+    try:
+        attempt()
+    except ImportError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_an_analysts_install_is_small_and_says_what_more_takes(base: Path, tmp_path: Path) -> None:
+    """Miners load, plan, are read and predict; what an extra brings names its line; all takes less than 250 MB."""
+    columns: dict[str, pinq.Categorical | pinq.Numeric] = {
+        "sex": pinq.Categorical(values=("Male", "Female")),
+        "age": pinq.Numeric(lower=0, upper=99, integer=True),
+        "income": pinq.Categorical(values=("low", "high")),
+    }
+    with simulated(pinq.Schema(columns=columns, max_rows=1000), rows=1000, epsilon=1) as handle:
+        stored = DiffPC45(epsilon=1, max_depth=2).fit(handle, "income").to_json()
+    said = run(base, "-c", BASE_INSTALL, stored, cwd=tmp_path)
+    for extra in ("provider", "plot", "arrow"):
+        assert f"pip install 'pinq-miners[{extra}]'" in said, said
+    kilobytes = int(run("du", "-sk", base.parents[1], cwd=tmp_path).split()[0])
+    assert kilobytes < LARGEST * 1024, f"{kilobytes / 1024:.0f} MB"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pandas as pd
@@ -126,7 +127,7 @@ def test_what_was_spent_stays_what_it_was() -> None:
     """Parameters are for the next fit; scikit-learn's names of features are the schema's."""
     h = handle(50_000)
     miner = DiffPC45(epsilon=1, max_depth=2).fit(h, "ill").set_params(epsilon=0.25)
-    assert (miner.cost_, miner.unspent_) == (1, 0)
+    assert (miner.cost_, miner.unspent_) == (Fraction(1), Fraction(0))
     assert miner.feature_names_in_.tolist() == ["age", "job"]
     assert miner.n_features_in_ == 2
     again = DiffPC45.from_json(miner.to_json())

@@ -46,7 +46,10 @@ def occupancy() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns shares of rows in left children, and rows in leaves, of many trees of both kinds."""
     schema, target, frame = load("robot_navigation")
     size: dict[str, Any] = dict(epsilon=N_TREES, n_estimators=N_TREES, max_depth=DEPTH, rows="all", random_state=0)
-    forests = {"DiPriMe, paper": DiPriMeForestClassifier(variant="paper", **size), "DP-ERT": DPExtraTrees(**size)}
+    forests: dict[str, DiPriMeForestClassifier | DPExtraTrees] = {
+        "DiPriMe, paper": DiPriMeForestClassifier(variant="paper", **size),
+        "DP-ERT": DPExtraTrees(**size),
+    }
     by_name = {}
     for name, forest in forests.items():
         with pinq.simulate(schema, data=frame, epsilon=N_TREES) as handle:

@@ -27,6 +27,7 @@ import numpy as np
 from miners.secure.mpc.mpyc_types import NativeRuntime, RuntimeModule, Runtimes, SecureArray
 from miners.secure.mpc.runtime import Connection, Runtime, Shares
 from pinq.errors import QueryError
+from pinq.public.extras import install_line
 
 __all__ = [
     "MPyCRuntime",
@@ -66,7 +67,7 @@ def _loaded() -> RuntimeModule:
         with ThreadPoolExecutor(1) as other:
             module = other.submit(_import_runtime).result()
     except ImportError:
-        raise QueryError("secure computation needs MPyC: pip install 'pinq-miners[secure]'.") from None
+        raise QueryError(f"secure computation needs MPyC: {install_line('secure')}.") from None
     finally:
         sys.argv = arguments
         root.removeHandler(quiet)

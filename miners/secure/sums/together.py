@@ -46,6 +46,7 @@ from pinq.analyst.verbs import divided
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.public.derivatives import Derivatives
 from pinq.public.epsilon import Epsilon, Loss
+from pinq.public.extras import install_line
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.plugins import plugin
 from pinq.public.queries import Budget, Preview
@@ -55,7 +56,7 @@ __all__ = ["SecureFederation"]
 
 ALL = "all parties"
 KEY = 32  # bytes, more than a part or a partition is known by
-NO_ODOMETER = "Pricing sums as a ledger would needs the provider's side: pip install 'pinq-miners[provider]'."
+NO_ODOMETER = f"Pricing sums as a ledger would needs the provider's side: {install_line('provider')}."
 AddUp = Callable[[Sequence[np.ndarray], Sequence[Fraction], bytes], Sequence[np.ndarray]]
 T = TypeVar("T")
 

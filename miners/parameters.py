@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Parameterised`` is what scikit-learn asks of an estimator, without scikit-learn.
+
+An analyst's install has no scikit-learn; where it is there, its tools take a miner as an estimator
+of their own: they ask for methods, not for a base class.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+
+from pinq.errors import QueryError
+from pinq.public.spelling import closest
+
+__all__ = ["HasParams", "Kind", "Parameterised", "cloned"]
+
+
+Kind = Literal["classifier", "regressor", "transformer"] | None
+
+
+class HasParams(Protocol):
+    """Whatever gives its parameters as scikit-learn's estimators do."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns each parameter by its name."""
+
+
+P = TypeVar("P", bound=HasParams)
+
+
+class NotLearnedError(ValueError, AttributeError):
+    """An estimator is asked what it learned before ``fit``; where there is no scikit-learn."""
+
+
+class Parameterised:
+    """An object whose constructor stores its parameters under their own names.
+
+    Examples:
+        >>> class Shift(Parameterised):
+        ...     def __init__(self, by: int = 1, unit: str = "m") -> None:
+        ...         self.by, self.unit = by, unit
+        >>> Shift(by=2)
+        Shift(by=2)
+        >>> Shift().set_params(by=3, unit="m").get_params()
+        {'by': 3, 'unit': 'm'}
+    """
+
+    _estimator_type: ClassVar[Kind] = None
+
+    @classmethod
+    def param_names(cls) -> list[str]:
+        """Returns the names of the constructor's parameters, sorted."""
+        return sorted(inspect.signature(cls).parameters)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns each parameter by its name.
+
+        Args:
+            deep: Whether those of a parameter that has parameters come too, as ``outer__inner``.
+        """
+        params = {name: getattr(self, name) for name in self.param_names()}
+        inner = [(name, value.get_params()) for name, value in params.items() if deep and _has_params(value)]
+        return {f"{name}__{key}": value for name, values in inner for key, value in values.items()} | params
+
+    def set_params(self, **params: object) -> Self:
+        """Sets parameters, ``outer__inner`` for one of a parameter's own, and returns the object.
+
+        Raises:
+            QueryError: There is no such parameter; it is a ValueError too.
+        """
+        known, inner = self.param_names(), defaultdict[str, dict[str, object]](dict)
+        for name in params:
+            _require_known(type(self).__name__, name.partition("__")[0], known)
+        for name, value in params.items():
+            outer, nested, key = name.partition("__")
+            if nested:
+                inner[outer][key] = value
+            else:
+                setattr(self, name, value)
+        for outer, values in inner.items():
+            getattr(self, outer).set_params(**values)
+        return self
+
+    def _require_fitted(self, attribute: str) -> None:
+        """Raises ``NotFittedError``, scikit-learn's or one like it, without the attribute."""
+        if not hasattr(self, attribute):
+            raise _not_fitted_error()(f"This {type(self).__name__} is not fitted yet: call `fit` first.")
+
+    def __sklearn_tags__(self) -> object:
+        """Returns what scikit-learn wants to know of an estimator, by its own classes."""
+        import sklearn.base
+
+        kind = self._estimator_type
+        mixins = () if kind is None else (getattr(sklearn.base, f"{kind.title()}Mixin"),)
+        return type("Tagged", (*mixins, sklearn.base.BaseEstimator), {})().__sklearn_tags__()
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        params = self.get_params(deep=False).items()
+        changed = [f"{name}={value!r}" for name, value in params if repr(value) != repr(defaults[name].default)]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def cloned(estimator: P) -> P:
+    """Returns an estimator of the same kind and parameters that has learned nothing."""
+    params = estimator.get_params(deep=False)
+    return type(estimator)(
+        **{name: cloned(value) if _has_params(value) else copy.deepcopy(value) for name, value in params.items()}
+    )
+
+
+def _has_params(value: object) -> bool:
+    return hasattr(value, "get_params") and not inspect.isclass(value)
+
+
+def _require_known(owner: str, name: str, known: Iterable[str]) -> None:
+    """Raises ``QueryError`` where a class has no parameter of a name."""
+    if name not in known:
+        raise QueryError(f"{owner} has no parameter {name!r}{closest(name, known)}; it has {', '.join(known)}.")
+
+
+def _not_fitted_error() -> type[Exception]:
+    """Returns scikit-learn's error, which its users catch, else one of the same bases."""
+    try:
+        from sklearn.exceptions import NotFittedError
+    except ModuleNotFoundError:
+        return NotLearnedError
+    error: type[Exception] = NotFittedError
+    return error
