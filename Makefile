@@ -21,9 +21,13 @@ setup: $(READY) ## the environment, in .venv
 demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, audit (results in build/demo)
 	$(BIN)/python examples/adult.py
 
-# A quarter of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
+# Each process that tests, and each that a test starts, would compile everything again without kept bytecode, and load
+# what other packages plug into pytest: see docs/decisions/0093-what-makes-the-tests-quick.md.
+PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/python -m pytest -p xdist -p randomly -p hypothesispytest
+
+# A part of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
 test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
-	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
 
 tests/oldest.txt: pyproject.toml tests/oldest.py
 	$(PYTHON) -m tests.oldest > $@

@@ -3,29 +3,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
-import pinq
-import tests.postgresql as postgresql_server
-from pinq.analyst.queryable import PrivateQueryable
-from pinq.curator.monitor import Curator
-from pinq.ledger.ledger import Ledger
-from pinq.provider.local import LocalSession, open_ledger
-from pinq.public.epsilon import Epsilon
-from pinq.public.policy import Policy
-from pinq.public.schema import Schema
-from tests.handles import engine_of, engine_on, ledger_of
-from tests.tiny import policy_in, rows
-from tests.wheels import build_wheel
+# Fixtures import what they need: the process that hands out tests to others needs none of it, and they wait for it.
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pinq.analyst.queryable import PrivateQueryable
+    from pinq.public.policy import Policy
+    from pinq.public.schema import Schema
+
+# Nothing is garbage while modules are imported and tests are listed: looking for it took a third of that time.
+gc.disable()
 
 # The same examples each time, so that what passed here passes elsewhere; `make explore` draws new ones.
 settings.register_profile(
@@ -57,6 +55,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "slow" not in item.keywords)
 
 
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for, and only among what the tests themselves make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """At its end the interpreter takes everything apart again; DuckDB's bindings report what is left."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def figures_are_closed() -> Iterator[None]:
     """Pictures of one test are gone before the next: matplotlib warns of many, whoever drew them."""
@@ -68,12 +78,16 @@ def figures_are_closed() -> Iterator[None]:
 @pytest.fixture
 def frame() -> pd.DataFrame:
     """Forty rows that fit ``tiny_policy``."""
+    from tests.tiny import rows
+
     return rows()
 
 
 @pytest.fixture
 def tiny_policy(tmp_path: Path) -> Policy:
     """A reviewed policy without a source, whose ledger lies in the test's folder."""
+    from tests.tiny import policy_in
+
     return policy_in(tmp_path)
 
 
@@ -86,6 +100,11 @@ def schema(tiny_policy: Policy) -> Schema:
 @pytest.fixture
 def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., PrivateQueryable]]:
     """Makes a handle: ``granted(epsilon=1)``, on ``tiny_policy`` and ``frame`` unless others are given."""
+    import pinq
+    from pinq.provider.local import open_ledger
+    from pinq.public.epsilon import Epsilon
+    from tests.handles import engine_of, ledger_of
+
     opened: list[PrivateQueryable] = []
 
     def make(
@@ -107,6 +126,13 @@ def granted(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., 
 @pytest.fixture
 def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[..., PrivateQueryable]]:
     """Makes a handle whose ledger lives in memory: for tests that ask thousands of times."""
+    from pinq.analyst.queryable import PrivateQueryable
+    from pinq.curator.monitor import Curator
+    from pinq.ledger.ledger import Ledger
+    from pinq.provider.local import LocalSession
+    from pinq.public.epsilon import Epsilon
+    from tests.handles import engine_on
+
     opened: list[Any] = []
 
     def make(epsilon: Any = 1, *, policy: Policy = tiny_policy, data: Any = frame) -> PrivateQueryable:
@@ -126,7 +152,9 @@ def in_memory(tiny_policy: Policy, frame: pd.DataFrame) -> Iterator[Callable[...
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
     """The URL of a PostgreSQL server that this session started."""
-    with postgresql_server.running() as url:
+    from tests.postgresql import running
+
+    with running() as url:
         yield url
 
 
@@ -146,4 +174,6 @@ def postgresql(postgresql_url: str) -> str:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
+    from tests.wheels import build_wheel
+
     return build_wheel(tmp_path_factory.mktemp("dist"))

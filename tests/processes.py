@@ -84,6 +84,10 @@ class PinqProcess:
         if self.poll() is None:
             os.kill(self.pid, sign)
 
+    def terminate(self) -> None:
+        """Asks it to end."""
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """Ends it at once."""
         self.send_signal(signal.SIGKILL)
@@ -101,7 +105,7 @@ class PinqProcess:
         """As ``poll``."""
         return self.poll()
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+    def communicate(self, _input: None = None, timeout: float | None = None) -> tuple[str, str]:
         """Waits for its end. Returns all of its standard output and standard error."""
         self.wait(timeout)
         return self._output.read_text(encoding="utf-8"), self._errors.read_text(encoding="utf-8")

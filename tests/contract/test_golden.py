@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.public.queries import Answer, Request
 from tests.checkout import ROOT
 from tests.contract.golden_table import COLUMNS, rows
+from tests.scripts import run_script
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 BALANCES = json.loads((GOLDEN / "balances.json").read_text(encoding="utf-8"))
@@ -108,16 +107,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     place = tmp_path_factory.mktemp("demo")
     for name in ("examples", "policies", "data"):
         shutil.copytree(ROOT / name, place / name)
-    done = subprocess.run(
-        [sys.executable, str(place / "examples" / "adult.py")],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, place / "build" / "demo"
+    return run_script(place / "examples" / "adult.py"), place / "build" / "demo"
 
 
 def test_the_demo_leaves_the_same_log(demo: tuple[str, Path]) -> None:

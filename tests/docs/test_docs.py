@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
 from pinq.public.wire import STATUSES
 from tests.checkout import ROOT
+from tests.scripts import run_script
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
@@ -208,17 +207,10 @@ def test_the_example_of_distances_runs(tmp_path: Path) -> None:
     """Learned distances classify at least as well as the larger class, and the pictures are there; few records, so that it is quick."""
     for name in ("examples", "policies", "data"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "examples" / "dilca.py"), "--records", "1200"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    near, larger = (number_after(name, done.stdout) for name in ("learned distances", "larger class"))
+    printed = run_script(tmp_path / "examples" / "dilca.py", "--records", "1200")
+    near, larger = (number_after(name, printed) for name in ("learned distances", "larger class"))
     assert near > larger - 0.05
-    assert "remaining=0" in done.stdout
+    assert "remaining=0" in printed
     for name in ("education.png", "context.png"):
         assert (tmp_path / "build" / "dilca-example" / name).stat().st_size > 5000
 
@@ -227,18 +219,11 @@ def test_the_example_of_three_holders_runs(tmp_path: Path) -> None:
     """Three servers, one tree, three audits: together the holders know more than the smallest, and each ledger says what was claimed."""
     for name in ("examples", "policies", "data"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "examples" / "three_holders.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    together, larger = (number_after(name, done.stdout) for name in ("three holders together", "larger class"))
+    printed = run_script(tmp_path / "examples" / "three_holders.py")
+    together, larger = (number_after(name, printed) for name in ("three holders together", "larger class"))
     assert together > larger + 0.02
-    assert len(re.findall(r"(?:north|south|west): spent 1, \d+ requests", done.stdout)) == 3
-    assert len(re.findall(r"chain: verified", done.stdout)) == 3
+    assert len(re.findall(r"(?:north|south|west): spent 1, \d+ requests", printed)) == 3
+    assert len(re.findall(r"chain: verified", printed)) == 3
 
 
 def test_the_readmes_commands_exist() -> None:
@@ -249,13 +234,8 @@ def test_the_readmes_commands_exist() -> None:
         words = line.split("#")[0].split()
         command = " ".join(words[:2]) if words[0] == "secure" else words[0]
         if command not in helps:
-            done = subprocess.run(
-                [sys.executable, "-m", "pinq.cli.main", *command.split(), "--help"],
-                capture_output=True,
-                text=True,
-                check=True,
-                env={"COLUMNS": "200", "PATH": ""},
-            )
+            done = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
+            assert done.exit_code == 0, command
             helps[command] = done.stdout
         for option in (word for word in words if word.startswith("-")):
             assert option in helps[command], line

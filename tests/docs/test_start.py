@@ -8,7 +8,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from typer.testing import CliRunner
 
 from pinq.cli.main import app
 from tests.checkout import ROOT
+from tests.processes import PinqProcess
 
 PAGES = ("start/provider", "start/analyst", "start/auditor", "start/operator", "epsilon", "verbs", "reference")
 
@@ -26,8 +26,9 @@ PAGES = ("start/provider", "start/analyst", "start/auditor", "start/operator", "
 class Terminal:
     """Runs the commands of a page: those of `pinq` in this process, servers and other programs beside it."""
 
-    def __init__(self) -> None:
-        self.servers: list[subprocess.Popen[bytes]] = []
+    def __init__(self, folder: Path) -> None:
+        self.servers: list[PinqProcess] = []
+        self.log = folder / "servers.log"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = str(free.getsockname()[1])
@@ -38,7 +39,7 @@ class Terminal:
         if command.endswith("&"):
             words = shlex.split(command.removesuffix("&"))
             port = int(words[words.index("--port") + 1])
-            self.servers.append(subprocess.Popen([sys.executable, "-m", "pinq.cli.main", *words[1:]]))
+            self.servers.append(PinqProcess(words[1:], output=self.log, errors=self.log))
             wait_for(port, self.servers[-1])
             return "", False
         if command.startswith("pinq "):
@@ -53,14 +54,14 @@ class Terminal:
             server.wait(30)
 
 
-def wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+def wait_for(port: int, server: PinqProcess) -> None:
     """Returns when a server listens."""
     while server.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
-            time.sleep(0.1)
+            time.sleep(0.02)
     raise AssertionError("the server ended")
 
 
@@ -73,7 +74,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     mpl.use("Agg")
-    here = Terminal()
+    here = Terminal(tmp_path)
     yield here
     here.close()
 

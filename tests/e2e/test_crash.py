@@ -115,17 +115,20 @@ def test_killed_at_random_instants(url: str) -> None:
             server.stdin.write(f"{name}\n".encode())
             server.stdin.flush()
             seen: dict[str, str] = {}
+            answered = 0
             first = lines.read()
             assert first is not None
             assert first.startswith("child ")
-            # Half of them die while they open, make their grant or ask first; the others at some instant after their first answer.
+            # Half of them die while they open, make their grant or ask first; the others at some instant after their first answer,
+            # or after the one to the same question again.
             end: float | None = time.monotonic() + (0.05 * chance.random() if run % 2 else 30)
             while (line := lines.read(end)) != "dead":
                 if line is None:
                     os.kill(int(first.split()[1]), signal.SIGKILL)
                     end = None
                     continue
-                if run % 2 == 0 and not seen:
+                answered += 1
+                if run % 2 == 0 and answered == 1 + run % 4 // 2:
                     end = time.monotonic() + 0.015 * chance.random()
                 request, answer = line.split(" ", 1)
                 repeated += request in seen
