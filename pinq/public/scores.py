@@ -33,7 +33,7 @@ from pinq.public.entropy import ENTROPY_BITS, monotone_step_table, step_sums
 from pinq.public.expressions import Expression
 from pinq.public.gradient import Gradient
 from pinq.public.schema import Schema
-from pinq.public.score import Score
+from pinq.public.score import Score, over_last
 from pinq.public.specs import Cuts, Values
 
 __all__ = [
@@ -97,7 +97,7 @@ class MaxClass(_OfCategories, Score):
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, classes)."""
-        return table.max(axis=-1).sum(axis=-1)
+        return over_last(np.add, over_last(np.maximum, table))
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Gini(_OfCategories, Score):
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, classes)."""
         table = _roomy(table, GINI_UNIT)
-        rows = table.sum(axis=-1, keepdims=True)
         # 3 rows of one class and 1 of the other: (3 * 1 + 1 * 3) / 4 = 1.5 rows = 4 (1 - 9/16 -
         # 1/16).
-        impurity = (table * (rows - table)).sum(axis=-1)
-        return (-GINI_UNIT * impurity // np.maximum(rows[..., 0], 1)).sum(axis=-1)
+        rows = over_last(np.add, table)
+        impurity = over_last(np.add, table * (rows[..., None] - table))
+        return over_last(np.add, -GINI_UNIT * impurity // np.maximum(rows, 1))
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,8 @@ class InfoGain(_OfCategories, Score):
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, classes)."""
         starts, steps, sums = monotone_step_table(schema.max_rows)
-        return step_sums(table, starts, steps, sums).sum(axis=(-1, -2)) - step_sums(
-            table.sum(axis=-1), starts, steps, sums
-        ).sum(axis=-1)
+        of_classes = over_last(np.add, step_sums(table, starts, steps, sums))
+        return over_last(np.add, of_classes - step_sums(over_last(np.add, table), starts, steps, sums))
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class SquaredError(_OfNumbers):
         table = _roomy(table, SQUARED_ERROR_LEVELS**2)
         # Levels 1 and 3: 2 rows, sum 4, squares 10; (16 - 20) / 2 = -2 = -((1 - 2)^2 + (3 - 2)^2).
         rows, sums, squares = table[..., 0], table[..., 1], table[..., 2]
-        return ((sums * sums - rows * squares) // np.maximum(rows, 1)).sum(axis=-1)
+        return over_last(np.add, (sums * sums - rows * squares) // np.maximum(rows, 1))
 
 
 @dataclass(frozen=True)

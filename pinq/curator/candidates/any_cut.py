@@ -69,14 +69,15 @@ class AnyCutScorer(Scorer[AnyCut]):
         occupation = occupied(self.frame, counted, self.table, self._column.codes, rows)
         for row, (codes, counts) in zip(rows, occupation, strict=True):
             counted.turn.check()
-            missing = codes >= self._column.cells
-            edges = codes[~missing]
-            nothing = np.zeros((1, counts.shape[1]), dtype=np.int64)
-            below = np.concatenate([nothing, np.cumsum(counts[~missing], axis=0)])
-            sides = [below, below[-1:] - below]
+            present = int(np.searchsorted(codes, self._column.cells))
+            edges = codes[:present]
+            below = np.zeros((counts.shape[1], present + 1), dtype=counts.dtype)
+            np.cumsum(counts[:present].T, axis=1, out=below[:, 1:])
+            sides = [below, below[:, -1:] - below]
             if self._column.nullable:
-                sides.append(np.broadcast_to(counts[missing].sum(axis=0), below.shape))
-            scores = self.frame.scores(np.stack(sides, axis=1))
+                missing = counts[present:].sum(axis=0)
+                sides.append(np.broadcast_to(missing[:, None], below.shape))
+            scores = self.frame.scores(np.stack(sides).transpose(2, 0, 1))
             # Codes 3 and 7 occupied, interval 0 to 9: the cuts before 1..3, before 4..7 and before
             # 8..9 make three runs.
             low, high = self._interval(counted.part_list[row])

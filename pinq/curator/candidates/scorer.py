@@ -138,7 +138,7 @@ class Frame:
 
     def scores(self, table: np.ndarray) -> np.ndarray:
         """The scores of tables (..., cells, measure), int64."""
-        return np.asarray(self.score.of(table, self.schema)).astype(np.int64)
+        return np.asarray(self.score.of(table, self.schema)).astype(np.int64, copy=False)
 
 
 class Scorer(ABC, Generic[C]):
@@ -212,22 +212,22 @@ def occupied(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Lists what is at the occupied codes of a column, part by part.
 
-    Yields the codes, in order, and their table, shape (codes, measure).
+    Yields the codes, in order, and their table, shape (codes, measure); a measure of all codes lies
+    side by side in memory.
     """
     table, classes = counted.sparse(position), frame.classes[0].size if frame.classes else 1
-    # Of 5 codes and 2 classes, place 23 is 2 * 10 + 1 * 2 + 1: part 2, code 1, class 1.
-    part_of, rest = np.divmod(table.places, codes * classes)
-    code, label = np.divmod(rest, classes)
-    starts = np.searchsorted(part_of, np.arange(len(counted.parts) + 1))
+    # Places are in order. Of 5 codes and 2 classes, 22 and 23 are of 11, which is part 2, code 1.
+    place = table.places // classes
+    begins = np.concatenate([np.ones(min(1, len(place)), dtype=bool), place[1:] != place[:-1]])
+    present, values = place[begins], table.values
+    if frame.measure is None:
+        by_class = np.zeros((classes, len(present)), dtype=np.int64)
+        by_class[table.places - place * classes, np.cumsum(begins) - 1] = values
+        values = by_class.T
+    starts = np.searchsorted(present, codes * np.arange(len(counted.parts) + 1))
     for row in rows:
         mine = slice(starts[row], starts[row + 1])
-        present, inverse = np.unique(code[mine], return_inverse=True)
-        if frame.measure is not None:
-            counts = table.values[mine]
-        else:
-            counts = np.zeros((len(present), classes), dtype=np.int64)
-            np.add.at(counts, (inverse, label[mine]), table.values[mine])
-        yield present, counts
+        yield present[mine] - row * codes, values[mine]
 
 
 def cells_by_codes(axis: Axis, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
