@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the time of a fit grows: with rows, attributes, parts and codes, one at a time.
+"""How the time of fits and counts grows: with rows, attributes, parts and codes, one at a time.
 
-``python -m benchmarks.speed.growth`` writes a CSV and a picture into ``benchmarks/results/growth``.
-Each figure is the processor time of all threads, the least of three, so that other work on the
-machine hardly counts. ``--mapped 100000000`` measures instead, in processes of their own, what a
-table takes whose codes are mapped from a file: opening it twice, and a fit, with the memory's peak.
+``python -m benchmarks.speed.growth`` writes CSVs and a picture into ``benchmarks/results/growth``. Each
+figure is of the least of three calls, processor seconds of all threads and wall seconds, so that other
+work on the machine hardly counts. Other libraries do the same in the same run on the same rows, where
+``PEERS_PYTHON`` names an interpreter that has them: those that are private count, or grow a tree with
+random splits; those that are not grow a tree. A library that took more than LIMIT processor seconds
+is not asked for more. Tables of more than 10,000,000 rows are mapped from a file: what opening them
+twice, a count and a fit take, each in a process of its own, with the memory's peak, is in mapped.csv.
 """
 
 from __future__ import annotations
@@ -18,20 +21,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 import pinq
 from benchmarks.harness.publish import single
 from benchmarks.speed.layer import forget, handle_over
+from benchmarks.speed.peers import HISTOGRAMS, TREES, measured
 from miners import DiffPC45
 from pinq.engine import ArrayEngine, open_engine, raw
 from pinq.ledger.ledger import Ledger
@@ -39,12 +46,58 @@ from pinq.public.policy import Policy
 
 ROWS = 1_000_000
 CHUNK = 5_000_000
+IN_MEMORY = 10_000_000  # rows; tables of more are mapped
+LIMIT = 20.0  # processor seconds, after which a peer is not asked for more
+QUICK = 2.0  # so long as a call takes less, the next one is timed three times
 TARGET = "y"
+OURS = "ours"
+PEERS = Path(__file__).with_name("peers.py")
+LABELS = {name: f"{name}, not private" for name in ("scikit-learn", "LightGBM")}
+MAPPED_SERIES = {"fit": "rows", "count": "rows counted"}
+
+
+@dataclass(frozen=True)
+class Series:
+    """What grows.
+
+    Attributes:
+        label: Above its panel.
+        sizes: What it grows to.
+        peers: Who does the same.
+        rows: Of its tables; None where they grow.
+        attributes: Their attributes; None where they grow.
+        codes: Codes of each attribute; None where they, or the parts, grow.
+    """
+
+    label: str
+    sizes: tuple[int, ...]
+    peers: Sequence[str]
+    rows: int | None = None
+    attributes: int | None = None
+    codes: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether parts are counted; else a tree grows."""
+        return self.peers == tuple(HISTOGRAMS)
+
+    def shape(self, size: int) -> tuple[int, int, int]:
+        """Rows, attributes and codes of the table of this size."""
+        grown = max(1, round(size**0.5)) if self.counts else size
+        shape = self.rows, self.attributes, self.codes
+        rows, attributes, codes = (grown if number is None else number for number in shape)
+        return (size if self.rows is None else rows), attributes, codes
+
+
+MANY = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 SERIES = {
-    "rows": ("rows, 10 attributes of 64 codes", (10_000, 100_000, 1_000_000, 10_000_000)),
-    "attributes": ("attributes of 64 codes, 1,000,000 rows", (2, 4, 8, 16, 32)),
-    "codes": ("codes of each of 4 attributes, 1,000,000 rows", (10, 100, 1_000, 10_000, 100_000, 1_000_000)),
-    "parts": ("parts that are counted, 1,000,000 rows", (1, 9, 100, 1_024, 10_000, 99_856, 499_849)),
+    "rows": Series("tree: rows, 10 attributes of 64 codes", MANY, tuple(TREES), None, 10, 64),
+    "attributes": Series("tree: attributes of 64 codes", (2, 4, 8, 16, 32), tuple(TREES), ROWS, None, 64),
+    "codes": Series(
+        "tree: codes of each of 4 attributes", (10, 100, 1_000, 10_000, 100_000, 1_000_000), tuple(TREES), ROWS, 4
+    ),
+    "rows counted": Series("count: rows, 64 parts", MANY, tuple(HISTOGRAMS), None, 10, 64),
+    "parts": Series("count: parts", (1, 9, 100, 1_024, 10_000, 99_856, 499_849), tuple(HISTOGRAMS), ROWS, 2),
 }
 
 
@@ -55,57 +108,114 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rows", type=int, default=10_000_000, help="the largest table")
-    parser.add_argument("--mapped", type=int, help="rows of a table that is mapped from a file")
+    parser.add_argument("--rows", type=int, default=MANY[-1], help="the largest table")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         json.dump(child(Path(asked.child[0]), asked.child[1]), sys.stdout)
-    elif asked.mapped:
-        mapped(asked.mapped)
     else:
         growth(asked.rows)
 
 
 def growth(most: int) -> None:
     """Measures all series, and draws them."""
-    lines = []
-    for series, (_, sizes) in SERIES.items():
-        for size in sizes:
-            if series == "rows" and size > most:
-                continue
-            seconds = min(processor_seconds(asking) for asking in three(series, size))
-            print(f"{series:12s}{size:>12,}{seconds:10.3f} CPU s", flush=True)
-            lines.append((series, size, round(seconds, 4)))
-    table = pd.DataFrame(lines, columns=["series", "size", "cpu_seconds"])
-    page = single("growth/growth.csv", whole=most >= 10_000_000)
+    lines = mapped(most) if most > IN_MEMORY else []
+    with tempfile.TemporaryDirectory(prefix="pinq-growth-") as folder:
+        peers = Peers(Path(folder))
+        for name, series in SERIES.items():
+            for size in series.sizes:
+                rows = series.shape(size)[0]
+                if rows > most:
+                    continue
+                own = [] if rows > IN_MEMORY else [measured(ask, 1)[0] for ask in three(name, size)]
+                mine = [(OURS, *least(own))] if own else []
+                for who, wall, cpu in [*mine, *peers.measured(name, size)]:
+                    lines.append((name, size, who, round(wall, 4), round(cpu, 4)))
+                    print(f"{name:14s}{size:>12,} {who:18s}{cpu:10.3f} CPU s{wall:10.3f} s", flush=True)
+    table = pd.DataFrame(lines, columns=["series", "size", "who", "wall_seconds", "cpu_seconds"])
+    ranks = {name: rank for rank, name in enumerate(SERIES)}
+    table = table.assign(rank=table["series"].map(ranks)).sort_values(["rank", "size"], kind="stable")
+    table = table.drop(columns="rank")
+    page = single("growth/growth.csv", whole=most >= MANY[-1])
     table.to_csv(page, index=False)
     draw(table, page.with_suffix(".png"))
 
 
-def three(series: str, size: int) -> Iterator[Callable[[], object]]:
+def least(spent: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Returns the least wall and the least processor seconds of some calls."""
+    wall, cpu = zip(*spent, strict=True)
+    return min(wall), min(cpu)
+
+
+def three(name: str, size: int) -> Iterator[Callable[[], object]]:
     """Yields what is timed three times, each on an engine that remembers nothing."""
-    rows = size if series == "rows" else ROWS
-    attributes = {"attributes": size, "codes": 4, "parts": 2}.get(series, 10)
-    codes = {"codes": size, "parts": max(1, round(size**0.5))}.get(series, 64)
-    policy, table = made_up(rows, attributes, codes)
+    series = SERIES[name]
+    policy, table = made_up(*series.shape(size))
     engine, _ = open_engine(policy, data=table, salt=b"growth")
     assert isinstance(engine, ArrayEngine)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(3):
             handle = handle_over(policy, engine, Ledger(Path(folder) / f"{number}.ledger", policy.dataset))
             forget(engine)
-            if series == "parts":
-                yield counting(handle, size)
-            else:
-                yield partial(DiffPC45(epsilon=1.0, max_depth=5).fit, handle, TARGET)
+            yield asking(handle, name, size)
     engine.close()
 
 
-def counting(handle: pinq.PrivateQueryable, parts: int) -> Callable[[], object]:
-    """Returns what counts the parts of a cross of two columns; one part is the whole table."""
-    crossed = handle if parts == 1 else handle.partition(pinq.Cross((pinq.Values("a0"), pinq.Values("a1"))))
-    return lambda: crossed.noisy_count(epsilon=1.0)
+def asking(handle: pinq.PrivateQueryable, name: str, size: int) -> Callable[[], object]:
+    """Returns a fit, or a count of parts: of a column's values, or of a cross of two columns'."""
+    if not SERIES[name].counts:
+        return partial(DiffPC45(epsilon=1.0, max_depth=5).fit, handle, TARGET)
+    values = [pinq.Values("a0"), pinq.Values("a1")]
+    parts = handle.partition(values[0] if name == "rows counted" else pinq.Cross(tuple(values)))
+    asked = handle if name == "parts" and size == 1 else parts
+    return lambda: asked.noisy_count(epsilon=1.0)
+
+
+class Peers:
+    """The other libraries, each asked for more as long as it is quick enough.
+
+    Args:
+        folder: Where tables are written for them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._python, self._folder = os.environ.get("PEERS_PYTHON"), folder
+        self._last: dict[tuple[str, str], float] = {}
+
+    def measured(self, name: str, size: int) -> Iterator[tuple[str, float, float]]:
+        """Yields who took how many wall and processor seconds for a table of a series."""
+        asked = [who for who in SERIES[name].peers if self._last.get((name, who), 0) <= LIMIT]
+        if not asked or self._python is None:
+            return
+        path = self._folder / "rows.npz"
+        rows: dict[str, Any] = arrays(name, size)
+        np.savez(path, **rows)
+        for who in asked:
+            rounds = "3" if self._last.get((name, who), 0) < QUICK else "1"
+            command = [self._python, str(PEERS), who, rounds, str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            spent = json.loads(done.stdout or '"ended"')
+            if isinstance(spent, str):
+                print(f"{name:14s}{size:>12,} {who:18s}{spent}", flush=True)
+                self._last[name, who] = float("inf")
+            else:
+                wall, cpu = least(spent)
+                self._last[name, who] = cpu
+                yield who, wall, cpu
+
+
+def arrays(name: str, size: int) -> dict[str, np.ndarray]:
+    """What a library gets of a table: keys and how many there are, or features and classes."""
+    series = SERIES[name]
+    rows, attributes, codes = series.shape(size)
+    _, table = made_up(min(rows, IN_MEMORY), attributes, codes)
+    columns = [np.tile(table[f"a{number}"].to_numpy(), -(-rows // IN_MEMORY)) for number in range(attributes)]
+    if not series.counts:
+        return {"features": np.column_stack(columns), "classes": np.resize(table[TARGET].to_numpy(), rows)}
+    if name == "rows counted":
+        return {"keys": columns[0], "size": np.array(codes)}
+    keys = columns[0].astype(np.int64) * codes + columns[1]
+    return {"keys": keys, "size": np.array(size)}
 
 
 def made_up(rows: int, attributes: int, codes: int, seed: int = 0) -> tuple[Policy, pa.Table]:
@@ -130,57 +240,53 @@ def policy_of(rows: int, attributes: int, codes: int) -> Policy:
     )
 
 
-def processor_seconds(work: Callable[[], object]) -> float:
-    """Returns the processor time of one call, all threads."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
-
-
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Draws a panel for each series, both axes logarithmic, with a line of slope one to compare."""
-    fig, panels = plt.subplots(1, len(SERIES), figsize=(15, 3.4), layout="constrained")
-    for axes, (series, (label, _)) in zip(panels, SERIES.items(), strict=True):
-        own = table[table["series"] == series]
-        axes.plot(own["size"], own["cpu_seconds"], marker="o", markersize=4, label="measured")
-        last = own.iloc[-1]
-        axes.plot(
-            own["size"], last["cpu_seconds"] * own["size"] / last["size"], ":", color="grey", label="in proportion"
-        )
+    """Draws a panel for each series, both axes logarithmic, with a line for each library."""
+    fig, panels = plt.subplots(1, len(SERIES), figsize=(20, 3.8), layout="constrained")
+    names = list(dict.fromkeys(table["who"]))
+    colours = dict(zip([OURS, *TREES, *HISTOGRAMS], plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
+    for axes, (name, series) in zip(panels, SERIES.items(), strict=True):
+        for who in names:
+            own = table[(table["series"] == name) & (table["who"] == who)]
+            width = 2.5 if who == OURS else 1.2
+            axes.plot(own["size"], own["cpu_seconds"], "o-", markersize=4, linewidth=width, color=colours[who])
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_ylim(min(own["cpu_seconds"]) / 3, max(own["cpu_seconds"]) * 3)
-        axes.set_title(label, fontsize=8)
+        axes.set_title(series.label, fontsize=9)
         axes.xaxis.set_minor_formatter(NullFormatter())
-        if series == "attributes":
-            axes.set_xticks(own["size"], [str(size) for size in own["size"]])
+        if name == "attributes":
+            axes.set_xticks(series.sizes, [str(size) for size in series.sizes])
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("processor seconds")
-    panels[0].legend(fontsize=8)
-    fig.suptitle("DiffPC45 of depth 5 (parts: one noisy count of all parts)", fontsize=10)
+    lines = [Line2D([], [], color=colours[who], marker="o", markersize=4) for who in names]
+    fig.legend(lines, [LABELS.get(who, who) for who in names], loc="outside lower center", ncols=len(names), fontsize=9)
     fig.savefig(path, dpi=100, metadata={"Software": None})
     plt.close(fig)
 
 
-def mapped(rows: int) -> None:
-    """Measures a table of so many rows x 10 attributes in a file, and one of a tenth of the rows."""
-    lines = []
+def mapped(rows: int) -> list[tuple[str, int, str, float, float]]:
+    """Measures a table of so many rows in a file, and one of a tenth; returns lines of the series of rows."""
+    steps, lines = [], []
     with tempfile.TemporaryDirectory(prefix="pinq-growth-") as folder:
         for size in (rows // 10, rows):
             own_folder = Path(folder) / str(size)
             own_folder.mkdir()
             write(own_folder / "t.parquet", size)
             (own_folder / "policy.json").write_text(json.dumps({"rows": size}))
-            for step in ("open", "open again", "fit"):
+            for step in ("open", "open again", "fit", "count"):
                 environment = os.environ | {"XDG_STATE_HOME": str(own_folder / "state")}
                 command = [sys.executable, "-m", "benchmarks.speed.growth", "--child", str(own_folder), step]
                 done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
                 figures = json.loads(done.stdout)
                 print(f"{size:>13,} rows  {step:10s}", figures, flush=True)
-                lines.append({"rows": size, "step": step} | figures)
+                steps.append({"rows": size, "step": step} | figures)
+                if size > IN_MEMORY and step in MAPPED_SERIES:
+                    seconds = figures["wall_seconds"], figures["cpu_seconds"]
+                    lines.append((MAPPED_SERIES[step], size, OURS, *seconds))
             (own_folder / "t.parquet").unlink()
-    page = single("growth/mapped.csv", whole=rows >= 10**8)
-    pd.DataFrame(lines).to_csv(page, index=False)
+    page = single("growth/mapped.csv", whole=rows >= MANY[-1])
+    pd.DataFrame(steps).to_csv(page, index=False)
+    return lines
 
 
 def write(path: Path, rows: int) -> None:
@@ -200,7 +306,7 @@ def watch(own: list[int]) -> None:
 
 
 def child(own_folder: Path, step: str) -> dict[str, float]:
-    """Opens a table; for the last step also fits a tree.
+    """Opens a table; for the last steps also fits a tree, or counts.
 
     Returns:
         Seconds of the step, the peak of resident memory with pages of mapped files, and without.
@@ -212,18 +318,20 @@ def child(own_folder: Path, step: str) -> dict[str, float]:
     raw.IN_MEMORY_BYTES = 0  # a small table too is mapped
     own = [0]  # a step that takes less than the first look leaves 0
     threading.Thread(target=watch, args=(own,), daemon=True).start()
-    began, cpu = time.perf_counter(), time.process_time()
-    engine, _ = open_engine(policy, salt=b"growth")
-    opened = {"wall_seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
-    assert isinstance(engine, ArrayEngine)
-    if step == "fit":
+    opened = list[ArrayEngine]()
+    ((wall, cpu),) = measured(lambda: opened.append(_mapped_engine(policy)), 1)
+    if step in MAPPED_SERIES:
         with tempfile.TemporaryDirectory() as folder:
-            handle = handle_over(policy, engine, Ledger(Path(folder) / "l.ledger", policy.dataset))
-            began, cpu = time.perf_counter(), time.process_time()
-            DiffPC45(epsilon=1.0, max_depth=5).fit(handle, TARGET)
-            opened = {"wall_seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+            handle = handle_over(policy, opened[0], Ledger(Path(folder) / "l.ledger", policy.dataset))
+            ((wall, cpu),) = measured(asking(handle, MAPPED_SERIES[step], rows), 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return {name: round(value, 3) for name, value in opened.items()} | {"peak_mb": peak, "own_mb": max(own)}
+    return {"wall_seconds": round(wall, 3), "cpu_seconds": round(cpu, 3), "peak_mb": peak, "own_mb": max(own)}
+
+
+def _mapped_engine(policy: Policy) -> ArrayEngine:
+    engine, _ = open_engine(policy, salt=b"growth")
+    assert isinstance(engine, ArrayEngine)
+    return engine
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A histogram of 100 keys over a million rows by other libraries; runs in the peers' interpreter.
+"""What other libraries take for a histogram or a tree; runs in the peers' interpreter.
 
-Prints the median seconds of each as JSON, or why it could not be measured.
+``python peers.py NAME ROUNDS FILE.npz`` prints the wall and processor seconds of so many calls, after
+one that is not counted where they are more than one, as JSON; or why it could not be measured. The
+file has ``keys`` and ``size`` for a histogram of the keys 0 .. size - 1, ``features`` and ``classes``
+for a tree of depth 5.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 import warnings
@@ -16,79 +18,114 @@ from typing import Any
 
 import numpy as np
 
-KEYS = np.random.default_rng(2).integers(0, 100, 1_000_000)
+EPSILON = 0.1
+Call = Callable[[], object]
 
 
-def diffprivlib() -> Callable[[], object]:
-    """Prepares ``diffprivlib.tools.histogram`` with a declared range."""
+def diffprivlib(keys: np.ndarray, size: int) -> Call:
+    """``diffprivlib.tools.histogram`` with a declared range."""
     from diffprivlib.tools import histogram
 
-    return lambda: histogram(KEYS, epsilon=0.1, bins=100, range=(0, 99))
+    return lambda: histogram(keys, epsilon=EPSILON, bins=size, range=(0, max(1, size - 1)))
 
 
-def opendp_polars() -> Callable[[], object]:
-    """Prepares OpenDP's Polars face, keys declared."""
+def opendp_polars(keys: np.ndarray, size: int) -> Call:
+    """OpenDP's Polars face, keys declared."""
     import opendp.prelude
     import polars as pl
 
     dp: Any = opendp.prelude
     dp.enable_features("contrib")
-    rows = pl.LazyFrame({"k": KEYS.astype(np.int32)})
-    keys = pl.LazyFrame({"k": np.arange(100, dtype=np.int32)})
+    rows = pl.LazyFrame({"k": keys.astype(np.int32)})
+    declared = pl.LazyFrame({"k": np.arange(size, dtype=np.int32)})
 
     def ask() -> object:
         context = dp.Context.compositor(
             data=rows,
             privacy_unit=dp.unit_of(contributions=1),
-            privacy_loss=dp.loss_of(epsilon=0.1),
+            privacy_loss=dp.loss_of(epsilon=EPSILON),
             split_evenly_over=1,
-            margins=[dp.polars.Margin(by=[], max_length=2_000_000)],
+            margins=[dp.polars.Margin(by=[], max_length=2 * len(keys))],
         )
-        return context.query().group_by("k").agg(dp.len()).with_keys(keys).release().collect()
+        return context.query().group_by("k").agg(dp.len()).with_keys(declared).release().collect()
 
     return ask
 
 
-def smartnoise() -> Callable[[], object]:
-    """Prepares SmartNoise SQL over a pandas frame, keys not censored."""
+def smartnoise(keys: np.ndarray, size: int) -> Call:
+    """SmartNoise SQL over a pandas frame, keys not censored."""
     import pandas as pd
     import snsql
 
-    frame = pd.DataFrame({"k": KEYS, "id": np.arange(len(KEYS))})
-    column = {"type": "int", "lower": 0, "upper": 99}
-    table = {"row_privacy": True, "rows": len(KEYS), "censor_dims": False, "k": column}
+    frame = pd.DataFrame({"k": keys, "id": np.arange(len(keys))})
+    column = {"type": "int", "lower": 0, "upper": size - 1}
+    table = {"row_privacy": True, "rows": len(keys), "censor_dims": False, "k": column}
     metadata = {"": {"s": {"t": table}}}
-    reader = snsql.from_df(frame, metadata=metadata, privacy=snsql.Privacy(epsilon=0.1, delta=1e-9))
+    reader = snsql.from_df(frame, metadata=metadata, privacy=snsql.Privacy(epsilon=EPSILON, delta=1e-9))
     return lambda: reader.execute("SELECT k, COUNT(*) AS n FROM s.t GROUP BY k")
 
 
-PEERS = {"diffprivlib": diffprivlib, "OpenDP Polars": opendp_polars, "SmartNoise SQL": smartnoise}
+def sklearn_tree(features: np.ndarray, classes: np.ndarray) -> Call:
+    """The tree of scikit-learn, not private, on one thread: it has no more."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    return lambda: DecisionTreeClassifier(max_depth=5).fit(features, classes)
 
 
-def median_seconds(prepare: Callable[[], Callable[[], object]], rounds: int = 5) -> float:
-    """Returns the median seconds of a peer's histogram, after one that is not counted."""
-    ask = prepare()
-    ask()
-    seconds = []
+def diffprivlib_tree(features: np.ndarray, classes: np.ndarray) -> Call:
+    """The tree of diffprivlib: random splits, noisy leaves."""
+    from diffprivlib.models import DecisionTreeClassifier
+
+    bounds = (0, float(features.max()))
+    domain = sorted(set(classes.tolist()))
+    return lambda: DecisionTreeClassifier(max_depth=5, epsilon=1.0, bounds=bounds, classes=domain).fit(
+        features, classes
+    )
+
+
+def lightgbm(features: np.ndarray, classes: np.ndarray) -> Call:
+    """The data set of LightGBM and one tree of 32 leaves, not private, on two threads."""
+    import lightgbm as library
+
+    settings = {"objective": "binary", "num_leaves": 32, "num_threads": 2, "verbosity": -1}
+    return lambda: library.train(settings, library.Dataset(features, classes, params=settings), 1)
+
+
+HISTOGRAMS = {"diffprivlib": diffprivlib, "OpenDP Polars": opendp_polars, "SmartNoise SQL": smartnoise}
+TREES = {"scikit-learn": sklearn_tree, "LightGBM": lightgbm, "diffprivlib tree": diffprivlib_tree}
+
+
+def prepared(name: str, path: str) -> Call:
+    """Returns what is timed."""
+    with np.load(path) as arrays:
+        if name in HISTOGRAMS:
+            return HISTOGRAMS[name](arrays["keys"].astype(np.int64), int(arrays["size"]))
+        return TREES[name](arrays["features"].astype(np.float32), arrays["classes"])
+
+
+def measured(call: Call, rounds: int) -> list[tuple[float, float]]:
+    """Returns wall and processor seconds of each call, the latter of all threads."""
+    if rounds > 1:
+        call()
+    spent = []
     for _ in range(rounds):
-        began = time.perf_counter()
-        ask()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+        wall, cpu = time.perf_counter(), time.process_time()
+        call()
+        spent.append((time.perf_counter() - wall, time.process_time() - cpu))
+    return spent
 
 
 def main() -> None:
-    """Measures what is installed."""
+    """Measures one peer."""
     warnings.simplefilter("ignore")
-    results: dict[str, float | str] = {}
-    for name, prepare in PEERS.items():
-        try:
-            results[name] = median_seconds(prepare)
-        except ModuleNotFoundError:
-            results[name] = "not installed"
-        except Exception as error:
-            results[name] = f"failed: {type(error).__name__}"
-    json.dump(results, sys.stdout)
+    name, rounds, path = sys.argv[1:]
+    try:
+        answer: object = measured(prepared(name, path), int(rounds))
+    except ModuleNotFoundError:
+        answer = "not installed"
+    except Exception as error:
+        answer = f"failed: {type(error).__name__}"
+    json.dump(answer, sys.stdout)
 
 
 if __name__ == "__main__":

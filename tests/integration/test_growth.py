@@ -3,34 +3,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.speed import growth
+from benchmarks.speed.peers import measured
 
 
 def test_every_series_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each on an engine that remembers nothing of the time before; a panel for each."""
-    monkeypatch.setattr(growth, "ROWS", 300)
-    sizes = {"rows": 300, "attributes": 2, "codes": 9, "parts": 9}
+    small = {name: replace(series, rows=series.rows and 300) for name, series in growth.SERIES.items()}
+    monkeypatch.setattr(growth, "SERIES", small)
+    sizes = {"rows": 300, "attributes": 2, "codes": 9, "rows counted": 300, "parts": 9}
     lines = []
     for series, size in sizes.items():
-        seconds = [growth.processor_seconds(asking) for asking in growth.three(series, size)]
-        assert len(seconds) == 3
-        lines.append((series, size, min(seconds)))
-    growth.draw(pd.DataFrame(lines, columns=["series", "size", "cpu_seconds"]), tmp_path / "growth.png")
+        spent = [measured(asking, 1)[0] for asking in growth.three(series, size)]
+        assert len(spent) == 3
+        lines.append((series, size, growth.OURS, *growth.least(spent)))
+    table = pd.DataFrame(lines, columns=["series", "size", "who", "wall_seconds", "cpu_seconds"])
+    growth.draw(table, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").stat().st_size > 1000
 
 
-def test_a_mapped_table_is_opened_twice_and_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_get_the_same_rows() -> None:
+    """Keys of a cross are numbered over both columns; where rows are many they repeat."""
+    assert np.bincount(growth.arrays("parts", 9)["keys"]).size == 9
+    features = growth.arrays("attributes", 2)["features"]
+    _, table = growth.made_up(*growth.SERIES["attributes"].shape(2))
+    assert np.array_equal(features[:, 1], table["a1"].to_numpy())
+
+
+def test_a_mapped_table_is_opened_twice_then_fitted_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a process of its own would measure: seconds, and both peaks of memory."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10)  # so that it is as before afterwards
     growth.write(tmp_path / "t.parquet", 300)
     (tmp_path / "policy.json").write_text('{"rows": 300}')
-    for step in ("open", "open again", "fit"):
+    for step in ("open", "open again", "fit", "count"):
         figures = growth.child(tmp_path, step)
         assert set(figures) == {"wall_seconds", "cpu_seconds", "peak_mb", "own_mb"}
     assert len(list((tmp_path / "state").rglob("*.codes"))) == 1
