@@ -217,12 +217,12 @@ def occupied(
     """
     table, classes = counted.sparse(position), frame.classes[0].size if frame.classes else 1
     # Places are in order. Of 5 codes and 2 classes, 22 and 23 are of 11, which is part 2, code 1.
-    place = table.places // classes
-    begins = np.concatenate([np.ones(min(1, len(place)), dtype=bool), place[1:] != place[:-1]])
-    present, values = place[begins], table.values
+    number = table.places // classes
+    begins = np.concatenate([np.ones(min(1, len(number)), dtype=bool), number[1:] != number[:-1]])
+    present, values = number[begins], table.values
     if frame.measure is None:
         by_class = np.zeros((classes, len(present)), dtype=np.int64)
-        by_class[table.places - place * classes, np.cumsum(begins) - 1] = values
+        by_class[table.places - number * classes, np.cumsum(begins) - 1] = values
         values = by_class.T
     starts = np.searchsorted(present, codes * np.arange(len(counted.parts) + 1))
     for row in rows:
