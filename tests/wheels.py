@@ -7,13 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from tests.checkout import ROOT
 
 NOBODY = 65534
-INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -24,24 +27,68 @@ def run(*command: object, cwd: Path) -> str:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Builds the wheel from this checkout."""
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
+    """Builds the wheel from this checkout, with this environment's setuptools."""
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
     return next(folder.glob("pinq_miners-*.whl"))
 
 
-def environment(folder: Path, wheel: object) -> Path:
-    """A fresh environment with a wheel (and extras: ``path[extra]``); its interpreter."""
-    run(interpreter(), "-m", "venv", folder, cwd=folder.parent)
+def environment(folder: Path, wheel: Path, *extras: str) -> Path:
+    """A fresh environment with a wheel and what it says that it needs, also for extras; its interpreter.
+
+    What it needs is linked from this environment, in a moment and without an index; pip then checks
+    the versions. Where only another version of Python can be run by everybody, pip installs it all.
+    """
+    run(interpreter(), "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", *INSTALL, wheel, cwd=folder.parent)
+    packages = next((folder / "lib").glob("python*")) / "site-packages"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    if packages.parent.name == f"python{sys.version_info.major}.{sys.version_info.minor}":
+        for name in needed(wheel, extras):
+            link(distribution(name), packages)
+        run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=folder.parent)
+        run(*pip, "check", cwd=folder.parent)
+    else:
+        named = f"{wheel}[{','.join(extras)}]" if extras else wheel
+        run(*pip, "install", "--quiet", "--no-compile", named, cwd=folder.parent)
     return python
 
 
-def grown(folder: Path, python: Path, wheel: object) -> Path:
-    """A copy of an environment, made in a moment by links, with more in it; its interpreter."""
-    shutil.copytree(python.parents[1], folder, symlinks=True, copy_function=os.link)
-    run(folder / "bin" / "python", "-m", "pip", *INSTALL, wheel, cwd=folder.parent)
-    return folder / "bin" / "python"
+def needed(wheel: Path, extras: tuple[str, ...]) -> set[str]:
+    """Names of all that a wheel says that it needs, and of what that needs."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        own = Distribution.at(zipfile.Path(archive, metadata.removesuffix("METADATA")))  # type: ignore[arg-type]
+        waiting, names = applying(own, extras), set[str]()
+    while waiting:
+        requirement = waiting.pop()
+        key = str(requirement)
+        if key not in names:
+            names.add(key)
+            waiting += applying(distribution(requirement.name), tuple(requirement.extras))
+    return {Requirement(key).name for key in names}
+
+
+def applying(installed: Distribution, extras: tuple[str, ...]) -> list[Requirement]:
+    """What a package needs on this machine, with extras of it."""
+    requirements = map(Requirement, installed.requires or ())
+    return [
+        one
+        for one in requirements
+        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+    ]
+
+
+def link(installed: Distribution, packages: Path) -> None:
+    """Puts a package's files, other than commands, into another folder of packages, where everybody can read them."""
+    for file in installed.files or ():
+        source, target = Path(str(file.locate())), packages / file
+        if ".." in file.parts or not source.exists() or target.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # on another disk
+            shutil.copyfile(source, target)
 
 
 def interpreter() -> str:
