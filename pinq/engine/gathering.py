@@ -44,6 +44,8 @@ class Gathering:
         source: Is read.
         salt: Keys the hashes that choose a unit's rows.
         losses: Counts what is left out; None for no count.
+        apart: Note what is gathered of each file by itself, so that it can be kept; else small
+            files are read together, which takes a fraction of the time.
         units: Give units' hashes too, so that what is kept can grow.
 
     Attributes:
@@ -52,12 +54,20 @@ class Gathering:
     """
 
     def __init__(
-        self, policy: Policy, source: OpenSource, salt: bytes, losses: Losses | None, *, units: bool = False
+        self,
+        policy: Policy,
+        source: OpenSource,
+        salt: bytes,
+        losses: Losses | None,
+        *,
+        apart: bool = True,
+        units: bool = False,
     ) -> None:
         self._policy, self._source, self._salt, self._losses = policy, source, salt, losses
         self._bounded = policy.bounded_unit is not None
-        self.units = units and self._bounded
+        self._apart, self.units = apart, units and self._bounded
         self.files: list[FileCodes] = []
+        self._unit_kinds = set[str]()
         self._encoders: dict[tuple[tuple[str, str], ...], Encoder] = {}
 
     def columns(self, files: Files, before: MappedCodes | None) -> Iterator[Mapping[Hashable, np.ndarray]]:
@@ -75,14 +85,14 @@ class Gathering:
 
     def _row_by_row(self, files: Files, before: MappedCodes | None) -> Iterator[Mapping[Hashable, np.ndarray]]:
         """Gives the rows of the files in their order, kept ones or new ones."""
-        for file, fingerprint in files:
+        for together, fingerprint in self._turns(files):
             known = None if before is None else before.file(fingerprint)
             if before is not None and known is not None:
                 self._count(known)
                 yield from before.rows_of(known)
                 continue
             rows, total, lost = 0, self._source.lines.total, self._source.lines.lost
-            for encoder, piece in self._pieces(file):
+            for encoder, piece in self._pieces(together):
                 for batch in self._fetched(encoder.encoded(piece.name)):
                     rows += len(next(iter(batch.values())))
                     yield batch
@@ -95,17 +105,18 @@ class Gathering:
         columns = ", ".join(f"{name} {kind}" for name, kind in candidate_columns(self._policy).items())
         connection.execute(f"CREATE TABLE candidates ({columns})")
         known = self._take_over([fingerprint for _, fingerprint in files], before)
-        for file, fingerprint in files:
+        for together, fingerprint in self._turns(files):
             if fingerprint in known:
                 continue
             total, lost, unit = self._source.lines.total, self._source.lines.lost, ""
-            for encoder, piece in self._pieces(file):
+            for encoder, piece in self._pieces(together):
                 unit = encoder.unit_kind
+                self._unit_kinds.add(unit)
                 connection.execute(f"INSERT INTO candidates {encoder.encoded(piece.name)}")
             self._noted(fingerprint, total, lost, unit=unit)
         self._require_share()
         self._require_one_kind_of_unit()
-        order = [fingerprint for _, fingerprint in files]
+        order = [fingerprint for _, fingerprint in self._turns(files)]
         self.files.sort(key=lambda own: order.index(own.fingerprint))
         bounded = Encoder.bounded(self._policy, self._salt, "candidates", units=self.units)
         yield from self._fetched(bounded)
@@ -130,9 +141,15 @@ class Gathering:
             self._source.connection.unregister("kept")
         return known
 
-    def _pieces(self, file: Path | None) -> Iterator[tuple[Encoder, Piece]]:
-        """The pieces of a file, each with what encodes it."""
-        for piece in self._source.pieces(file):
+    def _turns(self, files: Files) -> list[tuple[list[Path], str]]:
+        """The files that are read together, with what identifies them if they are to be kept."""
+        if self._apart:
+            return [([] if file is None else [file], fingerprint) for file, fingerprint in files]
+        return [([file for file, _ in files if file is not None], "")]
+
+    def _pieces(self, files: Sequence[Path]) -> Iterator[tuple[Encoder, Piece]]:
+        """The pieces of some files, each with what encodes it."""
+        for piece in self._source.pieces(files):
             types = tuple(piece.types.items())
             if types not in self._encoders:
                 self._encoders[types] = Encoder(self._source.connection, self._policy, piece.types, self._salt)
@@ -156,7 +173,8 @@ class Gathering:
 
     def _require_one_kind_of_unit(self) -> None:
         """``PolicyError`` where files write a unit differently; it follows their types alone."""
-        kinds, unit = sorted({file.unit for file in self.files} - {""}), self._policy.bounded_unit
+        noted = {file.unit for file in self.files} | self._unit_kinds
+        kinds, unit = sorted(noted - {""}), self._policy.bounded_unit
         if unit is not None and len(kinds) > 1:
             raise PolicyError(
                 f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(kinds)}: one unit "

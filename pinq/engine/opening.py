@@ -56,7 +56,8 @@ def open_engine(
     losses = Losses(policy) if report else None
     try:
         with opened(policy, data, source.files) as rows:
-            gathering = Gathering(policy, rows, salt, losses, units=kept is not None and source_grows(policy))
+            apart = kept is not None
+            gathering = Gathering(policy, rows, salt, losses, apart=apart, units=apart and source_grows(policy))
             codes = source.encoded(gathering, before, kept)
     except duckdb.Error as error:
         # What DuckDB says may quote a value, so only the provider's own check repeats it.

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The raw source piece by piece, to be encoded: no raw row is ever written to disk.
 
-Each file of a source is read by itself, with the types that it has by itself: what a row of it
-becomes does not depend on what other files there are.
+Each file of a source is read with the types that it has by itself: what a row of it becomes does
+not depend on what other files there are. So files are read together only where they declare the
+same, and lie in one folder if its name says more of their rows.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,18 +63,18 @@ class OpenSource:
 
     connection: duckdb.DuckDBPyConnection
     lines: Lines
-    _read: Callable[[Path | None], Iterator[Piece]]
+    _read: Callable[[Sequence[Path]], Iterator[Piece]]
 
-    def pieces(self, file: Path | None) -> Iterator[Piece]:
-        """Yields the rows of a file of the source, or those that the caller passed.
+    def pieces(self, files: Sequence[Path]) -> Iterator[Piece]:
+        """Yields the rows of some files of the source, or those that the caller passed.
 
         Each piece is a table, or a block of a stream or of lines, and is gone when the next one
         comes.
 
         Raises:
-            PolicyError: The file lacks a declared column.
+            PolicyError: A file lacks a declared column.
         """
-        return self._read(file)
+        return self._read(files)
 
 
 @contextmanager
@@ -108,9 +109,9 @@ def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, f
         return OpenSource(connection, lines, _text(connection, text, list(dict.fromkeys(columns)), lines))
     if data is None and policy.named_paths:
         wanted_files(policy, files)
-        return OpenSource(connection, lines, lambda file: iter([_parquet(connection, policy, file)]))
+        return OpenSource(connection, lines, lambda files: _parquet(connection, policy, files))
     table = _table(connection, policy, attach_typed(connection, policy, data))
-    return OpenSource(connection, lines, lambda file: iter([table]))
+    return OpenSource(connection, lines, lambda files: iter([table]))
 
 
 def _table(connection: duckdb.DuckDBPyConnection, policy: Policy, name: str) -> Piece:
@@ -119,26 +120,59 @@ def _table(connection: duckdb.DuckDBPyConnection, policy: Policy, name: str) -> 
     return Piece(name, types)
 
 
-def _parquet(connection: duckdb.DuckDBPyConnection, policy: Policy, file: Path | None) -> Piece:
-    return _table(connection, policy, f"read_parquet([{literal(str(file))}])")
+def _parquet(connection: duckdb.DuckDBPyConnection, policy: Policy, files: Sequence[Path]) -> Iterator[Piece]:
+    for alike in _alike(connection, files):
+        listed = ", ".join(literal(str(file)) for file in alike)
+        yield _table(connection, policy, f"read_parquet([{listed}])")
+
+
+def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterable[list[Path]]:
+    """Gathers Parquet files that declare the same columns in the same order.
+
+    A folder like ``year=2024`` gives its files a column: those of such folders stay apart.
+    """
+    if len(files) < 2:
+        return [list(files)]
+    listed = ", ".join(literal(str(file)) for file in files)
+    query = f"SELECT COLUMNS(* EXCLUDE file_name)::VARCHAR, file_name FROM parquet_schema([{listed}])"
+    declared: dict[str, list[tuple[str | None, ...]]] = {}
+    for *declaration, file in connection.execute(query).fetchall():
+        declared.setdefault(file, []).append(tuple(declaration))
+    groups: dict[Hashable, list[Path]] = {}
+    for file in files:
+        folder = str(file.parent) if "=" in str(file.parent) else ""
+        groups.setdefault((folder, *declared.get(str(file), [(str(file),)])), []).append(file)
+    return groups.values()
 
 
 def _text(
     connection: duckdb.DuckDBPyConnection, text: DelimitedFiles, names: Sequence[str], lines: Lines
-) -> Callable[[Path | None], Iterator[Piece]]:
-    def read(file: Path | None) -> Iterator[Piece]:
-        return _registered(connection, text.read(names, lines, [] if file is None else [file]))
+) -> Callable[[Sequence[Path]], Iterator[Piece]]:
+    def read(files: Sequence[Path]) -> Iterator[Piece]:
+        return _registered(connection, _joined(text.read(names, lines, files)))
 
     return read
 
 
 def _stream(
     connection: duckdb.DuckDBPyConnection, policy: Policy, stream: pa.RecordBatchReader
-) -> Callable[[Path | None], Iterator[Piece]]:
+) -> Callable[[Sequence[Path]], Iterator[Piece]]:
     connection.register("source", stream.schema.empty_table())
     require_columns(declared_columns(policy), columns_of(connection, "source"))
     connection.unregister("source")
-    return lambda file: _registered(connection, _blocks_of(stream, policy))
+    return lambda files: _registered(connection, _blocks_of(stream, policy))
+
+
+def _joined(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yields the same rows in larger tables, where these are small."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(table.num_rows for table in waiting) >= BLOCK_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table]) -> Iterator[Piece]:

@@ -137,7 +137,33 @@ def test_lists_patterns_and_folders_name_the_same_table(place: Path) -> None:
         assert codes(policy(place, source, dataset=f"t{number}")) == in_one(place, frame)
 
 
-def test_files_of_unlike_types_are_read_each_by_its_own(place: Path) -> None:
+@pytest.fixture(params=["kept", "in memory"])
+def size(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A source whose codes are kept file by file, or a small one, whose files are read together."""
+    if request.param == "in memory":
+        monkeypatch.setattr("pinq.engine.raw.IN_MEMORY_BYTES", 10**6)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("unit", ["row", BY_PERSON], ids=["row", "person"])
+def test_small_files_are_read_together(unit: Any, size: str, place: Path, encodings: list[str]) -> None:
+    """A thousand of them would take a thousand queries; their rows are those of one file either way."""
+    *_, (_, frame) = parts(place, people())
+    assert codes(policy(place, ".", privacy_unit=unit)) == in_one(place, frame, privacy_unit=unit)
+    assert len(encodings) == (5 if size == "kept" else 2)
+
+
+def test_a_folder_that_says_more_of_its_rows_speaks_for_its_own_files(size: str, place: Path) -> None:
+    """``ward=b`` gives a column that the file lacks; a file beside that folder has it by itself."""
+    frame = people()
+    for ward in ("ward=b", "ward=7", "."):
+        (place / ward).mkdir(exist_ok=True)
+        frame.drop(columns=[] if ward == "." else ["ward"]).to_parquet(place / ward / "1.parquet")
+    named = policy(place, ".")
+    assert codes(named) == in_one(place, pd.concat([frame, frame.assign(ward="b")]))
+
+
+def test_files_of_unlike_types_are_read_each_by_its_own(size: str, place: Path) -> None:
     """A file of whole numbers first does not round those of the next; columns may stand in another order."""
     frame = people()
     frame.assign(cost=frame["cost"].round().astype(int)).to_parquet(place / "1.parquet")
