@@ -167,6 +167,11 @@ class Counts:
             mine.merge(theirs)
         return self
 
+    @property
+    def most_bytes(self) -> float:
+        """Bytes of all tallies at most, whatever the rows; infinite where they follow the rows."""
+        return sum(tally.most_bytes for tally in self.tallies)
+
     def tables(self) -> list[Table]:
         """The table of each of the request's, in order; see ``Engine.tabulate``."""
         tables: dict[int, Table] = {}

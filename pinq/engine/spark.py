@@ -52,6 +52,8 @@ __all__ = ["SparkEngine", "SparkFrame", "is_spark_frame", "open_spark", "spark_f
 
 # How many workers' tables one worker adds up.
 FAN_IN = 16
+# Up to so many bytes, all workers' tables come to the driver, which adds them up: no shuffle is needed.
+DIRECT_BYTES = 2**24
 # Seconds between two looks at whether the caller has given up.
 LOOK = 0.1
 
@@ -167,8 +169,9 @@ class SparkEngine:
         request = count_request(parts, tables, measure, schema=encoded.policy.schema_)
         if request.shards():
             encoded = self._with_coins(encoded, check)
-        partial = _cancellable(encoded.session, lambda: encoded.counted(pickle.dumps(request)), check)
         counts = Counts(request)
+        direct = encoded.tasks * counts.most_bytes <= DIRECT_BYTES
+        partial = _cancellable(encoded.session, lambda: encoded.counted(pickle.dumps(request), direct), check)
         if partial is not None:
             counts.tallies = partial.tallies
         return counts.tables()
@@ -215,6 +218,7 @@ class _Encoded:
 
     Attributes:
         rows: Rows in all blocks.
+        tasks: How many tasks made them.
     """
 
     def __init__(self, blocks: SparkFrame, policy: Policy, salt: bytes) -> None:
@@ -226,7 +230,7 @@ class _Encoded:
         except BaseException:
             self.close()
             raise
-        self.rows, self._tasks = rows or 0, tasks
+        self.rows, self.tasks = rows or 0, tasks
         self._digest = (digest or 0) % DIGEST
 
     @classmethod
@@ -248,14 +252,18 @@ class _Encoded:
             raise PolicyError(_CHANGED)
         return tossed
 
-    def counted(self, request: bytes) -> Partial | None:
+    def counted(self, request: bytes, direct: bool) -> Partial | None:
         """The tallies of all rows.
+
+        Args:
+            request: Pickled.
+            direct: Whether what each task counted comes here, else what workers added up of it.
 
         Raises:
             PolicyError: They are not the rows that were encoded at open.
         """
         tallies = self._blocks.mapInArrow(Counting(self.policy, request), TALLIES)
-        senders = self._tasks
+        senders = 1 if direct else self.tasks
         while senders > 1:
             senders = -(-senders // FAN_IN)
             tallies = tallies.repartition(senders, "sender").mapInArrow(Adding(), TALLIES)

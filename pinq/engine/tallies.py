@@ -40,6 +40,10 @@ class Tally(Protocol):
     def tables(self) -> Sequence[Table]:
         """The table of each request that it is for."""
 
+    @property
+    def most_bytes(self) -> float:
+        """Bytes that it takes at most, whatever the rows; infinite where they follow the rows."""
+
 
 class DenseTally:
     """Tables over a few axes, counted as one small joint table and summed out of it.
@@ -93,6 +97,10 @@ class DenseTally:
         self._sums = self._sums + other._sums.astype(np.int64)
 
     def condense(self) -> None: ...
+
+    @property
+    def most_bytes(self) -> float:
+        return 8 * self._sums.size
 
     def tables(self) -> list[np.ndarray]:
         joint = self._sums.reshape(-1, *self._shape)
@@ -148,6 +156,10 @@ class SparseTally:
     def condense(self) -> None:
         keys, sums = self._cells()
         self._keys, self._values = [keys], [sums]
+
+    @property
+    def most_bytes(self) -> float:
+        return math.inf
 
     def tables(self) -> list[Sparse]:
         keys, sums = self._cells()
@@ -205,6 +217,10 @@ class ListTally:
     def condense(self) -> None:
         cells, counts = self._cells()
         self._codes, self._counts = [cells], [counts]
+
+    @property
+    def most_bytes(self) -> float:
+        return math.inf
 
     def tables(self) -> list[Listed]:
         cells, counts = self._cells()

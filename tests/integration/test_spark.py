@@ -109,6 +109,7 @@ def test_shards_are_those_of_one_machine() -> None:
 def test_tables_of_many_workers_are_added_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few each worker adds up."""
     monkeypatch.setattr("pinq.engine.spark.FAN_IN", 2)
+    monkeypatch.setattr("pinq.engine.spark.DIRECT_BYTES", 0)
     engine = engine_over(POLICY, data=frame_of(visits(), 7), salt=b"")
     assert by_ward(engine) == [2000] * 3
     engine.close()
