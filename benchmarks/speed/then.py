@@ -111,6 +111,7 @@ def rows_of(schema: Schema, many: int) -> list[Row]:
             fit("DiffPC45", rest),
             "CPU s",
             "4",
+            rounds=1,
             peer="LightGBM",
         ),
         Row(
@@ -119,6 +120,7 @@ def rows_of(schema: Schema, many: int) -> list[Row]:
             fit("DiffPC45", numeric),
             "s",
             "3",
+            rounds=1,
             columns=[*numeric, "income"],
         ),
         Row(
@@ -127,6 +129,7 @@ def rows_of(schema: Schema, many: int) -> list[Row]:
             fit("DiffPC45", numeric),
             "s",
             "less than LightGBM's data set and tree",
+            rounds=1,
             with_open=True,
             peer="LightGBM",
             columns=[*numeric, "income"],
@@ -294,9 +297,11 @@ def shown(line: Mapping[str, Any]) -> tuple[str, ...]:
     texts = []
     for name in ("then", "now"):
         wall, cpu = line.get(f"{name}_wall"), line.get(f"{name}_cpu")
-        if wall is None or cpu is None:
+        if wall in (None, "") or cpu in (None, ""):
             texts.append("")
-        elif line["unit"] == "ms":
+            continue
+        wall, cpu = float(wall), float(cpu)
+        if line["unit"] == "ms":
             texts.append(f"{wall * 1e3:.1f} ms ({cpu * 1e3:.1f} CPU ms)")
         elif line["unit"] == "s":
             texts.append(f"{wall:.1f} s ({cpu:.1f} CPU s)")
@@ -320,29 +325,34 @@ def main() -> None:
     asked = parser.parse_args()
     then = asked.beside.resolve()
     schema = table("adult")[0]
-    lines = []
     with tempfile.TemporaryDirectory() as name:
         folder = asked.tables or Path(name)
         folder.mkdir(exist_ok=True)
         tables = Tables(folder, schema, asked.rows)
-        for number, row in enumerate(rows_of(schema, asked.rows), start=1):
+        rows = rows_of(schema, asked.rows)
+        for number, row in enumerate(rows, start=1):
             if asked.only and number not in asked.only:
                 continue
             if asked.now:
                 row = Row(**{**row.__dict__, "then": False})
             tables.make(row.table)
-            lines.append(line_of(row, then, tables))
-            print(" | ".join(shown(lines[-1])), flush=True)
-    whole = asked.rows >= 10**7 and not asked.only and not asked.now
-    pd.DataFrame(lines).to_csv(single("layer/then-and-now.csv", whole=whole), index=False)
+            line = line_of(row, then, tables)
+            print(" | ".join(shown(line)), flush=True)
+            publish([line], [row.title for row in rows], then, whole=asked.rows >= 10**7 and not asked.now)
+
+
+def publish(lines: Sequence[Mapping[str, object]], titles: Sequence[str], then: Path, *, whole: bool) -> None:
+    """Writes lines in place of those of earlier runs, in the table's order, and the page."""
+    path = single("layer/then-and-now.csv", whole=whole)
+    written = [] if not path.exists() else pd.read_csv(path, keep_default_na=False).to_dict("records")
+    by_title = {str(line["what"]): line for line in [*written, *lines]}
+    table = pd.DataFrame([by_title[title] for title in titles if title in by_title])
+    table.to_csv(path, index=False)
+    shown_lines = [shown(line) for line in pd.read_csv(path, keep_default_na=False).to_dict("records")]
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    about = f"Then is `{commit(then)}`, now `{commit(ROOT)}`; {machine}. "
-    replace_section(
-        single("layer.md", whole=whole),
-        "then",
-        f"{about}\n\n{markdown(HEADS, map(shown, lines))}",
-        heading="Speed of the layer",
-    )
+    about = f"Then is `{commit(then)}`, now `{commit(ROOT)}` or shortly before; {machine}."
+    page = single("layer.md", whole=whole)
+    replace_section(page, "then", f"{about}\n\n{markdown(HEADS, shown_lines)}", heading="Speed of the layer")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
+from pinq.engine.tallies import packed_words, run_starts
 
 __all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
 
@@ -106,18 +107,34 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
         return np.zeros(0, dtype=np.uint64)
     check = check or _go_on
     names = [f"c{number}" for number in range(len(codes.blocks[0].columns))]
-    numbers, batches = np.arange(codes.rows), []
+    nth, numbers, batches = _nth_among_equals(codes, check), np.arange(codes.rows), []
     for block in codes.blocks:
         check()
+        rows = [pa.array(nth[: block.rows]), pa.array(numbers[: block.rows])]
         arrays = [pa.array(column) for column in block.columns.values()]
-        batches.append(pa.RecordBatch.from_arrays([*arrays, pa.array(numbers[: block.rows])], [*names, "number"]))
-        numbers = numbers[block.rows :]
-    # Two equal rows of codes 1 and 0 are hashed as "salt:1,0#1" and "salt:1,0#2". Which of them is
-    # the first does not matter: they are equal.
-    listed, text = ", ".join(names), " || ',' || ".join(names)
-    nth = f"row_number() OVER (PARTITION BY {listed})"
-    coin = f"md5_number_lower('{salt.hex()}' || ':' || {text} || '#' || {nth})"
+        batches.append(pa.RecordBatch.from_arrays([*arrays, *rows], [*names, "nth", "number"]))
+        nth, numbers = nth[block.rows :], numbers[block.rows :]
+    text = ", ',', ".join(names)
+    coin = f"md5_number_lower(concat('{salt.hex()}:', {text}, '#', nth))"
     return _in_order(pa.Table.from_batches(batches), f"SELECT number, {coin} FROM source", check)
+
+
+def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
+    """Numbers equal rows from 1 on, each row of its own by its place, shape (rows,).
+
+    Of rows a, b, a, a the numbers are 1, 1, 2, 3: which of equal ones is which, nothing tells.
+    """
+    lines, sizes = [], []
+    for name in codes.blocks[0].columns:
+        check()
+        lines.append(np.concatenate([block.columns[name] for block in codes.blocks]))
+        sizes.append(int(lines[-1].max()) + 1)
+    words = packed_words(lines, sizes)
+    order = np.argsort(words)
+    starts = run_starts(words[order])
+    nth = np.empty(codes.rows, dtype=np.int64)
+    nth[order] = np.arange(1, codes.rows + 1) - np.repeat(starts, np.diff(starts, append=codes.rows))
+    return nth
 
 
 def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from pinq.engine.rows import Rows, joint_cells
 from pinq.engine.tables import Listed, Sparse, Table
 from pinq.public.specs import Axis
 
-__all__ = ["DenseTally", "ListTally", "SparseTally", "Tally"]
+__all__ = ["DenseTally", "ListTally", "SparseTally", "Tally", "packed_words", "run_starts"]
 
 MAX_SORTED = 2**62  # cells that a word of 64 bits can number
 
@@ -172,16 +172,16 @@ class SparseTally:
         # and 9 have 1, 2 and 1 rows.
         if self._measure is None and not self._values:  # each is a row, and counts one
             keys.sort()
-            starts = _starts(keys)
+            starts = run_starts(keys)
             return keys[starts], np.diff(starts, append=len(keys))[None]
         order = np.argsort(keys)
         keys = keys[order]
-        starts = _starts(keys)
+        starts = run_starts(keys)
         values = np.concatenate([self._nothing, *self._values], axis=1)
         return keys[starts], np.add.reduceat(values[:, order], starts, axis=1) if len(starts) else values
 
 
-def _starts(ordered: np.ndarray) -> np.ndarray:
+def run_starts(ordered: np.ndarray) -> np.ndarray:
     """Where each run of equal numbers begins."""
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]]))
 
@@ -229,29 +229,30 @@ class ListTally:
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """The occupied cells, and the rows in each."""
         codes = np.concatenate(self._codes, axis=1) if self._codes else np.zeros((len(self._sizes), 0), dtype=np.uint8)
-        words = _words(codes, self._sizes)
+        words = packed_words(codes, self._sizes)
         order = np.argsort(words)
-        starts = _starts(words[order])
+        starts = run_starts(words[order])
         if not self._counts or not len(starts):  # each is a row, and counts one
             return codes[:, order[starts]], np.diff(starts, append=len(order))
         return codes[:, order[starts]], np.add.reduceat(np.concatenate(self._counts)[order], starts)
 
 
-def _words(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """One number for each column of codes, equal where all codes are.
+def packed_words(lines: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarray:
+    """One number for each place of some lines of codes, equal where all codes are, shape (rows,).
 
     Codes are packed into a word as long as they fit; then the words that occur are numbered, which
     makes room for more.
+
+    Args:
+        lines: Of equal length, one at least.
+        sizes: Each line's codes are below.
     """
-    words, cells = np.zeros(codes.shape[1], dtype=np.int64), 1
-    for line, size in zip(codes, sizes, strict=True):
-        # Two columns of 2^30 codes make words below 2^60; a third would need 2^90. The words that
-        # occur are numbered 0, 1, 2, ... in order: of a million rows they end below 2^20, and with
-        # the third column below 2^50.
+    words, cells = np.zeros(len(lines[0]), dtype=np.int64), 1
+    for line, size in zip(lines, sizes, strict=True):
         if cells * size > MAX_SORTED:
             order = np.argsort(words)
             new = np.zeros(len(words), dtype=np.int64)
-            new[_starts(words[order])] = 1
+            new[run_starts(words[order])] = 1
             words[order] = np.cumsum(new) - 1
             cells = int(new.sum())
         words *= size

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Hashable
 from itertools import count
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import pytest
 
 from pinq.curator.turn import Stopped
 from pinq.engine.codes import Codes, RowBlock
-from pinq.engine.shards import ShardColumns
+from pinq.engine.shards import ShardColumns, coins_of
 
 
 @pytest.mark.parametrize("stop", [0, 1])
@@ -31,3 +33,20 @@ def test_making_coins_can_be_stopped(stop: int) -> None:
         made.columns([("shards", 0, 2)], check)
     (column,) = made.columns([("shards", 0, 2)], check).values()
     assert set(column) == {0, 1}
+
+
+@pytest.mark.parametrize("codes", [4, 2**30], ids=["one word", "words that are numbered"])
+def test_coins_are_digests_of_text_that_no_version_changes(codes: int) -> None:
+    """A row's codes and its number among equal rows: what the ledger's forests of years ago were drawn by."""
+    random = np.random.default_rng(3)
+    table = random.integers(0, 2, (5, 40)).astype(np.uint32) * (codes - 1)  # each row some times
+    blocks = [
+        RowBlock({f"c{n}": line[rows] for n, line in enumerate(table)}, 20) for rows in np.split(np.arange(40), 2)
+    ]
+    coins = coins_of(cast(Codes, SimpleNamespace(rows=40, blocks=blocks)), b"salt")
+    seen, expected = Counter[tuple[int, ...]](), []
+    for row in map(tuple, table.T.tolist()):
+        seen[row] += 1
+        digest = hashlib.md5(f"{b'salt'.hex()}:{','.join(map(str, row))}#{seen[row]}".encode()).digest()
+        expected.append((row, int.from_bytes(digest[8:], "little")))
+    assert sorted(zip(map(tuple, table.T.tolist()), coins.tolist(), strict=True)) == sorted(expected)
