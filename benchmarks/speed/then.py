@@ -81,7 +81,7 @@ class Row:
 def fit(miner: str, attributes: Sequence[str], target: str = "income", **arguments: object) -> dict[str, object]:
     """A fit at epsilon 1."""
     arguments = {"epsilon": 1.0, "max_depth": 5, "attributes": list(attributes), **arguments}
-    return {"what": "fit", "miner": miner, "target": target, "arguments": arguments, "warm": False}
+    return {"what": "fit", "miner": miner, "target": target, "arguments": arguments, "warm": True}
 
 
 def rows_of(schema: Schema, many: int) -> list[Row]:
@@ -341,14 +341,20 @@ def main() -> None:
             publish([line], [row.title for row in rows], then, whole=asked.rows >= 10**7 and not asked.now)
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Reads what was written of earlier runs; empty texts where nothing was measured."""
+    table = pd.read_csv(path, keep_default_na=False)
+    return [dict(zip(map(str, table), values, strict=True)) for values in table.itertuples(index=False)]
+
+
 def publish(lines: Sequence[Mapping[str, object]], titles: Sequence[str], then: Path, *, whole: bool) -> None:
     """Writes lines in place of those of earlier runs, in the table's order, and the page."""
     path = single("layer/then-and-now.csv", whole=whole)
-    written = [] if not path.exists() else pd.read_csv(path, keep_default_na=False).to_dict("records")
-    by_title = {str(line["what"]): line for line in [*written, *lines]}
+    written = read_lines(path) if path.exists() else []
+    by_title: dict[str, Mapping[str, object]] = {str(line["what"]): line for line in [*written, *lines]}
     table = pd.DataFrame([by_title[title] for title in titles if title in by_title])
     table.to_csv(path, index=False)
-    shown_lines = [shown(line) for line in pd.read_csv(path, keep_default_na=False).to_dict("records")]
+    shown_lines = map(shown, read_lines(path))
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     about = f"Then is `{commit(then)}`, now `{commit(ROOT)}` or shortly before; {machine}."
     page = single("layer.md", whole=whole)

@@ -237,7 +237,7 @@ class ListTally:
         return codes[:, order[starts]], np.add.reduceat(np.concatenate(self._counts)[order], starts)
 
 
-def packed_words(lines: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarray:
+def packed_words(lines: Sequence[np.ndarray] | np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """One number for each place of some lines of codes, equal where all codes are, shape (rows,).
 
     Codes are packed into a word as long as they fit; then the words that occur are numbered, which

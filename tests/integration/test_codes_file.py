@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -203,8 +203,8 @@ def test_half_of_a_source_that_changes_meanwhile_is_never_opened(
     right = OpenSource.pieces
     writes = iter(["t.parquet", "u.parquet"])
 
-    def pieces(source: OpenSource, file: Path | None) -> Iterator[Piece]:
-        yield from right(source, file)
+    def pieces(source: OpenSource, files: Sequence[Path]) -> Iterator[Piece]:
+        yield from right(source, files)
         if (name := next(writes, None)) is not None:
             frame.to_parquet(tmp_path / name)
 

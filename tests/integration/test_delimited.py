@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -259,11 +259,11 @@ def test_large_files_are_never_copied(tmp_path: Path, monkeypatch: pytest.Monkey
         scratch.append(Path(folder.name))
         return folder
 
-    def watched(source: OpenSource, file: Path | None) -> Iterator[Piece]:
-        for piece in forget(source, file):
+    def watched(source: OpenSource, files: Sequence[Path]) -> Iterator[Piece]:
+        for piece in forget(source, files):
             yield piece
-            files = [file for folder in scratch for file in folder.rglob("*") if file.is_file()]
-            assert not any(b"secret-word" in file.read_bytes() for file in files)
+            written = [file for folder in scratch for file in folder.rglob("*") if file.is_file()]
+            assert not any(b"secret-word" in file.read_bytes() for file in written)
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(raw, "IN_MEMORY_BYTES", 0)
