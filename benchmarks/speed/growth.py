@@ -6,13 +6,15 @@ figure is of the least of three calls, processor seconds of all threads and wall
 work on the machine hardly counts. Other libraries do the same in the same run on the same rows, where
 ``PEERS_PYTHON`` names an interpreter that has them: those that are private count, or grow a tree with
 random splits; those that are not grow a tree. A library that took more than LIMIT processor seconds
-is not asked for more. Tables of more than 10,000,000 rows are mapped from a file: what opening them
-twice, a count and a fit take, each in a process of its own, with the memory's peak, is in mapped.csv.
+is not asked for more. ``--mapped 100000000`` measures instead, in processes of their own, what a table
+takes whose codes are mapped from a file: opening it twice, a count and a fit, with the memory's peak.
+The picture has the last of these figures too.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import resource
@@ -36,7 +38,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 import pinq
-from benchmarks.harness.publish import single
+from benchmarks.harness.publish import RESULTS, single
 from benchmarks.speed.layer import forget, handle_over
 from benchmarks.speed.peers import HISTOGRAMS, TREES, measured
 from miners import DiffPC45
@@ -47,10 +49,10 @@ from pinq.public.policy import Policy
 ROWS = 1_000_000
 CHUNK = 5_000_000
 IN_MEMORY = 10_000_000  # rows; tables of more are mapped
-LIMIT = 20.0  # processor seconds, after which a peer is not asked for more
+LIMIT = 8.0  # processor seconds, after which a peer is not asked for more
 QUICK = 2.0  # so long as a call takes less, the next one is timed three times
 TARGET = "y"
-OURS = "ours"
+OURS, OURS_MAPPED = "ours", "ours, mapped"
 PEERS = Path(__file__).with_name("peers.py")
 LABELS = {name: f"{name}, not private" for name in ("scikit-learn", "LightGBM")}
 MAPPED_SERIES = {"fit": "rows", "count": "rows counted"}
@@ -108,18 +110,21 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rows", type=int, default=MANY[-1], help="the largest table")
+    parser.add_argument("--rows", type=int, default=IN_MEMORY, help="the largest table; up to 100,000,000 for peers")
+    parser.add_argument("--mapped", type=int, help="rows of a table that is mapped from a file")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         json.dump(child(Path(asked.child[0]), asked.child[1]), sys.stdout)
+    elif asked.mapped:
+        mapped(asked.mapped)
     else:
         growth(asked.rows)
 
 
 def growth(most: int) -> None:
     """Measures all series, and draws them."""
-    lines = mapped(most) if most > IN_MEMORY else []
+    lines = mapped_lines()
     with tempfile.TemporaryDirectory(prefix="pinq-growth-") as folder:
         peers = Peers(Path(folder))
         for name, series in SERIES.items():
@@ -136,7 +141,7 @@ def growth(most: int) -> None:
     ranks = {name: rank for rank, name in enumerate(SERIES)}
     table = table.assign(rank=table["series"].map(ranks)).sort_values(["rank", "size"], kind="stable")
     table = table.drop(columns="rank")
-    page = single("growth/growth.csv", whole=most >= MANY[-1])
+    page = single("growth/growth.csv", whole=most >= IN_MEMORY)
     table.to_csv(page, index=False)
     draw(table, page.with_suffix(".png"))
 
@@ -245,11 +250,14 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     fig, panels = plt.subplots(1, len(SERIES), figsize=(20, 3.8), layout="constrained")
     names = list(dict.fromkeys(table["who"]))
     colours = dict(zip([OURS, *TREES, *HISTOGRAMS], plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
+    colours[OURS_MAPPED] = colours[OURS]
     for axes, (name, series) in zip(panels, SERIES.items(), strict=True):
         for who in names:
             own = table[(table["series"] == name) & (table["who"] == who)]
-            width = 2.5 if who == OURS else 1.2
-            axes.plot(own["size"], own["cpu_seconds"], "o-", markersize=4, linewidth=width, color=colours[who])
+            width, style = (2.5 if who.startswith(OURS) else 1.2), (":" if who == OURS_MAPPED else "-")
+            axes.plot(
+                own["size"], own["cpu_seconds"], style, marker="o", markersize=4, linewidth=width, color=colours[who]
+            )
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_title(series.label, fontsize=9)
@@ -258,15 +266,35 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             axes.set_xticks(series.sizes, [str(size) for size in series.sizes])
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("processor seconds")
-    lines = [Line2D([], [], color=colours[who], marker="o", markersize=4) for who in names]
+    lines = [
+        Line2D([], [], color=colours[who], marker="o", markersize=4, linestyle=":" if who == OURS_MAPPED else "-")
+        for who in names
+    ]
     fig.legend(lines, [LABELS.get(who, who) for who in names], loc="outside lower center", ncols=len(names), fontsize=9)
     fig.savefig(path, dpi=100, metadata={"Software": None})
     plt.close(fig)
 
 
-def mapped(rows: int) -> list[tuple[str, int, str, float, float]]:
-    """Measures a table of so many rows in a file, and one of a tenth; returns lines of the series of rows."""
-    steps, lines = [], []
+def mapped_lines() -> list[tuple[str, int, str, float, float]]:
+    """Returns the lines of tables that were mapped from a file, as they were measured last."""
+    path = RESULTS / "growth" / "mapped.csv"
+    steps = csv.DictReader(path.read_text().splitlines() if path.exists() else [])
+    return [
+        (
+            MAPPED_SERIES[step["step"]],
+            int(step["rows"]),
+            OURS_MAPPED,
+            float(step["wall_seconds"]),
+            float(step["cpu_seconds"]),
+        )
+        for step in steps
+        if step["step"] in MAPPED_SERIES
+    ]
+
+
+def mapped(rows: int) -> None:
+    """Measures a table of so many rows in a file, and one of a tenth of the rows."""
+    steps = []
     with tempfile.TemporaryDirectory(prefix="pinq-growth-") as folder:
         for size in (rows // 10, rows):
             own_folder = Path(folder) / str(size)
@@ -280,13 +308,9 @@ def mapped(rows: int) -> list[tuple[str, int, str, float, float]]:
                 figures = json.loads(done.stdout)
                 print(f"{size:>13,} rows  {step:10s}", figures, flush=True)
                 steps.append({"rows": size, "step": step} | figures)
-                if size > IN_MEMORY and step in MAPPED_SERIES:
-                    seconds = figures["wall_seconds"], figures["cpu_seconds"]
-                    lines.append((MAPPED_SERIES[step], size, OURS, *seconds))
             (own_folder / "t.parquet").unlink()
     page = single("growth/mapped.csv", whole=rows >= MANY[-1])
     pd.DataFrame(steps).to_csv(page, index=False)
-    return lines
 
 
 def write(path: Path, rows: int) -> None:
