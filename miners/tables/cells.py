@@ -75,7 +75,7 @@ class Cells:
         for kept in subsets(self.values.ndim)[1:]:
             # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
             exact, noises = summed(+self.answer, kept), self.values.size // max(1, summed(self.values, kept).size)
-            half = int(half_width(np.ones(noises), scale, level))
+            half = int(half_width(np.ones(1), scale, level, times=noises))
             frames.append(margin_frame(frame, kept, summed(self.values, kept), exact - half, exact + half))
             scales.append(pd.Series(np.full(exact.size, np.nan)))
         return pd.concat(frames, ignore_index=True), pd.concat(scales, ignore_index=True)

@@ -14,11 +14,12 @@ import numpy as np
 
 from miners.budget.noise import count_scale
 from miners.budget.plan import PlanLine
+from miners.tables.noise import scale_of
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.accuracy import standard_deviation
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Schema, Value
+from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Cuts, Groups, Spec, Splitting, Values, bind
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Columns",
     "Condition",
     "count_line",
+    "counts_between",
     "even_cuts",
     "is_categorical",
     "missing_apart",
@@ -161,6 +163,29 @@ def count_line(schema: Schema, asked: str, parts: int, epsilon: Epsilon) -> Plan
     """Returns the plan's line of one question for counts."""
     noise = standard_deviation(count_scale(schema, epsilon))
     return PlanLine(0, asked, "noisy_count", parts, epsilon.exact, noise)
+
+
+def counts_between(
+    groups: Parts, numeric: Numeric, column: str, points: Sequence[np.ndarray], epsilon: Epsilon, *, reuse: bool
+) -> tuple[list[np.ndarray], float]:
+    """Counts the rows of each group between points of its own, missing values left out.
+
+    Args:
+        groups: A flat collection.
+        numeric: The column.
+        column: Its name.
+        points: For each group the cells before which its rows are cut, increasing.
+        epsilon: Loss of all counts together.
+        reuse: Whether stored answers will do.
+
+    Returns:
+        For each group as many noisy counts as points and one more; and the scale of their noise.
+    """
+    specs = [Cuts(column, tuple(map(numeric.cut_before, row.tolist()))) for row in points]
+    answer = groups.partition(specs).noisy_count(epsilon=epsilon.exact, reuse=reuse)
+    bins = [len(row) + 1 for row in points]
+    by_group = np.split(+answer, np.cumsum([each + numeric.nullable for each in bins])[:-1])
+    return [counts[:each] for counts, each in zip(by_group, bins, strict=True)], scale_of(answer)
 
 
 def missing_apart(schema: Schema, column: str) -> Cuts:

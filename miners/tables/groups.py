@@ -55,7 +55,7 @@ def quantiles(
         column: A numeric column.
         shares: Between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
         by: Groups, each with quantiles of its own, at the price of one.
-        epsilon: Loss; one half chooses, the other counts rows around what was chosen.
+        epsilon: Loss; one third chooses, two thirds count rows around what was chosen.
         level: Of the intervals.
         reuse: Return the stored answers where this was asked before, at no cost.
 
@@ -82,10 +82,10 @@ def variance(
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
-    """Estimates the variance of a column, for each group, from counts in even bins.
+    """Estimates the variance of a column, for each group, from counts in bins.
 
-    How many bins follows from epsilon and the policy, never from rows. Arguments as in
-    ``quantiles``.
+    A tenth of epsilon chooses a median, from which bins widen; how fast follows from epsilon and the
+    policy. Arguments as in ``quantiles``.
     """
     parts, _ = parts_by(handle, by)
     kinds: list[Kind] = [(Variance, column, 1)]

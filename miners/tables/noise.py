@@ -14,7 +14,7 @@ __all__ = ["half_width", "scale_of"]
 RATES = 200  # how finely the best exponent of the bound is looked for
 
 
-def half_width(weights: np.ndarray, scale: float, level: float) -> np.ndarray:
+def half_width(weights: np.ndarray, scale: float, level: float, *, times: np.ndarray | float = 1.0) -> np.ndarray:
     """Returns t so that |sum of weight x noise| is at most t with probability at least ``level``.
 
     The noises are independent discrete Laplace variables of one scale s. By Chernoff's bound, for
@@ -29,6 +29,7 @@ def half_width(weights: np.ndarray, scale: float, level: float) -> np.ndarray:
         weights: Of the noises of each sum, shape (..., noises).
         scale: s, greater than 0.
         level: Between 0 and 1, both excluded.
+        times: How many noises have each weight, of the shape of ``weights``.
 
     Returns:
         t for each sum, shape (...).
@@ -36,7 +37,7 @@ def half_width(weights: np.ndarray, scale: float, level: float) -> np.ndarray:
     largest = np.abs(weights).max(axis=-1, keepdims=True, initial=0.0)
     unit = weights / np.where(largest > 0, largest, 1.0)
     rates = np.linspace(0, 1, RATES + 2)[1:-1]
-    logs = np.stack([np.log1p(-((rate * unit) ** 2)).sum(axis=-1) for rate in rates], axis=-1)
+    logs = (np.broadcast_to(times, unit.shape)[..., None] * np.log1p(-((unit[..., None] * rates) ** 2))).sum(axis=-2)
     bounds = (math.log(2 / (1 - level)) - logs) / rates
     return np.asarray(bounds.min(axis=-1) * largest[..., 0] * scale)
 

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Quantiles`` finds several quantiles of a column, of all groups at once, by recursive halving.
+"""``Quantiles`` finds several quantiles of a column, of all groups at once.
 
-The middle one of the quantiles is chosen first, by ``exp_mech`` among all cuts with
+First by halving: the middle one of the quantiles is chosen by ``exp_mech`` among all cuts with
 ``Balance(share)``. It cuts the rows in two, which are disjoint: on each side the middle one of the
 quantiles that are left is chosen next, and both sides cost what one costs. So k quantiles take
 about log2(k + 1) choices on the way of a row, not k. Quartiles of ages: the median 37 first, then
-the median of those below and the median of those above. Last, rows are counted between points
-around the chosen cuts, which says on which side of a cut the quantile lies and within which bounds.
+the median of those below and the median of those above.
+
+Then by counting, twice: rows between points around the chosen cuts, and rows in the cells that
+those counts leave to each quantile. They correct a cut beside a value that many rows share, and say
+within which bounds each quantile lies (``crossings.py``).
 
 Privacy:
     Nothing is released here but answers of ``exp_mech`` and ``noisy_count``; where to count follows
-    from the cuts that were chosen. Held by: tests/unit/tables/test_quantiles.py, which compares the
-    bill with the plan.
+    from answers that were released before, so losses add up (adaptive composition). Held by:
+    tests/unit/tables/test_tables.py, which compares the bill with the plan, and
+    tests/privacy/test_tables.py, which looks for more than the bill in what neighbours show.
 
 References:
     Kaplan, Schnapp & Stemmer 2022, "Differentially private approximate quantiles" (recursion).
@@ -27,8 +31,8 @@ from typing import cast
 import numpy as np
 
 from miners.budget.plan import PlanLine
-from miners.tables.columns import count_line
-from miners.tables.noise import half_width, scale_of
+from miners.tables.columns import count_line, counts_between
+from miners.tables.crossings import Counted, finer_points, ladder, located, most_finer, most_rungs
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
@@ -38,7 +42,7 @@ from pinq.public.specs import AnyCut, Cuts
 
 __all__ = ["Quantiles", "levels_of", "shares_of"]
 
-COUNTING = 2  # one part in so many of epsilon says how far the quantiles may be off
+STEPS = 3  # choices, counts around them, counts in what those leave: an equal share of epsilon each
 MAX_QUANTILES = 64
 
 
@@ -76,9 +80,14 @@ class Quantiles:
         return self.schema.numeric(self.column)
 
     @property
+    def _each_count(self) -> Epsilon:
+        """The loss of each of the two questions for counts."""
+        return self.epsilon // STEPS
+
+    @property
     def _each_level(self) -> Epsilon:
         """The loss of one level of choices."""
-        return (self.epsilon - self.epsilon // COUNTING) // levels_of(len(self.shares))
+        return (self.epsilon - self._each_count - self._each_count) // levels_of(len(self.shares))
 
     def lines(self, groups: int) -> tuple[PlanLine, ...]:
         """The plan's lines: a level of choices each, then the counts."""
@@ -89,11 +98,11 @@ class Quantiles:
             PlanLine(level, asked, "exp_mech", groups * min(2**level, len(self.shares)), self._each_level.exact)
             for level in range(levels_of(len(self.shares)))
         ]
-        bins = groups * len(self.shares) * 2 * self._numeric.cells.bit_length()
-        return (
-            *lines,
-            count_line(self.schema, f"rows around the cuts of {self.column}", bins, self.epsilon // COUNTING),
-        )
+        counts = [
+            (f"rows around the cuts of {self.column}", most_rungs(self._numeric.cells, len(self.shares))),
+            (f"rows near the quantiles of {self.column}", most_finer(self._numeric.cells, len(self.shares))),
+        ]
+        return (*lines, *(count_line(self.schema, text, groups * bins, self._each_count) for text, bins in counts))
 
     def ask(self, groups: Parts) -> Located:
         """Asks, for each of the groups, which are a flat collection."""
@@ -141,20 +150,21 @@ class Quantiles:
             yield _Side(parts, groups, after, cells, middle, side.upper)
 
     def _bounded(self, groups: Parts, thresholds: np.ndarray) -> Located:
-        """Counts rows around the chosen cuts; returns the quantiles' cells with their bounds."""
-        points = [_ladder(row, self._numeric.cells) for row in thresholds]
-        specs = [Cuts(self.column, tuple(self._numeric.cut_before(int(cell)) for cell in row)) for row in points]
-        counts = groups.partition(specs).noisy_count(epsilon=(self.epsilon // COUNTING).exact, reuse=self.reuse)
-        cells = np.zeros((3, *thresholds.shape))
-        scale, start = scale_of(counts), 0
-        for group, row in enumerate(points):
-            bins = (+counts)[start : start + len(row) + 1]
-            start += len(row) + 1 + int(self._numeric.nullable)
-            for number, share in enumerate(self.shares):
-                threshold = thresholds[group, number]
-                cells[:, group, number] = _crossing(bins, row, threshold, share, scale, self.level, self._numeric.cells)
-        numbers = np.vectorize(self._numeric.number, otypes=[float])(cells)
+        """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds."""
+        first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds])
+        finer = [finer_points(*group, self.shares) for group in zip(first, thresholds, strict=True)]
+        counted = list(zip(first, self._count(groups, finer), strict=True))
+        cells = [
+            [located(cut, both, share, self.level) for cut, share in zip(row, self.shares, strict=True)]
+            for row, both in zip(thresholds, counted, strict=True)
+        ]
+        numbers = np.vectorize(self._numeric.number, otypes=[float])(np.moveaxis(np.array(cells), -1, 0))
         return Located(*self._numeric.shown(numbers))
+
+    def _count(self, groups: Parts, points: Sequence[np.ndarray]) -> list[Counted]:
+        """Counts the rows of each group between its points, in one request."""
+        bins, scale = counts_between(groups, self._numeric, self.column, points, self._each_count, reuse=self.reuse)
+        return [Counted(row, own, scale, self._numeric.cells) for row, own in zip(points, bins, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -225,52 +235,3 @@ def _alike(sides: Sequence[_Side], shares: Sequence[Fraction]) -> list[list[_Sid
     for side in sides:
         alike.setdefault(side.relative(shares), []).append(side)
     return list(alike.values())
-
-
-def _ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
-    """Chooses where to count: at each cut, 1, 2, 4, ... cells from it, and at the grid's ends.
-
-    At the ends, for many columns have most of their rows on a bound. Example: the cut 37 of 101
-    cells: 1, 5, 21, 29, 33, 35, 36, 37, 38, 39, 41, 45, 53, 69, 100.
-    """
-    steps = 2 ** np.arange(cells.bit_length())
-    near = np.clip(thresholds, 1, cells - 1)[:, None]
-    points = np.concatenate([[1, cells - 1], *near, *(near - steps), *(near + steps)])
-    return np.unique(points[(points > 0) & (points < cells)])
-
-
-def _crossing(
-    bins: np.ndarray, points: np.ndarray, chosen: int, share: Fraction, scale: float, level: float, cells: int
-) -> tuple[int, int, int]:
-    """Finds the cell of a quantile and the cells between which it lies.
-
-    At each point x, (1 - q) times the rows below minus q times those above is negative where fewer
-    than a share q lie below x. So the quantile lies at or above each x where it is surely negative,
-    and below each x where it is surely positive.
-
-    Returns:
-        The cell, and the first and last cell that it can be.
-    """
-    # Bins of 10, 30 and 60 rows, the median: 10 - 50 = -40 at the first point and 40 - 50 = -10 at
-    # the second, so it lies at or above both.
-    below = np.cumsum(bins)[:-1]
-    surplus = below - float(share) * bins.sum()
-    weights = np.tri(len(points), len(bins)) - float(share)
-    # All points hold together: the quantile's bounds are picked among them.
-    off = half_width(weights, scale, 1 - (1 - level) / len(points))
-    low = max([0, *points[surplus < -off].tolist()])
-    high = min([cells, *points[surplus > off].tolist()]) - 1
-    at = min(max(int(chosen), 1), cells - 1)
-    cell = at if surplus[np.searchsorted(points, at)] < 0 else at - 1
-    return (cell if low <= cell <= high else _interpolated(points, surplus, low, high)), low, high
-
-
-def _interpolated(points: np.ndarray, surplus: np.ndarray, low: int, high: int) -> int:
-    """Finds where the surplus passes 0 between two points.
-
-    For a quantile whose cut was misled: where many rows have the median's value, what lies above
-    its cut is not half of the rows. Example: -30 at 40 and 10 at 48: three quarters of the way, 46.
-    """
-    inside = (points >= low) & (points <= high + 1)
-    at, numbers = points[inside], np.maximum.accumulate(surplus[inside])
-    return int(np.clip(np.floor(np.interp(0, numbers, at)), low, high)) if len(at) else low

@@ -7,29 +7,32 @@ summary is a list of statistics, and its plan and its bill are theirs.
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
 from miners.budget.plan import PlanLine
-from miners.tables.columns import count_line, even_cuts, is_categorical, missing_apart
+from miners.tables.columns import count_line, counts_between, is_categorical, missing_apart
 from miners.tables.noise import half_width, scale_of
 from miners.tables.quantiles import Quantiles
+from miners.tables.spread import MomentsOfBins, most_edges, spread_of, widening_edges, without_empty_ends
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Schema
-from pinq.public.specs import Groups, Values
+from pinq.public.schema import Numeric, Schema
+from pinq.public.scores import Balance
+from pinq.public.specs import AnyCut, Cuts, Groups, Values
 
 __all__ = ["STATISTICS", "Estimate", "Quantile", "Quartiles", "Statistic", "ValueCounts", "statistic_named"]
 
 MIN_BINS, MAX_BINS = 8, 256
+CHOOSING = 10  # one part in so many of a variance's epsilon chooses where its bins are narrow
 
 
 @dataclass(frozen=True)
@@ -156,65 +159,99 @@ class Sum(_Numbers):
 
 
 class Variance(_Numbers):
-    """The mean squared distance from the mean, of noisy counts in even bins.
+    """The mean squared distance from the mean, of noisy counts in bins.
 
-    How many bins follows from public facts (``bins``), never from rows. A bin of width w counts as
-    its middle, and w^2 / 12 is added for rows that spread evenly within it. The interval is
-    approximate: a bound for the noise of the counts, and w^2 / 4 for the bins.
+    A tenth of epsilon chooses a median; bins widen from there (``spread.py``). A grid of few cells
+    needs no choice: each cell is counted. The interval is approximate: a bound for the noise of all
+    counts, and one for how rows lie within bins.
     """
 
     @property
-    def bins(self) -> int:
-        """Returns how many bins balance coarseness and noise.
+    def _exactness(self) -> float:
+        """Epsilon for a row, times the rows of a group, were ``max_rows`` in equal groups."""
+        return float(self.epsilon.per_row(self.schema.distance)) * self.schema.max_rows / self.groups
 
-        In units of the squared range, bins cost about 1 / (12 B^2), and noise in B counts of n rows
-        about 0.16 sqrt(B) / (epsilon n): least at B = (2.1 epsilon n)^(2/5). n is ``max_rows``, in
-        equal groups.
+    @property
+    def _by_cell(self) -> bool:
+        """Whether the grid has no more cells than there would be even bins.
+
+        In units of the squared range, B even bins cost about 1 / (12 B^2), and noise in B counts of
+        n rows about 0.16 sqrt(B) / (epsilon n): least at B = (2.1 epsilon n)^(2/5).
         """
-        rows = float(self.epsilon.per_row(self.schema.distance)) * self.schema.max_rows / self.groups
-        best = int(np.clip(round((2.1 * rows) ** 0.4), MIN_BINS, MAX_BINS))
-        return min(best, self.schema.numeric(self.column).cells)
+        return self._numeric.cells <= np.clip((2.1 * self._exactness) ** 0.4, MIN_BINS, MAX_BINS)
+
+    @property
+    def _choosing(self) -> Epsilon:
+        return self.epsilon // CHOOSING
+
+    @property
+    def _counting(self) -> Epsilon:
+        return self.epsilon if self._by_cell else self.epsilon - self._choosing
+
+    @property
+    def _numeric(self) -> Numeric:
+        return self.schema.numeric(self.column)
 
     def lines(self) -> tuple[PlanLine, ...]:
-        if self.schema.numeric(self.column).cells < 2:  # its value is public
+        cells = self._numeric.cells
+        if cells < 2:  # its value is public
             return ()
-        asked = f"rows in {self.bins} bins of {self.column}"
-        return (count_line(self.schema, asked, self.bins * self.groups, self.epsilon),)
+        if self._by_cell:
+            return (count_line(self.schema, f"rows by {self.column}", cells * self.groups, self._counting),)
+        bins = most_edges(cells, self._exactness) * self.groups
+        return (
+            PlanLine(0, f"median of {self.column}", "exp_mech", self.groups, self._choosing.exact),
+            count_line(self.schema, f"rows in bins of {self.column} around it", bins, self._counting),
+        )
 
     def ask(self, groups: Parts) -> list[Estimate]:
-        numeric = self.schema.numeric(self.column)
+        numeric = self._numeric
         if numeric.cells < 2:
-            return [self._estimate(np.ones((self.groups, 1)), np.array([0, 1]), 1.0)]  # all rows are alike
-        cuts = even_cuts(self.schema, self.column, self.bins)
-        answer = groups.partition(cuts).noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse)
-        counts = (+answer).reshape(self.groups, -1)[:, : len(cuts.points) + 1]
-        edges = np.array([0, *(numeric.threshold(point, self.column) for point in cuts.points), numeric.cells])
-        return [self._estimate(counts, edges, scale_of(answer))]
+            nothing = np.zeros(self.groups)
+            return [self._estimate(nothing, nothing, nothing)]
+        edges = self._edges(groups)
+        points = [row[1:-1] for row in edges]
+        counts, scale = counts_between(groups, numeric, self.column, points, self._counting, reuse=self.reuse)
+        ends = [self._bounded(*group, scale) for group in zip(edges, counts, strict=True)]
+        return [self._estimate(*np.array(ends).T * float(numeric.width) ** 2)]
 
-    def _estimate(self, counts: np.ndarray, edges: np.ndarray, scale: float) -> Estimate:
-        """Computes variances from counts, shape (groups, bins), of cells between ``edges``."""
-        numeric = self.schema.numeric(self.column)
-        middles = np.array([numeric.number((low + high - 1) / 2) for low, high in itertools.pairwise(edges.tolist())])
-        widths = np.diff(edges) * float(numeric.width)
-        # A bin of one whole number has no width within; k of them spread like k points, k^2 - 1.
-        within = (widths**2 - float(numeric.width) ** 2 * numeric.integer) / 12
-        rows = np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        means = (counts * middles).sum(axis=1, keepdims=True) / rows
-        squares = (middles - means) ** 2
-        largest = (numeric.number(numeric.cells - 1) - numeric.number(0)) ** 2 / 4
-        value = np.clip((counts * (squares + within)).sum(axis=1) / rows[:, 0], 0, largest)
-        off = half_width((squares - value[:, None]) / rows, scale, self.level) + 3 * within.max()
-        low, high = np.maximum(value - off, 0), np.minimum(value + off, largest)
+    def _edges(self, groups: Parts) -> list[np.ndarray]:
+        """Returns the edges of each group's bins; chooses a median for each where bins follow it."""
+        cells = self._numeric.cells
+        if self._by_cell:
+            return [np.arange(cells + 1)] * self.groups
+        chosen = groups.exp_mech([AnyCut(self.column)], score=Balance(), epsilon=self._choosing.exact, reuse=self.reuse)
+        medians = [
+            cells // 2 if cut is None else self._numeric.threshold(cut.points[0], self.column)
+            for cut in cast("Sequence[Cuts | None]", chosen)  # of `AnyCut`; None of a single cell
+        ]
+        return [widening_edges(median, cells, self._exactness) for median in medians]
+
+    def _bounded(self, edges: np.ndarray, counts: np.ndarray, scale: float) -> tuple[float, float, float]:
+        """Computes a group's variance and its interval, in squared cells.
+
+        The interval is about the variance of all noisy counts, which no cut-off end has biased.
+        """
+        kept = without_empty_ends(counts, scale)
+        moments = MomentsOfBins.of(edges, kept, whole=self._numeric.integer)
+        largest = (self._numeric.cells - 1) ** 2 / 4
+        value, _ = spread_of(kept, moments)
+        centre, influence = spread_of(counts, moments)
+        off = float(half_width(influence, scale, self.level)) + moments.coarseness(edges, kept)
+        value, low, high = np.clip([value, centre - off, centre + off], 0, largest)
+        return value, min(low, value), max(high, value)
+
+    def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> Estimate:
+        """Names variances with their intervals, in the column's squared units."""
         return Estimate("variance", self.column, value, low, high, np.full(self.groups, np.nan))
 
 
 class StandardDeviation(Variance):
     """The square root of the variance."""
 
-    def _estimate(self, counts: np.ndarray, edges: np.ndarray, scale: float) -> Estimate:
-        variance = super()._estimate(counts, edges, scale)
-        value, low, high = (np.sqrt(numbers) for numbers in (variance.value, variance.low, variance.high))
-        return Estimate("std", self.column, value, low, high, variance.scale)
+    def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> Estimate:
+        value, low, high = (np.sqrt(numbers) for numbers in (value, low, high))
+        return Estimate("std", self.column, value, low, high, np.full(self.groups, np.nan))
 
 
 @dataclass(frozen=True)
