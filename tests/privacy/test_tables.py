@@ -43,7 +43,7 @@ def loss_of(name: str) -> float:
         copy = [*rows, *[7] * extra]
         data = pd.DataFrame({"copy": np.repeat(np.arange(COPIES), len(copy)), "x": np.tile(copy, COPIES)})
         with simulated(SCHEMA, data=data, epsilon=EPSILON) as handle:
-            return (ask(handle).frame["value"] > threshold)[:runs].tolist()  # type: ignore[no-any-return]
+            return (ask(handle).frame["value"] > threshold)[:runs].tolist()
 
     return epsilon_lower_bound(released, 0, 1, runs=COPIES, error=1e-6)
 
