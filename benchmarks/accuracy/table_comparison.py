@@ -34,7 +34,9 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Values
 
 EPSILON = "0.1"
-OURS, SLOW = "this library", "Tumult Analytics"
+OURS, NONNEGATIVE = "this library", "this library, nonnegative"
+SLOWNESS = {"OpenDP Polars": 3, "Tumult Analytics": 12}
+"""One run of these in so many of the others'."""
 PEERS = {
     "diffprivlib": "PEERS_PYTHON",
     "OpenDP Polars": "PEERS_PYTHON",
@@ -42,6 +44,7 @@ PEERS = {
     "Tumult Analytics": "TUMULT_PYTHON",
 }
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "tables"
+WITH_ROWS = ", cells with rows"
 SHARES = [0.25, 0.5, 0.75]
 UNITS = {"cells": "rows a cell", "quantiles": "ranks, % of rows", "std": "units"}
 Result = dict[str, Any]
@@ -67,15 +70,15 @@ class Case:
         what = {"cells": "counts by", "quantiles": "quartiles of", "std": "standard deviation of"}[self.kind]
         return f"{self.data}: {what} {' and '.join(self.columns)}"
 
-    def ask(self, handle: Any) -> Table:
+    def ask(self, handle: Any, nonnegative: bool) -> Table:
         """Asks this library."""
         if self.kind == "quantiles":
             return quantiles(handle, self.columns[0], SHARES, epsilon=EPSILON)
         if self.kind == "std":
             return std(handle, self.columns[0], epsilon=EPSILON)
         if self.columns[0] in handle.schema.numeric_columns:
-            return histogram(handle, self.columns[0], 10, epsilon=EPSILON)
-        return crosstab(handle, [Values(column) for column in self.columns], epsilon=EPSILON)
+            return histogram(handle, self.columns[0], 10, epsilon=EPSILON, nonnegative=nonnegative)
+        return crosstab(handle, list(map(Values, self.columns)), epsilon=EPSILON, nonnegative=nonnegative)
 
     def task(self, schema: Schema, rows: pd.DataFrame) -> Result:
         """Returns the task as peers read it; bins become a column of their numbers in ``rows``."""
@@ -116,13 +119,20 @@ CASES = [
 ]
 
 
+def counts_of(task: Result, rows: pd.DataFrame) -> np.ndarray:
+    """Returns the exact counts of a table's cells."""
+    index = pd.MultiIndex.from_product(task["values"].values())
+    exact = rows.groupby(list(task["values"])).size()
+    exact.index = pd.MultiIndex.from_tuples([key if isinstance(key, tuple) else (key,) for key in exact.index])
+    return exact.reindex(index, fill_value=0).to_numpy()
+
+
 def error_of(task: Result, rows: pd.DataFrame, estimates: Sequence[float]) -> float:
     """Returns a run's error: of cells in rows, of quantiles in percent of rows, of spreads in units."""
     if task["kind"] == "cells":
-        index = pd.MultiIndex.from_product(task["values"].values())
-        exact = rows.groupby(list(task["values"])).size()
-        exact.index = pd.MultiIndex.from_tuples([key if isinstance(key, tuple) else (key,) for key in exact.index])
-        return float(np.abs(exact.reindex(index, fill_value=0).to_numpy() - np.array(estimates)).mean())
+        exact = counts_of(task, rows)
+        counted = exact > 0 if task.get("only_with_rows") else slice(None)
+        return float(np.abs(exact - np.array(estimates))[counted].mean())
     values = rows[task["column"]].to_numpy(float)
     if task["kind"] == "std":
         return abs(values.std() - estimates[0])
@@ -151,15 +161,17 @@ def prepared() -> tuple[dict[str, tuple[Schema, pd.DataFrame]], dict[str, pd.Dat
     return data, tables, [case.task(data[case.data][0], tables[case.data]) for case in CASES]
 
 
-def ask_ours(data: dict[str, tuple[Schema, pd.DataFrame]], tasks: Sequence[Result], runs: int) -> Result:
+def ask_ours(
+    data: dict[str, tuple[Schema, pd.DataFrame]], tasks: Sequence[Result], runs: int, nonnegative: bool
+) -> Result:
     """Measures this library."""
     results: Result = {}
     for name, (schema, rows) in data.items():
         with simulate(schema, rows=len(rows), epsilon=100_000, data=rows) as handle:
             for case, task in zip(CASES, tasks, strict=True):
-                if case.data == name:
+                if case.data == name and (case.kind == "cells" or not nonnegative):
                     width = len(error_cells(task))
-                    results[case.name] = measured(partial(estimates_of, case, handle, width), runs)
+                    results[case.name] = measured(partial(estimates_of, case, handle, width, nonnegative), runs)
     return results
 
 
@@ -176,26 +188,35 @@ def ask_peer(peer: str, tables: dict[str, pd.DataFrame], tasks: Sequence[Result]
     return answer["version"], answer["results"]
 
 
-def compare(libraries: Sequence[str], runs: int, slow_runs: int) -> pd.DataFrame:
+def compare(libraries: Sequence[str], runs: int) -> pd.DataFrame:
     """Measures libraries; returns a row for each task and library."""
     data, tables, tasks = prepared()
     lines: list[Result] = []
     for library in libraries:
-        own_runs = slow_runs if library == SLOW else runs
-        if library == OURS:
-            version, results = "", ask_ours(data, tasks, own_runs)
+        own_runs = max(3, runs // SLOWNESS.get(library, 1))
+        if library in (OURS, NONNEGATIVE):
+            version, results = "", ask_ours(data, tasks, own_runs, library == NONNEGATIVE)
         elif PEERS[library] in os.environ:
             version, results = ask_peer(library, tables, tasks, own_runs)
         else:
             continue
         head = {"version": version, "runs": own_runs}
-        lines += [line(library, task, tables[task["data"]], results[task["name"]]) | head for task in tasks]
+        for task in (task for task in tasks if task["name"] in results):
+            rows, result = tables[task["data"]], results[task["name"]]
+            lines += [line(library, shown, rows, result) | head for shown in with_parts(task, rows)]
     return pd.DataFrame(lines)
 
 
-def estimates_of(case: Case, handle: Any, width: int) -> Sequence[float]:
+def with_parts(task: Result, rows: pd.DataFrame) -> list[Result]:
+    """Returns a task, and of a table with empty cells what its other cells are by themselves."""
+    if task["kind"] != "cells" or counts_of(task, rows).all():
+        return [task]
+    return [task, task | {"name": f"{task['name']}{WITH_ROWS}", "only_with_rows": True}]
+
+
+def estimates_of(case: Case, handle: Any, width: int, nonnegative: bool) -> Sequence[float]:
     """Returns this library's numbers; a part for missing values, which the peers lack, is left out."""
-    return [float(value) for value in case.ask(handle).frame["value"][:width]]
+    return [float(value) for value in case.ask(handle, nonnegative).frame["value"][:width]]
 
 
 def error_cells(task: Result) -> list[object]:
@@ -234,10 +255,11 @@ def page(results: pd.DataFrame) -> str:
     lines = ["| table | unit | " + " | ".join(libraries) + " |", "|" + "---|" * (len(libraries) + 2)]
     times = ["| table | " + " | ".join(libraries) + " |", "|" + "---|" * (len(libraries) + 1)]
     for task, rows in results.groupby("task", sort=False):
-        by_name = rows.set_index("library")
+        by_name = rows.set_index("library").reindex(libraries)
         errors = [_shown(by_name.loc[name, "error"], by_name.loc[name, "sure"]) for name in libraries]
         lines.append(f"| {task} | {rows['unit'].iloc[0]} | {' | '.join(errors)} |")
-        times.append(f"| {task} | {' | '.join(_seconds(by_name.loc[name, 'seconds']) for name in libraries)} |")
+        if not str(task).endswith(WITH_ROWS):
+            times.append(f"| {task} | {' | '.join(_seconds(by_name.loc[name, 'seconds']) for name in libraries)} |")
     missing = results[results["note"] != ""]
     notes = [f"- {row.library}: {row.task}: {row.note}" for row in missing.itertuples()]
     known = results.drop_duplicates("library")
@@ -260,15 +282,15 @@ def draw(results: pd.DataFrame, file: Path) -> None:
     wide = results.pivot_table(index="task", columns="library", values="error", sort=False)
     ratios = wide.drop(columns=OURS).div(wide[OURS], axis=0)
     figure, ax = plt.subplots(figsize=(9, 0.5 * len(ratios) + 1.5), layout="constrained")
-    for number, (name, marker) in enumerate(zip(ratios.columns, "osD^", strict=False)):
-        places = np.arange(len(ratios)) + 0.12 * (number - 1.5)
+    for number, (name, marker) in enumerate(zip(ratios.columns, "*osD^", strict=False)):
+        places = np.arange(len(ratios)) + 0.12 * (number - 2)
         ax.plot(ratios[name], places, marker, label=name)
     ax.axvline(1, color="0.4", lw=1)
     ax.set_xscale("log")
     ax.set_yticks(range(len(ratios)), ratios.index)
     ax.invert_yaxis()
     ax.set_xlabel("error as a multiple of this library's; right of the line: larger")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.1), ncols=4, frameon=False)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.35, -0.1), ncols=3, frameon=False)
     figure.savefig(file, dpi=110)
 
 
@@ -283,12 +305,13 @@ def _seconds(seconds: float) -> str:
 def main() -> None:
     """Compares, and writes the page, the numbers and the picture."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", type=int, default=12)
-    parser.add_argument("--slow-runs", type=int, default=3, help=f"of {SLOW}")
-    parser.add_argument("--only", choices=[OURS, *PEERS], help="measure this one again, keep the others' numbers")
+    parser.add_argument("--runs", type=int, default=36, help=f"of the quick ones; {SLOWNESS}: one in so many")
+    parser.add_argument(
+        "--only", choices=[OURS, NONNEGATIVE, *PEERS], help="measure it again, keep the others' numbers"
+    )
     arguments = parser.parse_args()
-    libraries = [arguments.only] if arguments.only else [OURS, *PEERS]
-    results = compare(libraries, arguments.runs, arguments.slow_runs)
+    libraries = [arguments.only] if arguments.only else [OURS, NONNEGATIVE, *PEERS]
+    results = compare(libraries, arguments.runs)
     RESULTS.mkdir(parents=True, exist_ok=True)
     if arguments.only:
         kept = pd.read_csv(

@@ -130,11 +130,13 @@ def smartnoise(task: Task, rows: pd.DataFrame, epsilon: float) -> Ask | str:
 
 def tumult(task: Task, rows: pd.DataFrame, epsilon: float) -> Ask | str:
     """Prepares Tumult Analytics on Spark in this process; quantiles share epsilon evenly."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers need the library too
+    # Spark's workers need the library too, and take PATH's Python unless they are told.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
     from tmlt.analytics import AddOneRow, KeySet, PureDPBudget, QueryBuilder, Session
 
-    spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     session = Session.from_dataframe(PureDPBudget(float("inf")), "t", spark.createDataFrame(rows), AddOneRow())
     if task["kind"] == "cells":

@@ -11,14 +11,19 @@ import pandas as pd
 
 from miners.budget.plan import PlanLine
 from miners.tables.columns import ALL, count_line
-from miners.tables.margins import Kept, subsets, summed
+from miners.tables.margins import Kept, nearest_nonnegative, subsets, summed
 from miners.tables.noise import half_width, scale_of
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
-__all__ = ["Cells", "CountQuestion", "margin_frame"]
+__all__ = ["NONNEGATIVE", "Cells", "CountQuestion", "margin_frame"]
+
+NONNEGATIVE = (
+    "cells were moved to the nearest table without negative numbers that has the same total; "
+    "small cells are too large on average, and their intervals are those of the noisy counts, cut at 0"
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,10 @@ class Cells:
         ends = (np.maximum(self.low, 0), np.maximum(self.high, 0)) if cut else (self.low, self.high)
         low, high = np.minimum(ends[0], values), np.maximum(ends[1], values)
         return Cells(self.parts, self.answer, values, low, high)
+
+    def nonnegative(self) -> Cells:
+        """Moves the counts to the nearest table without negative numbers and with the same total."""
+        return self.moved(nearest_nonnegative(self.values), cut=True)
 
     def with_margins(self, level: float) -> tuple[pd.DataFrame, pd.Series]:
         """Adds the sums over each subset of the axes, with intervals of sums of noises."""

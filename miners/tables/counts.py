@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from miners.tables.cells import CountQuestion
+from miners.tables.cells import NONNEGATIVE, CountQuestion
 from miners.tables.columns import Column, Columns, even_cuts, is_categorical, specs_of
 from miners.tables.cross_table import CrossTable, Margins
 from miners.tables.table import Draft, Table, TableFunction, require_level
@@ -74,6 +74,7 @@ def histogram(
     by: Columns | None = None,
     epsilon: Loss,
     level: float = 0.95,
+    nonnegative: bool = False,
     reuse: bool = False,
 ) -> Draft:
     """Counts the rows in each bin of a numeric column, or of each value of a categorical one.
@@ -86,6 +87,7 @@ def histogram(
         by: Groups to count apart.
         epsilon: Loss; all bins together cost it once.
         level: Of the intervals.
+        nonnegative: Whether to move the counts to the nearest table without negative numbers.
         reuse: As in ``crosstab``.
 
     Returns:
@@ -96,11 +98,14 @@ def histogram(
     title = f"rows by {column}"
     counts = CountQuestion(handle.partition(*groups, spec), Epsilon.of(epsilon), require_level(level), bool(reuse))
 
+    notes = (NONNEGATIVE,) if nonnegative else ()
+
     def answer() -> Table:
         cells = counts.ask()
-        return Table(title, cells.frame(), cells.scales(), counts.epsilon.exact, level)
+        cells = cells.nonnegative() if nonnegative else cells
+        return Table(title, cells.frame(), cells.scales(), counts.epsilon.exact, level, notes)
 
-    return Draft(title, (counts.line(handle.schema, title),), answer)
+    return Draft(title, (counts.line(handle.schema, title),), answer, notes)
 
 
 @TableFunction

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pandas as pd
 
-from miners.tables.cells import Cells, CountQuestion, margin_frame
+from miners.tables.cells import NONNEGATIVE, Cells, CountQuestion, margin_frame
 from miners.tables.margins import Kept, agreeing, nearest_nonnegative, subsets, summed
 from miners.tables.table import Draft, Picture, Table, divided
 from pinq.analyst.queryable import Parts, PrivateQueryable
@@ -20,10 +20,6 @@ from pinq.public.specs import Spec
 __all__ = ["CrossTable", "Margins"]
 
 Margins = bool | Literal["asked"]
-NONNEGATIVE = (
-    "cells were moved to the nearest table without negative numbers that has the same total; "
-    "small cells are too large on average, and their intervals are those of the noisy counts, cut at 0"
-)
 ASKED = "each margin was asked by itself, at an equal share of epsilon, so sums of cells differ from it by noise"
 CONSISTENT = (
     "cells and margins were moved to the nearest ones that agree; intervals are those of the counts as asked, widened "
@@ -77,7 +73,7 @@ class CrossTable:
             return self._asked_margins(answered)
         (cells,) = answered.values()
         if self.nonnegative:
-            cells = cells.moved(nearest_nonnegative(cells.values), cut=True)
+            cells = cells.nonnegative()
         return cells.with_margins(self.level) if self.margins else (cells.frame(), cells.scales())
 
     def _asked_margins(self, answered: Mapping[Kept, Cells]) -> tuple[pd.DataFrame, pd.Series]:

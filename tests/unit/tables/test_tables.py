@@ -303,6 +303,17 @@ def test_a_histogram_has_even_bins_of_whole_cells() -> None:
     assert len(histogram(opened(), "rate", epsilon=1)) == 11  # ten bins, and missing values
 
 
+def test_a_histogram_without_negative_numbers_says_so() -> None:
+    """It keeps the total of the noisy counts, and its intervals end at 0."""
+    handle = opened()
+    noisy = histogram(handle, "rate", 40, epsilon="0.05", reuse=True).frame
+    table = histogram(handle, "rate", 40, epsilon="0.05", nonnegative=True, reuse=True)
+    assert (noisy["value"] < 0).any()
+    assert (table.frame[["value", "low"]] >= 0).all(axis=None)
+    assert table.frame["value"].sum() == pytest.approx(noisy["value"].sum())
+    assert "nearest table without negative numbers" in repr(table)
+
+
 def test_the_most_frequent_values_come_first() -> None:
     table = top_k(opened(), "job", 2, epsilon=SURE)
     assert table.frame["job"].tolist() == ["clerk", "nurse"]
