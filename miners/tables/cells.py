@@ -74,7 +74,7 @@ class Cells:
         return Cells(self.parts, self.answer, values, low, high)
 
     def nonnegative(self) -> Cells:
-        """Moves the counts to the nearest table without negative numbers and with the same total."""
+        """Moves counts to the nearest table of the same total without negative numbers."""
         return self.moved(nearest_nonnegative(self.values), cut=True)
 
     def with_margins(self, level: float) -> tuple[pd.DataFrame, pd.Series]:

@@ -45,7 +45,7 @@ class Counted:
         return np.asarray(np.cumsum(self.bins)[:-1] - share * self.bins.sum())
 
     def deviations(self, share: float) -> np.ndarray:
-        """The standard deviation of the noise in each surplus, that of a count at most sqrt(2) scale."""
+        """Bounds the standard deviation of each surplus; a count's is at most sqrt(2) scale."""
         weights, times = self._weights(share)
         return np.asarray(self.scale * np.sqrt(2 * (times * weights**2).sum(axis=1)))
 

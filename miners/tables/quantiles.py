@@ -15,7 +15,8 @@ Privacy:
     Nothing is released here but answers of ``exp_mech`` and ``noisy_count``; where to count follows
     from answers that were released before, so losses add up (adaptive composition). Held by:
     tests/unit/tables/test_tables.py, which compares the bill with the plan, and
-    tests/privacy/test_quantiles_and_spreads.py, which looks for more than the bill in what neighbours show.
+    tests/privacy/test_quantiles_and_spreads.py, which looks for more than the bill in what
+    neighbours show.
 
 References:
     Kaplan, Schnapp & Stemmer 2022, "Differentially private approximate quantiles" (recursion).

@@ -116,7 +116,7 @@ class MomentsOfBins:
 
 
 def spread_of(counts: np.ndarray, moments: MomentsOfBins) -> tuple[float, np.ndarray]:
-    """Returns the variance of rows in bins, and by how much a row more in each bin would move it."""
+    """Returns the variance of rows in bins, and how far a row more in each bin moves it."""
     rows = max(float(counts.sum()), 1.0)
     mean = float(counts @ moments.middles) / rows
     squares = (moments.middles - mean) ** 2 + moments.within

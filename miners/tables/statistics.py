@@ -216,7 +216,7 @@ class Variance(_Numbers):
         return [self._estimate(*np.array(ends).T * float(numeric.width) ** 2)]
 
     def _edges(self, groups: Parts) -> list[np.ndarray]:
-        """Returns the edges of each group's bins; chooses a median for each where bins follow it."""
+        """Returns the edges of each group's bins; chooses medians where bins follow them."""
         cells = self._numeric.cells
         if self._by_cell:
             return [np.arange(cells + 1)] * self.groups
