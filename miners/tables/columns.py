@@ -14,10 +14,12 @@ import numpy as np
 
 from miners.budget.noise import count_scale
 from miners.budget.plan import PlanLine
+from miners.tables.arguments import require_count, required_handle
 from miners.tables.noise import scale_of
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.accuracy import standard_deviation
+from pinq.public.checks import is_listing
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema, Value
 from pinq.public.specs import Cuts, Groups, Spec, Splitting, Values, bind
@@ -67,6 +69,7 @@ def where(handle: PrivateQueryable, **conditions: Condition) -> PrivateQueryable
         >>> where(h, sex="M", age=(30, 45))
         PrivateQueryable(simulated, sex = M, age 30 to < 45; 2 columns, Budget(epsilon=1, spent=0, remaining=1))
     """
+    handle = required_handle(handle)
     for name, condition in conditions.items():
         narrow = _of_values if is_categorical(handle.schema, name) else _of_range
         handle = narrow(handle, name, condition)
@@ -77,10 +80,14 @@ def specs_of(schema: Schema, columns: Columns) -> list[Spec]:
     """Reads columns as specs: a categorical one by its values, a numeric one by its declared cuts.
 
     Raises:
-        QueryError: An unknown column, or a numeric one without declared cuts.
+        QueryError: An unknown column, a numeric one without declared cuts, or no columns at all.
     """
     if isinstance(columns, (str, Splitting)):
         return [_spec(schema, columns)]
+    if not is_listing(columns):
+        raise QueryError(
+            f"{columns!r} names no columns; write one, 'sex', a list of them, or specs like Values('sex')."
+        )
     return [_spec(schema, column) for column in columns]
 
 
@@ -99,8 +106,7 @@ def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:
         QueryError: Not a numeric column, or no whole number of bins from 2.
     """
     numeric = schema.numeric(column)
-    if bins != int(bins) or not 2 <= bins <= MAX_BINS:
-        raise QueryError(f"is {bins!r}", parameter="bins", allowed=f"a whole number from 2 to {MAX_BINS:,}")
+    bins = require_count(bins, "bins", 2, MAX_BINS)
     if numeric.cells < 2:
         raise QueryError(f"`{column}` has a single grid cell, so it cannot be cut.")
     firsts = np.unique(-(-np.arange(1, bins) * numeric.cells // bins))

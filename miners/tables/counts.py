@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from miners.tables.arguments import require_count, require_level
 from miners.tables.cells import NONNEGATIVE, CountQuestion
 from miners.tables.columns import Column, Columns, even_cuts, is_categorical, specs_of
 from miners.tables.cross_table import CrossTable, Margins
-from miners.tables.table import Draft, Table, TableFunction, require_level
+from miners.tables.table import Draft, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
+from pinq.public.checks import is_listing
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 from pinq.public.specs import Cuts, Spec, Values
@@ -59,6 +61,8 @@ def crosstab(
     """
     specs = [*specs_of(handle.schema, rows), *specs_of(handle.schema, columns)]
     factors = cast(tuple[Spec, ...], tuple(factor for spec in specs for factor in spec.factors))
+    if margins not in (True, False, "asked"):
+        raise QueryError(f"is {margins!r}", parameter="margins", allowed="False, True or 'asked'")
     if consistent and margins != "asked":
         raise QueryError("is True; sums of cells agree, so it goes with margins='asked'", parameter="consistent")
     table = CrossTable(factors, require_level(level), margins, consistent, nonnegative)
@@ -134,15 +138,14 @@ def top_k(
     """
     (spec,) = specs_of(handle.schema, [column])
     parts: Parts = handle.partition(spec)
-    if k != int(k) or not 1 <= k <= len(parts):
-        raise QueryError(f"is {k!r}", parameter="k", allowed=f"a whole number from 1 to {len(parts)}, the values")
+    k = require_count(k, "k", 1, len(parts), ", the values")
     each = 1 - (1 - require_level(level)) / len(parts)
     title = f"the {k} most frequent values of {', '.join(sorted(spec.columns()))}"
     counts = CountQuestion(parts, Epsilon.of(epsilon), each, bool(reuse))
 
     def answer() -> Table:
         cells = counts.ask()
-        frame = cells.frame().sort_values("value", ascending=False, kind="stable").head(int(k))
+        frame = cells.frame().sort_values("value", ascending=False, kind="stable").head(k)
         scale = cells.scales().loc[frame.index].reset_index(drop=True)
         notes = ("the intervals hold together, with all other values' too",)
         return Table(title, frame.reset_index(drop=True), scale, counts.epsilon.exact, level, notes)
@@ -155,9 +158,7 @@ def _bins(schema: Schema, column: str, bins: int | Sequence[float] | None) -> Sp
         if bins is not None:
             raise QueryError(f"`{column}` is categorical; it takes no `bins`.")
         return Values(column)
-    if isinstance(bins, int):
-        return even_cuts(schema, column, bins)
     if bins is not None:
-        return Cuts(column, tuple(bins))
+        return Cuts(column, tuple(bins)) if is_listing(bins) else even_cuts(schema, column, bins)
     cuts = schema.numeric(column).declared_cuts
     return Cuts(column, cuts) if cuts else even_cuts(schema, column, 10)

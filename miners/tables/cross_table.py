@@ -10,9 +10,10 @@ from typing import Literal
 
 import pandas as pd
 
+from miners.tables.arguments import divided
 from miners.tables.cells import NONNEGATIVE, Cells, CountQuestion, margin_frame
 from miners.tables.margins import Kept, agreeing, nearest_nonnegative, subsets, summed
-from miners.tables.table import Draft, Picture, Table, divided
+from miners.tables.table import Draft, Picture, Table
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.public.epsilon import Epsilon
 from pinq.public.specs import Spec

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
+from miners.tables.arguments import divided, require_level
 from miners.tables.columns import Columns, is_categorical, parts_by
 from miners.tables.quantiles import shares_of
 from miners.tables.statistics import (
@@ -24,9 +25,10 @@ from miners.tables.statistics import (
     Variance,
     statistic_named,
 )
-from miners.tables.table import Draft, Picture, Table, TableFunction, divided, require_level
+from miners.tables.table import Draft, Picture, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
+from pinq.public.checks import is_listing
 from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.schema import Schema
 
@@ -41,7 +43,7 @@ Kind = tuple[type[Statistic], str, int]
 def quantiles(
     handle: PrivateQueryable,
     column: str,
-    shares: Sequence[float | str] = (0.25, 0.5, 0.75),
+    shares: float | str | Sequence[float | str] = (0.25, 0.5, 0.75),
     *,
     by: Columns | None = None,
     epsilon: Loss,
@@ -53,7 +55,7 @@ def quantiles(
     Args:
         handle: On a table, or on a part of it (``where``).
         column: A numeric column.
-        shares: Between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
+        shares: One or several, between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
         by: Groups, each with quantiles of its own, at the price of one.
         epsilon: Loss; one third chooses, two thirds count rows around what was chosen.
         level: Of the intervals.
@@ -63,12 +65,12 @@ def quantiles(
         A row for each group and quantile: the groups' labels, ``column``, ``statistic``, ``value``,
         ``low``, ``high``.
     """
-    exact = shares_of(shares)
+    exact = shares_of(shares if is_listing(shares) else [shares])
     parts, _ = parts_by(handle, by)
     statistic = Quantile(
         handle.schema, column, Epsilon.of(epsilon), require_level(level), len(parts), bool(reuse), shares=exact
     )
-    title = f"{len(exact)} quantiles of {column}"
+    title = f"{len(exact)} {'quantile' if len(exact) == 1 else 'quantiles'} of {column}"
     return _draft(title, parts, [statistic], level, picture="boxes" if len(exact) > 2 else "bars")
 
 
@@ -135,10 +137,12 @@ def grouped(
     """
     parts, _ = parts_by(handle, by)
     kinds: list[Kind] = []
+    if not isinstance(statistics, Mapping):
+        allowed = "names of statistics by column, for example {'age': ['mean', 'std']}"
+        raise QueryError(f"is {statistics!r}", parameter="statistics", allowed=allowed)
     for column, names in statistics.items():
         handle.schema.column(column)
-        listed = [names] if isinstance(names, str) else list(names)
-        kinds += [(statistic_named(name), column, 1) for name in listed]
+        kinds += [(statistic_named(name), column, 1) for name in (names if is_listing(names) else [names])]
     kinds = [kind for kind in kinds if _is_asked(handle.schema, kind)]
     if not kinds:
         raise QueryError("names nothing to ask; for example {'age': ['mean', 'std']}", parameter="statistics")
@@ -149,7 +153,7 @@ def grouped(
 @TableFunction
 def summary(
     handle: PrivateQueryable,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     *,
     by: Columns | None = None,
     epsilon: Loss,
@@ -160,7 +164,7 @@ def summary(
 
     Args:
         handle: On a table, or on a part of it.
-        columns: Which; by default all but those of ``by``.
+        columns: Which, one or several; by default all but those of ``by``.
         by: Groups to describe apart.
         epsilon: Loss of the whole table. The number of rows gets one share, a categorical column four
             and a numeric one eight.
@@ -175,11 +179,14 @@ def summary(
     """
     parts, specs = parts_by(handle, by)
     apart = {name for spec in specs for name in spec.columns()}
-    names = [name for name in handle.schema.columns if name not in apart] if columns is None else list(columns)
+    if columns is None:
+        columns = [name for name in handle.schema.columns if name not in apart]
+    names = list(dict.fromkeys(columns if is_listing(columns) else [columns]))
     kinds: list[Kind] = [(Count, "", 1)]
     for name in names:
         kinds += _described(handle.schema, name)
-    return _drafted(handle, f"summary of {len(names)} columns", parts, kinds, epsilon, level, reuse, (ROUGH,), "panels")
+    title = f"summary of {len(names)} {'column' if len(names) == 1 else 'columns'}"
+    return _drafted(handle, title, parts, kinds, epsilon, level, reuse, (ROUGH,), "panels")
 
 
 def _described(schema: Schema, column: str) -> list[Kind]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 BAR, TITLE, WIDE = 0.26, 1.1, 6.4  # inches
+FEWEST = 4  # bars for which there is room at least
 COLOURS = (
     *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb"),
     *("#88aacc", "#f4a3ad", "#7fbf88", "#e0d48f", "#a8e0f4", "#cc88b0", "#777777"),
@@ -65,8 +66,8 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
         colour = COLOURS[number % len(COLOURS)]
         ax.barh(at, rows["value"], height, xerr=off, color=colour, ecolor="#222222", capsize=2, label=text)
     ax.set_yticks(range(len(labels)), [_text(label) for label in labels], fontsize=8)
-    ax.invert_yaxis()
-    ax.margins(y=0.02)
+    slack = 0.5 + max(0, FEWEST - len(labels)) / 2  # few bars are no thicker than many
+    ax.set_ylim(len(labels) - 1 + slack, -slack)
     ax.set_ylabel(axis if axis not in ("of", "statistic") else "", fontsize=9)
     _tidy(ax, dated)
     if hues:

@@ -32,6 +32,7 @@ from typing import cast
 import numpy as np
 
 from miners.budget.plan import PlanLine
+from miners.tables.arguments import divided
 from miners.tables.columns import count_line, counts_between
 from miners.tables.crossings import Counted, finer_points, ladder, located, most_finer, most_rungs
 from pinq.analyst.queryable import Parts
@@ -43,7 +44,6 @@ from pinq.public.specs import AnyCut, Cuts
 
 __all__ = ["Quantiles", "levels_of", "shares_of"]
 
-STEPS = 3  # choices, counts around them, counts in what those leave: an equal share of epsilon each
 MAX_QUANTILES = 64
 
 
@@ -81,14 +81,10 @@ class Quantiles:
         return self.schema.numeric(self.column)
 
     @property
-    def _each_count(self) -> Epsilon:
-        """The loss of each of the two questions for counts."""
-        return self.epsilon // STEPS
-
-    @property
-    def _each_level(self) -> Epsilon:
-        """The loss of one level of choices."""
-        return (self.epsilon - self._each_count - self._each_count) // levels_of(len(self.shares))
+    def _losses(self) -> list[Epsilon]:
+        """The loss of each level of choices, and of each of the two questions for counts."""
+        levels = levels_of(len(self.shares))
+        return divided(self.epsilon, [1] * levels + [levels] * 2)
 
     def lines(self, groups: int) -> tuple[PlanLine, ...]:
         """The plan's lines: a level of choices each, then the counts."""
@@ -96,14 +92,20 @@ class Quantiles:
             return ()
         asked = f"cuts of {self.column} at quantiles"
         lines = [
-            PlanLine(level, asked, "exp_mech", groups * min(2**level, len(self.shares)), self._each_level.exact)
-            for level in range(levels_of(len(self.shares)))
+            PlanLine(level, asked, "exp_mech", groups * min(2**level, len(self.shares)), loss.exact)
+            for level, loss in enumerate(self._losses[:-2])
         ]
         counts = [
             (f"rows around the cuts of {self.column}", most_rungs(self._numeric.cells, len(self.shares))),
             (f"rows near the quantiles of {self.column}", most_finer(self._numeric.cells, len(self.shares))),
         ]
-        return (*lines, *(count_line(self.schema, text, groups * bins, self._each_count) for text, bins in counts))
+        return (
+            *lines,
+            *(
+                count_line(self.schema, text, groups * bins, loss)
+                for (text, bins), loss in zip(counts, self._losses[-2:], strict=True)
+            ),
+        )
 
     def ask(self, groups: Parts) -> Located:
         """Asks, for each of the groups, which are a flat collection."""
@@ -113,15 +115,15 @@ class Quantiles:
             return Located(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
         level = [_Side.whole(groups, len(self.shares))]
-        for _ in range(levels_of(len(self.shares))):
-            level = [below for sides in _alike(level, self.shares) for below in self._halve(sides, thresholds)]
+        for loss in self._losses[:-2]:
+            level = [below for sides in _alike(level, self.shares) for below in self._halve(sides, thresholds, loss)]
         return self._bounded(groups, thresholds)
 
-    def _halve(self, sides: Sequence[_Side], thresholds: np.ndarray) -> Iterator[_Side]:
+    def _halve(self, sides: Sequence[_Side], thresholds: np.ndarray, loss: Epsilon) -> Iterator[_Side]:
         """Chooses the middle quantile of each side, in one request; yields the next sides."""
         parts = Parts.union(*(side.parts for side in sides))
         score = Balance(str(sides[0].relative(self.shares)))
-        chosen = parts.exp_mech([AnyCut(self.column)], score=score, epsilon=self._each_level.exact, reuse=self.reuse)
+        chosen = parts.exp_mech([AnyCut(self.column)], score=score, epsilon=loss.exact, reuse=self.reuse)
         start = 0
         for side in sides:
             cuts = cast("Sequence[Cuts | None]", chosen[start : start + len(side.groups)])  # of `AnyCut`
@@ -152,9 +154,10 @@ class Quantiles:
 
     def _bounded(self, groups: Parts, thresholds: np.ndarray) -> Located:
         """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds."""
-        first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds])
+        around, near = self._losses[-2:]
+        first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds], around)
         finer = [finer_points(*group, self.shares) for group in zip(first, thresholds, strict=True)]
-        counted = list(zip(first, self._count(groups, finer), strict=True))
+        counted = list(zip(first, self._count(groups, finer, near), strict=True))
         cells = [
             [located(cut, both, share, self.level) for cut, share in zip(row, self.shares, strict=True)]
             for row, both in zip(thresholds, counted, strict=True)
@@ -162,9 +165,9 @@ class Quantiles:
         numbers = np.vectorize(self._numeric.number, otypes=[float])(np.moveaxis(np.array(cells), -1, 0))
         return Located(*self._numeric.shown(numbers))
 
-    def _count(self, groups: Parts, points: Sequence[np.ndarray]) -> list[Counted]:
+    def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[Counted]:
         """Counts the rows of each group between its points, in one request."""
-        bins, scale = counts_between(groups, self._numeric, self.column, points, self._each_count, reuse=self.reuse)
+        bins, scale = counts_between(groups, self._numeric, self.column, points, loss, reuse=self.reuse)
         return [Counted(row, own, scale, self._numeric.cells) for row, own in zip(points, bins, strict=True)]
 
 

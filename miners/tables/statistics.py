@@ -17,6 +17,7 @@ from typing import cast
 import numpy as np
 
 from miners.budget.plan import PlanLine
+from miners.tables.arguments import divided
 from miners.tables.columns import count_line, counts_between, is_categorical, missing_apart
 from miners.tables.noise import half_width, scale_of
 from miners.tables.quantiles import Quantiles
@@ -181,12 +182,10 @@ class Variance(_Numbers):
         return self._numeric.cells <= np.clip((2.1 * self._exactness) ** 0.4, MIN_BINS, MAX_BINS)
 
     @property
-    def _choosing(self) -> Epsilon:
-        return self.epsilon // CHOOSING
-
-    @property
-    def _counting(self) -> Epsilon:
-        return self.epsilon if self._by_cell else self.epsilon - self._choosing
+    def _losses(self) -> tuple[Epsilon, Epsilon]:
+        """What the choice of a median and the counts cost."""
+        counting, choosing = divided(self.epsilon, [CHOOSING - 1, 1])
+        return choosing, counting
 
     @property
     def _numeric(self) -> Numeric:
@@ -197,11 +196,11 @@ class Variance(_Numbers):
         if cells < 2:  # its value is public
             return ()
         if self._by_cell:
-            return (count_line(self.schema, f"rows by {self.column}", cells * self.groups, self._counting),)
-        bins = most_edges(cells, self._exactness) * self.groups
+            return (count_line(self.schema, f"rows by {self.column}", cells * self.groups, self.epsilon),)
+        bins, (choosing, counting) = most_edges(cells, self._exactness) * self.groups, self._losses
         return (
-            PlanLine(0, f"median of {self.column}", "exp_mech", self.groups, self._choosing.exact),
-            count_line(self.schema, f"rows in bins of {self.column} around it", bins, self._counting),
+            PlanLine(0, f"median of {self.column}", "exp_mech", self.groups, choosing.exact),
+            count_line(self.schema, f"rows in bins of {self.column} around it", bins, counting),
         )
 
     def ask(self, groups: Parts) -> list[Estimate]:
@@ -210,8 +209,8 @@ class Variance(_Numbers):
             nothing = np.zeros(self.groups)
             return [self._estimate(nothing, nothing, nothing)]
         edges = self._edges(groups)
-        points = [row[1:-1] for row in edges]
-        counts, scale = counts_between(groups, numeric, self.column, points, self._counting, reuse=self.reuse)
+        points, loss = [row[1:-1] for row in edges], self.epsilon if self._by_cell else self._losses[1]
+        counts, scale = counts_between(groups, numeric, self.column, points, loss, reuse=self.reuse)
         ends = [self._bounded(*group, scale) for group in zip(edges, counts, strict=True)]
         return [self._estimate(*np.array(ends).T * float(numeric.width) ** 2)]
 
@@ -220,7 +219,8 @@ class Variance(_Numbers):
         cells = self._numeric.cells
         if self._by_cell:
             return [np.arange(cells + 1)] * self.groups
-        chosen = groups.exp_mech([AnyCut(self.column)], score=Balance(), epsilon=self._choosing.exact, reuse=self.reuse)
+        loss, _ = self._losses
+        chosen = groups.exp_mech([AnyCut(self.column)], score=Balance(), epsilon=loss.exact, reuse=self.reuse)
         medians = [
             cells // 2 if cut is None else self._numeric.threshold(cut.points[0], self.column)
             for cut in cast("Sequence[Cuts | None]", chosen)  # of `AnyCut`; None of a single cell
@@ -328,11 +328,12 @@ STATISTICS: Mapping[str, type[Statistic]] = MappingProxyType(
 """What ``grouped`` can be asked for, by name."""
 
 
-def statistic_named(name: str) -> type[Statistic]:
+def statistic_named(name: object) -> type[Statistic]:
     """Returns a kind of statistic. ``QueryError`` where there is none of this name."""
-    if name not in STATISTICS:
+    kind = STATISTICS.get(str(name))
+    if kind is None:
         raise QueryError(f"there is no statistic {name!r}; there are {', '.join(STATISTICS)}.")
-    return STATISTICS[name]
+    return kind
 
 
 def _released(name: str, column: str, answer: NoisyArray, level: float) -> Estimate:

@@ -8,16 +8,18 @@ of it, so no epsilon goes into half a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import update_wrapper
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Concatenate, Generic, Literal, ParamSpec
 
 import pandas as pd
 
 from miners.budget.payment import require_remaining
 from miners.budget.plan import Plan, PlanLine
+from miners.tables.arguments import required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
@@ -28,11 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Draft", "Picture", "Table", "TableFunction", "divided", "require_level"]
+__all__ = ["Draft", "Picture", "Table", "TableFunction"]
 
 P = ParamSpec("P")
 Picture = Literal["bars", "heat", "boxes", "panels"]
 NUMBERS = ("value", "low", "high")
+SHOWN_ROWS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +84,12 @@ class Table:
 
         Args:
             value: ``"value"``, ``"low"`` or ``"high"``.
+
+        Raises:
+            QueryError: Another column.
         """
+        if value not in NUMBERS:
+            raise QueryError(f"is {value!r}", parameter="value", allowed="'value', 'low' or 'high'")
         *rows, last = self.keys
         labels = list(dict.fromkeys(self.frame[last]))
         cells: dict[tuple[object, ...], dict[object, object]] = {}
@@ -111,14 +119,18 @@ class Table:
         return len(self.frame)
 
     def __repr__(self) -> str:
-        head = f"{self.title}; epsilon {Epsilon.of(self.epsilon)}, intervals of {self.level:.0%}"
-        return "\n".join([head, repr(self.frame), *(f"Note: {note}" for note in self.notes)])
+        text = self.frame.to_string(na_rep="", float_format=_written, max_rows=SHOWN_ROWS)
+        return "\n".join([self._head, text, *(f"Note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        head = f"<p>{escape(self.title)}; epsilon {Epsilon.of(self.epsilon)}, intervals of {self.level:.0%}</p>"
-        return head + self.frame.to_html(index=False) + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        table = self.frame.to_html(index=False, na_rep="", float_format=_written, max_rows=SHOWN_ROWS)
+        return f"<p>{escape(self._head)}</p>{table}" + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+
+    @property
+    def _head(self) -> str:
+        return f"{self.title}; epsilon {Epsilon.of(self.epsilon)}, intervals of {100 * self.level:.10g}%"
 
 
 @dataclass(frozen=True)
@@ -152,47 +164,27 @@ class TableFunction(Generic[P]):
     def __init__(self, draft: Callable[Concatenate[PrivateQueryable, P], Draft]) -> None:
         self._draft = draft
         update_wrapper(self, draft)
+        self.__signature__ = signature(draft).replace(return_annotation="Table")
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(
+            name if parameter.default is Parameter.empty else f"{name}={parameter.default!r}"
+            for name, parameter in self.__signature__.parameters.items()
+        )
+        name = self._draft.__name__
+        return f"<{name}({parameters}) -> Table; {name}.plan(...) says what it asks, free>"
 
     def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Table:
         """Asks, and returns the table."""
-        draft = self._draft(_required(handle), *args, **kwargs)
+        draft = self._draft(required_handle(handle), *args, **kwargs)
         if draft.total and not kwargs.get("reuse"):
             require_remaining(handle, Epsilon.of(draft.total), name=self._draft.__name__)
         return draft.answer()
 
     def plan(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """Says what the same call would ask, at what cost and with how much noise. Free."""
-        draft = self._draft(_required(handle), *args, **kwargs)
+        draft = self._draft(required_handle(handle), *args, **kwargs)
         return Plan(draft.title, draft.lines, draft.total, draft.notes)
-
-
-def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
-    """Divides a loss by weights, each share rounded down, so that together they are no more.
-
-    Raises:
-        QueryError: A share would be nothing.
-    """
-    whole = sum(weights)
-    shares = [Epsilon(epsilon.nano * weight // whole) for weight in weights]
-    if not all(shares):
-        raise QueryError(f"is {epsilon}, too little for {len(weights)} questions", parameter="epsilon")
-    return shares
-
-
-def require_level(level: float) -> float:
-    """Returns the level. ``QueryError`` unless it lies between 0 and 1."""
-    if not 0 < level < 1:
-        raise QueryError(f"is {level!r}", parameter="level", allowed="between 0 and 1, both excluded, for example 0.95")
-    return level
-
-
-def _required(handle: object) -> PrivateQueryable:
-    if not isinstance(handle, PrivateQueryable):
-        raise QueryError(
-            f"a table is made of a private handle, not of {type(handle).__name__}; open one with pinq.open, "
-            "pinq.connect or pinq.simulate. Of parts, take one, `parts[label]`, or say `by`."
-        )
-    return handle
 
 
 def _of_text(frame: pd.DataFrame) -> pd.DataFrame:
@@ -200,5 +192,10 @@ def _of_text(frame: pd.DataFrame) -> pd.DataFrame:
     written = frame.copy()
     for name in frame.columns:
         if frame[name].map(type).nunique() > 1:
-            written[name] = [None if key is None else str(key) for key in frame[name]]
+            written[name] = pd.Series([None if pd.isna(key) else str(key) for key in frame[name]], dtype=object)
     return written
+
+
+def _written(number: float) -> str:
+    """Writes a number with six digits, or as a whole one where it has more."""
+    return f"{number:.0f}" if abs(number) >= 1e6 else f"{number:.6g}"

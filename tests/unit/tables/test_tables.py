@@ -197,6 +197,15 @@ def test_a_table_is_drawn(name: str) -> None:
         ),
         (lambda: grouped(opened(), "sex", {}, epsilon=1), "`statistics` names nothing to ask"),
         (lambda: summary(opened(), epsilon="0.000000001"), "too little for"),
+        (lambda: crosstab(opened(), 5, epsilon=1), "5 names no columns"),  # type: ignore[arg-type]
+        (lambda: crosstab(opened(), "sex", margins="yes", epsilon=1), "`margins` is 'yes'; it must be False, True or"),  # type: ignore[arg-type]
+        (lambda: crosstab(opened(), "sex", epsilon=1).wide("x"), "`value` is 'x'; it must be 'value', 'low' or 'high'"),
+        (lambda: histogram(opened(), "age", 2.5, epsilon=1), "`bins` is 2.5; it must be a whole number"),  # type: ignore[arg-type]
+        (lambda: top_k(opened(), "sex", "x", epsilon=1), "`k` is 'x'; it must be a whole number"),  # type: ignore[arg-type]
+        (lambda: grouped(opened(), "sex", ["age"], epsilon=1), "`statistics` is .*names of statistics by column"),  # type: ignore[arg-type]
+        (lambda: std(opened(), "age", epsilon=1, level="x"), "`level` is 'x'; it must be between"),  # type: ignore[arg-type]
+        (lambda: quantiles(opened(), "age", epsilon="0.000000001"), "too little for 4 questions"),
+        (lambda: where(DATA, sex="F"), "made of a private handle, not of DataFrame"),  # type: ignore[arg-type]
         (lambda: where(opened(), age=30), "must be a pair"),
         (lambda: where(opened(), age=(None, None)), "open at both ends"),
         (lambda: where(opened(), age=None), "declares no missing values"),
@@ -207,6 +216,25 @@ def test_a_table_is_drawn(name: str) -> None:
 def test_what_is_wrong_is_said(ask: Callable[[], Any], message: str) -> None:
     with pytest.raises(QueryError, match=message):
         ask()
+
+
+def test_a_table_reads_well() -> None:
+    """Every column and row of a summary stands there, numbers with six digits, nothing where there is no key."""
+    table = summary(opened(), ["age", "rate", "job"], epsilon="0.7")
+    lines = repr(table).splitlines()
+    assert lines[0] == "summary of 3 columns; epsilon 0.7, intervals of 95%"
+    assert len(lines) == len(table) + 3
+    assert "..." not in repr(table)
+    assert "NaN" not in repr(table) + table._repr_html_()
+    assert len(max(lines[1:-1], key=len)) < 80
+    assert repr(crosstab).startswith("<crosstab(handle, rows, columns=(), epsilon, level=0.95")
+
+
+def test_a_single_share_or_column_needs_no_list() -> None:
+    handle = opened()
+    assert quantiles(handle, "age", 0.5, epsilon=1).title == "1 quantile of age"
+    assert summary(handle, "age", epsilon=1).title == "summary of 1 column"
+    assert summary.plan(handle, ["age", "age"], epsilon=1).total == summary.plan(handle, "age", epsilon=1).total
 
 
 # What each says
