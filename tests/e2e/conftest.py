@@ -14,22 +14,36 @@ from pinq.public.policy import Policy
 from tests.commands import HOSTILE, review, run
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A table whose columns have hostile names as well."""
+def table_in(folder: Path) -> Path:
+    """A table whose columns have hostile names as well, in a folder."""
     columns: dict[str, Any] = {"age": [20 + i % 60 for i in range(400)], "sex": ["fm"[i % 2] for i in range(400)]}
     columns["income"] = ["low", "high", "low"] * 133 + ["low"]
     columns |= {name: [["[b]u[/b]", "v"][i % 2] for i in range(400)] for name in HOSTILE}
-    pq.write_table(pa.table(columns), tmp_path / "people.parquet")
-    return tmp_path / "people.parquet"
+    pq.write_table(pa.table(columns), folder / "people.parquet")
+    return folder / "people.parquet"
 
 
 @pytest.fixture
-def policy(data: Path) -> Path:
+def data(tmp_path: Path) -> Path:
+    """The table, in the test's folder."""
+    return table_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def proposed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The text of a reviewed policy of the table: it names the table's file as one beside its own."""
+    folder = tmp_path_factory.mktemp("proposed")
+    path = folder / "people.yaml"
+    assert run("init", table_in(folder), "--target", "income", "-o", path).exit_code == 0
+    review(path)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def policy(data: Path, proposed: str) -> Path:
     """A reviewed policy, with a grant to ``ana``."""
     path = data.parent / "people.yaml"
-    assert run("init", data, "--target", "income", "-o", path).exit_code == 0
-    review(path)
+    path.write_text(proposed, encoding="utf-8")
     assert run("grant", path, "ana", "--epsilon", "1000").exit_code == 0
     return path
 

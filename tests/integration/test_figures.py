@@ -7,23 +7,27 @@ import pytest
 
 from tests.figures import CORE, SCORE, House, Module
 
-HOUSE = House()
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    """All modules and their syntax trees, a million objects: gone after these tests."""
+    return House()
 
 
-def test_any_stands_at_real_boundaries_only() -> None:
+def test_any_stands_at_real_boundaries_only(house: House) -> None:
     """Where neither Python's protocols nor a library say what comes: few places."""
-    assert len(HOUSE.uses_of_any()) <= 80
+    assert len(house.uses_of_any()) <= 80
 
 
-def test_hardly_anybody_asks_for_the_class_of_a_value_of_ours() -> None:
+def test_hardly_anybody_asks_for_the_class_of_a_value_of_ours(house: House) -> None:
     """A value answers for itself. Left are operators, unions of Python's types and ours, and what a caller passes."""
-    assert len(HOUSE.kind_tests(CORE)) <= 20
-    assert len(HOUSE.kind_tests()) <= 48
+    assert len(house.kind_tests(CORE)) <= 20
+    assert len(house.kind_tests()) <= 48
 
 
-def test_only_events_and_errors_are_told_apart_by_cases() -> None:
+def test_only_events_and_errors_are_told_apart_by_cases(house: House) -> None:
     """One fold knows what each event means, one report how it reads, one table which status an error has."""
-    files = {where.split(":")[0] for where in HOUSE.kind_cases()}
+    files = {where.split(":")[0] for where in house.kind_cases()}
     told = (
         "pinq/ledger/",
         "pinq/provider/history.py",
@@ -34,14 +38,14 @@ def test_only_events_and_errors_are_told_apart_by_cases() -> None:
     assert not [file for file in files if not file.startswith((*told, "miners/fitted/json_form.py"))]
 
 
-def test_rooms_stand_on_each_other_without_a_circle() -> None:
+def test_rooms_stand_on_each_other_without_a_circle(house: House) -> None:
     """Also where only a type checker imports."""
-    assert HOUSE.circles() == 0
+    assert house.circles() == 0
 
 
-def test_two_files_know_of_a_score() -> None:
+def test_two_files_know_of_a_score(house: House) -> None:
     """Its own and what exports it. Others name some: a tree's criteria, and what measures claims."""
-    files = {module.path for module in HOUSE.modules if module.uses(SCORE)}
+    files = {module.path for module in house.modules if module.uses(SCORE)}
     assert files <= {"pinq/__init__.py", "pinq/public/scores.py", "miners/growth/criteria.py"} | {
         "pinq/provider/selftest/claims.py"
     }

@@ -66,12 +66,20 @@ class TestPropose:
             pinq.propose(object())
 
 
+@pytest.fixture(scope="module")
+def proposed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What is proposed for a file: it names the file as one beside its own."""
+    folder = tmp_path_factory.mktemp("proposed")
+    FRAME.to_parquet(folder / "people.parquet")
+    return pinq.propose(folder / "people.parquet", folder=folder)
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path: Path, proposed: str) -> Path:
     """A proposed policy of a file."""
     FRAME.to_parquet(tmp_path / "people.parquet")
     path = tmp_path / "p.yaml"
-    path.write_text(pinq.propose(tmp_path / "people.parquet", folder=tmp_path), encoding="utf-8")
+    path.write_text(proposed, encoding="utf-8")
     return path
 
 

@@ -216,7 +216,7 @@ def test_averages_are_as_exact_as_they_say(in_memory: Any) -> None:
         columns={"x": {"type": "numeric", "lower": 0, "upper": 100, "integer": True}},
     )
     handle = in_memory(10**6, policy=policy, data=frame)
-    low, middle, high = spread([handle.noisy_avg("x", epsilon=Fraction(1, 10)) for _ in range(400)])
+    low, middle, high = spread([handle.noisy_avg("x", epsilon=Fraction(1, 10)) for _ in range(100)])
     deviation = 100 / (2020 * 0.1)
     assert abs(middle - 50) < deviation
     assert high - low < 2 * 1.645 * math.sqrt(2) * deviation * 1.5

@@ -312,7 +312,10 @@ def test_nobody_types_the_sentence() -> None:
     """It stands in one place of both packages, and in docstrings."""
     typed = []
     for file in (file for package in ("pinq", "miners") for file in (ROOT / package).rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        if UNSPENT.split()[0] not in text:
+            continue
+        tree = ast.parse(text)
         told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         typed += [
             file.name

@@ -12,9 +12,8 @@ from pinq.provider.proposal import propose
 from tests.reviewed import reviewed
 
 
-@pytest.fixture
-def people(tmp_path: Path) -> Path:
-    """A table with a column of each kind."""
+def people_in(folder: Path) -> Path:
+    """A table with a column of each kind, in a folder."""
     rows = 400
     pq.write_table(
         pa.table(
@@ -33,14 +32,27 @@ def people(tmp_path: Path) -> Path:
                 "tags": pa.array([["a"]] * rows),
             }
         ),
-        tmp_path / "people.parquet",
+        folder / "people.parquet",
     )
-    return tmp_path / "people.parquet"
+    return folder / "people.parquet"
 
 
 @pytest.fixture
-def policy(people: Path) -> Path:
+def people(tmp_path: Path) -> Path:
+    """The table, in the test's folder."""
+    return people_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def proposed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The text of a reviewed policy of the table: it names the table's file as one beside its own."""
+    folder = tmp_path_factory.mktemp("proposed")
+    return reviewed(propose(people_in(folder), target="sex", folder=folder), cap=2)
+
+
+@pytest.fixture
+def policy(people: Path, proposed: str) -> Path:
     """A reviewed policy of it."""
     path = people.parent / "people.yaml"
-    path.write_text(reviewed(propose(people, target="sex", folder=people.parent), cap=2), encoding="utf-8")
+    path.write_text(proposed, encoding="utf-8")
     return path

@@ -49,10 +49,10 @@ def test_a_question_that_comes_twice_has_two_answers_and_again_the_same(h: Priva
 
 def test_what_was_asked_without_reuse_is_found(h: PrivateQueryable) -> None:
     """And a question that comes again gets another answer than the one that was found, in every run from then on."""
-    plain = h.noisy_count(epsilon="0.001")
+    plain = h.noisy_count(epsilon="0.000001")
     again = reusing(h, never)
-    assert again.noisy_count(epsilon="0.001") == plain
-    assert float(h.budget.spent) == 0.001
+    assert again.noisy_count(epsilon="0.000001") == plain
+    assert float(h.budget.spent) == 0.000001
     for _ in range(4):
         answers = twice(reusing(h, lambda: None))
         assert answers[0] != answers[2]

@@ -122,7 +122,7 @@ def test_a_slice_has_noise_of_its_own(handle: Any, monkeypatch: pytest.MonkeyPat
     """One noise for every slice alike would be subtracted away: equal parts of different slices answer differently."""
     monkeypatch.setattr("pinq.curator.counted.SLICE_CELLS", 0)
     empty = handle.partition(Cuts("age", (50,)))[[0]].partition(Values("job"), Cuts("age", (60,)))
-    noisy = empty.noisy_count(epsilon=1e-6).reshape(-1, 2)[:, 1]  # parts without rows
+    noisy = empty.noisy_count(epsilon=1e-8).reshape(-1, 2)[:, 1]  # parts without rows
     assert len(set(noisy.tolist())) == 12
 
 
