@@ -158,6 +158,7 @@ class Curator:
             columns=self.schema.with_sources(request.columns()),
             reuse=bool(request.reuse),
             answer_bytes=work.query.answer_bytes,
+            token=turn.token,
         )
         if earlier is not None and earlier.question.question != question.question:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")

@@ -37,12 +37,18 @@ class Turn:
         seconds: How long it lasts from now.
         most: The units of work that it may take.
         clock: Monotonic seconds.
+        token: Digest of the token by which its analyst was let in, at which the charge looks again;
+            empty for none.
     """
 
     def __init__(
-        self, seconds: float = math.inf, most: float = math.inf, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: float = math.inf,
+        most: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+        token: str = "",
     ) -> None:
-        self.most, self._clock = most, clock
+        self.most, self.token, self._clock = most, token, clock
         self._end = clock() + seconds
 
     def stop(self, moment: float = -math.inf) -> None:

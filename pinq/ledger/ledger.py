@@ -112,6 +112,10 @@ class Ledger:
         """The valid grant to which the token with this digest belongs."""
         return self._log.run(lambda reading: reading.state.holder(token))
 
+    def known_holder(self, token: str) -> Grant | None:
+        """The same when the log was last read; reads nothing."""
+        return self._log.state.holder(token)
+
     def knows(self, token: str) -> bool:
         """Whether a grant had this token (its digest) when the log was last read; reads nothing."""
         return token in self._log.state.holders
@@ -127,8 +131,7 @@ class Ledger:
 
     def joint(self) -> tuple[Epsilon, Epsilon]:
         """Spent by all together, as the cap counts it, and the cap."""
-        together = self.together()
-        return together.spent, together.cap
+        return (together := self.together()).spent, together.cap
 
     def grant_of(self, analyst: str) -> Grant:
         """A valid grant, else ``NotAuthorised``."""
@@ -285,6 +288,7 @@ class Ledger:
         columns: Collection[str] = (),
         reuse: bool = False,
         answer_bytes: int = 0,
+        token: str = "",
     ) -> tuple[Earlier | None, str | None]:
         """Charges a request, or logs its refusal, in one transaction, before anything is read.
 
@@ -296,21 +300,20 @@ class Ledger:
             question: What the log keeps of the request.
             columns: Which columns it names, for the grant's terms.
             reuse: Whether an earlier charge for the same question will do.
-            answer_bytes: How long its answer's text may be at most.
+            answer_bytes: The length of its answer's text, at most.
+            token: Digest of the token that let the analyst in and must still; empty for none.
 
         Returns:
-            ``(None, None)`` when charged now; for a request (or with ``reuse`` a question) that was
-            charged before, that charge and its answer (None if it was never given).
+            The charge and answer from before, by id or, with ``reuse``, question; None each if new.
 
         Raises:
-            NotAuthorised, NotAllowed, TooManyRequests: No valid grant, or its terms forbid it.
-            BudgetExceeded: More than the grant or the cap leaves.
+            NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
         """
 
         def work(writing: Writing) -> tuple[tuple[Earlier | None, str | None], PinqError | None]:
+            writing.state.require_token(token, analyst)  # a wrong one is not logged
             try:
-                grant = writing.state.valid(analyst)
-                asked = question.question if reuse else None
+                grant, asked = writing.state.valid(analyst), question.question if reuse else None
                 earlier, payload = self._log.charge_of(writing, analyst, request, asked)
                 if earlier is None:
                     writing.state.require(grant, question.verb, columns, demand, epsilon)

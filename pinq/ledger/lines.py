@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pinq.ledger.events import Event
 from pinq.ledger.log import Log
 from pinq.ledger.state import Account
-from pinq.ledger.store import AnswerSize
+from pinq.ledger.tables import AnswerSize
 from pinq.ledger.writing import Writing
 from pinq.public.epsilon import Epsilon
 

@@ -28,13 +28,13 @@ from pinq.ledger.head import Head
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion
 from pinq.ledger.signature import Signature
 from pinq.ledger.state import LedgerState
-from pinq.ledger.store import EventRow, Store
+from pinq.ledger.store import Store
+from pinq.ledger.tables import EventRow
 from pinq.ledger.terms import now
 from pinq.ledger.writing import Job, T, Writing
 from pinq.public.certificate import digest_of
 
 __all__ = ["Earlier", "GivenAnswer", "Log", "Writing"]
-
 
 R = TypeVar("R", bound=Record)
 HELD_SECONDS = 60.0
@@ -96,7 +96,7 @@ class Log:
         # transaction, commits, and wakes bob and eve, whose work is done. Had eve come during the
         # commit, ana would wake her to go on with what waits by then.
         if not first:
-            job.turn.wait()
+            job.turn.get()
         if not job.done:
             self._work_off()
         return job.outcome()
@@ -122,9 +122,9 @@ class Log:
                 following, self._led = self._jobs[:1], bool(self._jobs)
             for job in jobs:
                 job.done = True
-                job.turn.set()
+                job.turn.put(None)
             for job in following:
-                job.turn.set()
+                job.turn.put(None)
 
     def _taken(self) -> list[Job[Any]]:
         """Takes all that waits, readers first."""
@@ -142,11 +142,12 @@ class Log:
         with self._held():
             writing = None
             try:
-                with self.store.transaction(write) as connection:
-                    self._catch_up(connection)
-                    writing = Writing(self, connection)
+                with self.store.direct(write, max(1, self.seq)) as (direct, rows):
+                    self._catch_up(rows)
+                    writing = Writing(self, direct)
                     yield writing
-                    writing.flush()
+                    if write:
+                        writing.commit()
             except BaseException:
                 if writing is not None and writing.appended:
                     self._reset()
@@ -346,14 +347,13 @@ class Log:
     def _reset(self) -> None:
         self.seq, self._hash, self.state = 0, "", LedgerState()
 
-    def _catch_up(self, connection: sa.Connection) -> None:
+    def _catch_up(self, rows: Iterator[EventRow]) -> None:
         """Applies events that this process has not seen, verifying the chain.
 
         Example: this process knows events 1 to 7, and another one appended 8 and 9. The rows read are
         7, 8 and 9: event 7 must still have the hash that is known, or the log was cut or rolled back;
         8 must continue the chain of 7, and 9 that of 8.
         """
-        rows = self.store.since(connection, max(1, self.seq))
         if self.seq:  # the last event that this process knows must still be there
             last = next(rows, None)
             if last is None or (last.seq, last.hash) != (self.seq, self._hash):

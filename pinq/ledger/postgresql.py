@@ -7,39 +7,98 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
+from pinq.ledger.direct import Direct
+from pinq.ledger.tables import SINCE, EventRow
 
-__all__ = ["STATEMENT_SECONDS", "options", "prepare", "watched"]
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["STATEMENT_SECONDS", "WRITERS_LOCK", "DirectPostgreSQL", "options", "prepare", "watched"]
 
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 300  # the first replay of millions of events stays below
 IDLE_SECONDS = 300
 LOOK_SECONDS = 0.25
+WRITERS_LOCK = 7162390  # one writer at a time
+ROWS_AT_A_TIME = 1000
+# Two statements, so that a writer reads what the writer before it committed: each looks anew.
+BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITERS_LOCK}); "
+ROW = f"({', '.join('%s' for _ in EventRow._fields)})"
 
 
-class _Wire(Protocol):
-    """A driver's handle of a connection."""
+class DirectPostgreSQL(Direct):
+    """A kept connection to a PostgreSQL server: a charge goes to it and back twice.
+
+    It has no transaction but those of writers. What a reader finds is one state anyway: the events up
+    to the last that it knows, of which none ever changes.
+    """
+
+    def __init__(self, connection: sa.Connection) -> None:
+        super().__init__(connection.execution_options(isolation_level="AUTOCOMMIT"))
+        self._driver = _driver(connection)
+
+    def watched(self, seconds: float) -> AbstractContextManager[None]:
+        return _WATCH.over(self._driver.pgconn.socket, seconds)
 
     @property
-    def socket(self) -> int:
-        """Its file descriptor."""
-        ...
+    def is_lost(self) -> bool:
+        return self._driver.closed
+
+    def begin(self, write: bool, seq: int) -> Iterator[EventRow]:
+        return map(EventRow._make, self._run((BEGIN if write else "") + SINCE % seq))
+
+    def insert(self, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
+        for first in range(0, len(events), ROWS_AT_A_TIME):
+            self._insert(events[first : first + ROWS_AT_A_TIME], {})
+        self._insert([], answers)
+
+    def commit(self, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
+        if len(events) > ROWS_AT_A_TIME:
+            self.insert(events, answers)
+            events, answers = [], {}
+        self._insert(events, answers, end="COMMIT")
+
+    def rollback(self) -> None:
+        if self._driver.info.transaction_status:  # a failed COMMIT says that it was a ROLLBACK
+            self._run("ROLLBACK")
+
+    def _insert(self, events: Sequence[EventRow], answers: Mapping[int, str], end: str = "") -> None:
+        """Adds some in one message, which may end with a statement more."""
+        statements = [f"INSERT INTO events VALUES {', '.join([ROW] * len(events))}"] if events else []
+        if answers:
+            statements.append(f"INSERT INTO answers VALUES {', '.join(['(%s, %s)'] * len(answers))}")
+        if statements or end:
+            self._run("; ".join([*statements, end]), [*chain(*events), *chain(*answers.items())])
+
+    def _run(self, statements: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """Runs statements that are sent together; returns the rows of the last one."""
+        import psycopg  # only who uses PostgreSQL has its driver
+
+        with psycopg.ClientCursor(self._driver) as cursor:
+            cursor.execute(statements, values or None)
+            while cursor.nextset():
+                pass
+            if statements.endswith("COMMIT") and cursor.statusmessage != "COMMIT":
+                raise psycopg.OperationalError("the server did not commit")
+            return cursor.fetchall() if cursor.description else []
 
 
-@runtime_checkable
-class _Connection(Protocol):
-    """A connection of psycopg."""
+def _driver(connection: sa.Connection) -> psycopg.Connection[tuple[object, ...]]:
+    """The driver's own connection."""
+    import psycopg
 
-    @property
-    def pgconn(self) -> _Wire:
-        """The driver's handle."""
-        ...
+    driver = connection.connection.dbapi_connection
+    driver = getattr(driver, "driver_connection", driver)
+    assert isinstance(driver, psycopg.Connection)
+    return driver
 
 
 def options(lock_seconds: float, *, read_only: bool) -> dict[str, object]:
@@ -85,11 +144,7 @@ def watched(connection: sa.Connection, seconds: float) -> Iterator[None]:
 
     The socket is shut, and the driver then fails.
     """
-    driver = connection.connection.dbapi_connection
-    if not isinstance(driver, _Connection):  # another driver than psycopg
-        yield
-        return
-    with _WATCH.over(driver.pgconn.socket, seconds):
+    with _WATCH.over(_driver(connection).pgconn.socket, seconds):
         yield
 
 

@@ -8,13 +8,55 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["BUSY_SECONDS", "busy", "prepare", "read_only"]
+import sqlalchemy as sa
+
+from pinq.ledger.direct import Direct
+from pinq.ledger.tables import SINCE, EventRow
+
+__all__ = ["BUSY_SECONDS", "DirectSQLite", "busy", "prepare", "read_only"]
 
 BUSY_SECONDS = 30.0
+INSERT_EVENT = f"INSERT INTO events VALUES ({', '.join('?' for _ in EventRow._fields)})"
+INSERT_ANSWER = "INSERT INTO answers VALUES (?, ?)"
+
+
+class DirectSQLite(Direct):
+    """A kept connection to a file, or to a ledger in memory."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        super().__init__(connection)
+        driver = connection.connection.dbapi_connection
+        assert isinstance(driver, sqlite3.Connection)
+        self._driver: sqlite3.Connection = driver
+
+    def begin(self, write: bool, seq: int) -> Iterator[EventRow]:
+        """Waits while another process holds the file; readers find it locked too, after a crash."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                return map(EventRow._make, self._driver.execute(SINCE % seq))
+            except sqlite3.OperationalError as error:
+                self.rollback()
+                if not busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.0001, 0.001))
+
+    def insert(self, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
+        self._driver.executemany(INSERT_EVENT, events)
+        self._driver.executemany(INSERT_ANSWER, answers.items())
+
+    def commit(self, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
+        self.insert(events, answers)
+        self._driver.commit()
+
+    def rollback(self) -> None:
+        self._driver.rollback()
 
 
 def prepare(connection: sqlite3.Connection, _: object) -> None:

@@ -222,6 +222,12 @@ class LedgerState:
         grant = self.grant_of(self.holders.get(token, ""))
         return grant if grant is not None and grant.valid else None
 
+    def require_token(self, token: str, analyst: str) -> None:
+        """``NotAuthorised`` where a token's digest, unless empty, opens no grant of the analyst."""
+        holder = self.holder(token) if token else None
+        if token and (holder is None or holder.analyst != analyst):
+            raise NotAuthorised()
+
     def grant_of(self, analyst: str) -> Grant | None:
         """The analyst's grant, if there ever was one."""
         account = self.accounts.get(analyst)

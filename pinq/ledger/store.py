@@ -12,70 +12,35 @@ import random
 import sqlite3
 import time
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
-from pinq.ledger import postgresql
+from pinq.ledger import postgresql, tables
 from pinq.ledger.checkpoint import Checkpoint
+from pinq.ledger.direct import Direct
 from pinq.ledger.head import Head
-from pinq.ledger.postgresql import watched
-from pinq.ledger.sqlite import BUSY_SECONDS, busy, prepare, read_only
+from pinq.ledger.postgresql import WRITERS_LOCK, DirectPostgreSQL, watched
+from pinq.ledger.sqlite import BUSY_SECONDS, DirectSQLite, busy, prepare, read_only
+from pinq.ledger.tables import SINCE, AnswerSize, EventRow, StoredAnswer, make_tables
 
-__all__ = ["AnswerSize", "EventRow", "NoLedger", "Store", "StoredAnswer", "url_of"]
+__all__ = ["NoLedger", "Store", "url_of"]
 
 IDS_AT_A_TIME = 500
 ROWS_AT_A_TIME = 1000
 FRESH_SECONDS = 5.0  # for so long a connection counts as one that its server has not closed
-WRITERS_LOCK = 7162390  # PostgreSQL: one writer at a time
 
-_metadata = sa.MetaData()
-_counts = sa.text("kind IN ('charge', 'answer')")
-_events = sa.Table(
-    "events",
-    _metadata,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("analyst", sa.Text, nullable=False),
-    sa.Column("request", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Index("events_request_kind", "analyst", "request", "kind"),
-    sa.Index(  # the log's fold holds this too; here it holds whoever writes
-        "events_once", "analyst", "request", "kind", unique=True, sqlite_where=_counts, postgresql_where=_counts
-    ),
-)
-_answers = sa.Table(
-    "answers",
-    _metadata,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("payload", sa.Text, nullable=False),
-)
-_checkpoints = sa.Table(
-    "checkpoints",
-    _metadata,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Column("form", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-)
-# Which file this is. A copy has the number of the file that it was made of.
-_origin = sa.Table("place", _metadata, sa.Column("inode", sa.BigInteger, nullable=False))
-_insert_event, _insert_answer = _events.insert(), _answers.insert()
-_SINCE = f"SELECT {', '.join(column.name for column in _events.c)} FROM events WHERE seq >="
-_among = _events.c.seq.in_(sa.bindparam("numbers", expanding=True))
-_answered = sa.join(_events, _answers, _answers.c.seq == _events.c.seq)
-_length = sa.func.length(_answers.c.payload)
-_numbered = sa.select(_events).where(_among)
-_sizes = sa.select(_events.c.seq, _events.c.at, _length).select_from(_answered).where(_among)
-_texts = sa.select(_events.c.seq, _events.c.at, _events.c.body, _answers.c.payload).select_from(_answered).where(_among)
-_payload = sa.select(_answers.c.payload).where(_answers.c.seq == sa.bindparam("seq"))
+_among = tables.events.c.seq.in_(sa.bindparam("numbers", expanding=True))
+_answered = sa.join(tables.events, tables.answers, tables.answers.c.seq == tables.events.c.seq)
+_length = sa.func.length(tables.answers.c.payload)
+_numbered = sa.select(tables.events).where(_among)
+_when = (tables.events.c.seq, tables.events.c.at)
+_sizes = sa.select(*_when, _length).select_from(_answered).where(_among)
+_texts = sa.select(*_when, tables.events.c.body, tables.answers.c.payload).select_from(_answered).where(_among)
+_payload = sa.select(tables.answers.c.payload).where(tables.answers.c.seq == sa.bindparam("seq"))
 
 
 def url_of(ledger: str | os.PathLike[str]) -> str:
@@ -86,35 +51,6 @@ def url_of(ledger: str | os.PathLike[str]) -> str:
 
 class NoLedger(LedgerError):
     """There is no ledger, and no head of one: nothing was granted yet."""
-
-
-class EventRow(NamedTuple):
-    """An event as the table has it; ``body`` is its record as JSON."""
-
-    seq: int
-    at: str
-    kind: str
-    analyst: str
-    request: str
-    body: str
-    hash: str
-
-
-class StoredAnswer(NamedTuple):
-    """A stored answer: its event's number, time and body, and the answer's text."""
-
-    seq: int
-    at: str
-    body: str
-    payload: str
-
-
-class AnswerSize(NamedTuple):
-    """What is known of an answer before it is read: its event's number, its time and length."""
-
-    seq: int
-    at: str
-    length: int
 
 
 class Store:
@@ -149,14 +85,16 @@ class Store:
                 _make_private(self._file)
             self._inode = None if self._file is None else self._file.stat().st_ino
             self._engine = sa.create_engine(self.url, **self._options(memory))
+            self._errors = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
             # Whoever forgets close() leaves no open connection behind.
-            self._closing = weakref.finalize(self, self._engine.dispose)
+            self._kept: list[Direct] = []
+            self._closing = weakref.finalize(self, _close, self._kept, self._engine)
             if not (self._sqlite and read_only):
                 sa.event.listen(self._engine, "connect", prepare if self._sqlite else postgresql.prepare)
             if not read_only:
                 self.check()
                 with self.transaction() as connection:
-                    _make_tables(connection)
+                    make_tables(connection)
         except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
             raise LedgerError(f"The ledger {self} cannot be opened: {_first_line(error)}.") from None
 
@@ -172,15 +110,7 @@ class Store:
 
     def since(self, connection: sa.Connection, seq: int) -> Iterator[EventRow]:
         """The events from this number on."""
-        # Asked in every transaction, so as plain text: to compile it would take longer than to run it.
-        return map(EventRow._make, connection.exec_driver_sql(f"{_SINCE} {seq:d} ORDER BY seq"))
-
-    def insert(self, connection: sa.Connection, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
-        """Adds events, and the texts of answers by their events' numbers."""
-        if events:
-            connection.execute(_insert_event, [event._asdict() for event in events])
-        if answers:
-            connection.execute(_insert_answer, [{"seq": seq, "payload": text} for seq, text in answers.items()])
+        return map(EventRow._make, connection.exec_driver_sql(SINCE % seq))
 
     def numbered(self, connection: sa.Connection, numbers: Sequence[int]) -> list[EventRow]:
         """The events of these numbers; ``LedgerError`` where one is gone."""
@@ -218,9 +148,9 @@ class Store:
     def take_over(self, other: Store) -> None:
         """Puts another store's events and answers in the place of its own, in one transaction."""
         with other.transaction(write=False) as reading, self.transaction() as writing:
-            for table in (_answers, _events, _checkpoints):
+            for table in (tables.answers, tables.events, tables.checkpoints):
                 writing.execute(table.delete())
-            for table in (_events, _answers):
+            for table in (tables.events, tables.answers):
                 rows = reading.execute(sa.select(table).execution_options(yield_per=ROWS_AT_A_TIME))
                 for block in rows.mappings().partitions():
                     writing.execute(table.insert(), [dict(row) for row in block])
@@ -230,19 +160,21 @@ class Store:
         with self.transaction(write=False) as connection:
             if not sa.inspect(connection).has_table("checkpoints"):
                 return None  # of an earlier release
-            row = connection.execute(sa.select(_checkpoints).order_by(_checkpoints.c.seq.desc()).limit(1)).first()
+            row = connection.execute(
+                sa.select(tables.checkpoints).order_by(tables.checkpoints.c.seq.desc()).limit(1)
+            ).first()
         return None if row is None else Checkpoint._make(row)
 
     def checkpointed(self) -> int:
         """Up to which event the fold was written down; 0 for none."""
         with self.transaction(write=False) as connection:
-            return connection.execute(sa.select(sa.func.max(_checkpoints.c.seq))).scalar() or 0
+            return connection.execute(sa.select(sa.func.max(tables.checkpoints.c.seq))).scalar() or 0
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Puts a fold in the place of the one before it."""
         with self.transaction() as connection:
-            connection.execute(_checkpoints.delete())
-            connection.execute(_checkpoints.insert(), checkpoint._asdict())
+            connection.execute(tables.checkpoints.delete())
+            connection.execute(tables.checkpoints.insert(), checkpoint._asdict())
 
     def is_copy(self) -> bool:
         """Whether the file was copied from another one, and not opened for writing since."""
@@ -251,15 +183,15 @@ class Store:
         with self.transaction(write=False) as connection:
             if not sa.inspect(connection).has_table("place"):
                 return False  # of an earlier release
-            return connection.execute(sa.select(_origin.c.inode)).scalar() != self._inode
+            return connection.execute(sa.select(tables.origin.c.inode)).scalar() != self._inode
 
     def settle(self) -> None:
         """Makes a copy the ledger itself once its log was read, if it may be written."""
         self._patience = BUSY_SECONDS + 10
         if not self._read_only and self.is_copy():
             with self.transaction() as connection:
-                connection.execute(_origin.delete())
-                connection.execute(_origin.insert(), {"inode": self._inode})
+                connection.execute(tables.origin.delete())
+                connection.execute(tables.origin.insert(), {"inode": self._inode})
 
     # Transactions
 
@@ -269,17 +201,31 @@ class Store:
 
         There is one writer at a time, and readers see one state throughout.
         """
+        with self._guarded(), ExitStack() as stack:
+            connection = self._begun(stack, write)
+            yield connection
+            if write:
+                connection.commit()
+
+    @contextmanager
+    def direct(self, write: bool, seq: int) -> Iterator[tuple[Direct, Iterator[EventRow]]]:
+        """A transaction the short way, for one thread at a time, with the events from a number on.
+
+        Whoever writes commits by ``Direct.commit``; what is not committed is rolled back.
+        """
+        with self._guarded(), ExitStack() as stack:
+            yield self._begun_direct(stack, write, seq)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """``LedgerError`` for what a database or its driver raises, or where the file has gone."""
         self.require_process()
         if self._file is not None and _inode(self._file) != self._inode:
             gone = "it was deleted, or another file was put in its place, while it was open"
             raise LedgerError(f"The ledger {self} is not the file that was opened: {gone}. The dataset stays closed.")
         try:
-            with ExitStack() as stack:
-                connection = self._begun(stack, write)
-                yield connection
-                if write:
-                    connection.commit()
-        except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+            yield
+        except self._errors as error:
             raise self.unusable(_first_line(error)) from None
         except UnicodeDecodeError:
             raise self._damaged("it holds text that is none") from None
@@ -304,6 +250,32 @@ class Store:
                     raise
                 stack.close()
         raise AssertionError  # the second time it returned or raised
+
+    def _begun_direct(self, stack: ExitStack, write: bool, seq: int) -> tuple[Direct, Iterator[EventRow]]:
+        """Begins on the kept connection, again on a new one where the server had closed it."""
+        for again in (True, False):
+            if not self._kept:
+                self._kept.append((DirectSQLite if self._sqlite else DirectPostgreSQL)(self._engine.connect()))
+            direct = self._kept[0]
+            stack.enter_context(direct.watched(self._patience))
+            stack.callback(self._end, direct)
+            late = time.monotonic() + self._patience
+            try:
+                return direct, direct.begin(write, seq)
+            except self._errors:
+                if not (again and direct.is_lost and time.monotonic() < late):
+                    raise
+                stack.close()
+        raise AssertionError  # the second time it returned or raised
+
+    def _end(self, direct: Direct) -> None:
+        """Ends a transaction; where the connection was closed, the next one makes another."""
+        if not direct.is_lost:
+            direct.release()
+            return
+        direct.connection.invalidate()
+        direct.connection.close()
+        self._kept.clear()
 
     def _begin(self, connection: sa.Connection, write: bool) -> None:
         if not self._sqlite:  # What a writer reads next is what the writer before it committed.
@@ -336,10 +308,10 @@ class Store:
         if self._sqlite:
             options = {"connect_args": {"timeout": 0, "check_same_thread": False}}
             return options | ({"poolclass": sa.StaticPool} if memory else {})
-        options = {"isolation_level": "READ COMMITTED"}
-        if sa.make_url(self.url).get_driver_name().startswith("psycopg"):
-            options |= {"connect_args": postgresql.options(BUSY_SECONDS, read_only=self._read_only)}
-        return options
+        if sa.make_url(self.url).get_driver_name() != "psycopg":
+            raise LedgerError(f"The ledger {self} needs the driver psycopg: write postgresql+psycopg://...")
+        connect_args = postgresql.options(BUSY_SECONDS, read_only=self._read_only)
+        return {"isolation_level": "READ COMMITTED", "connect_args": connect_args}
 
     def _damaged(self, what: str) -> LedgerError:
         text = "The dataset stays closed; restore the ledger from a backup."
@@ -354,6 +326,13 @@ class Store:
         self._closing()
 
 
+def _close(kept: list[Direct], engine: sa.Engine) -> None:
+    for direct in kept:
+        direct.connection.close()
+    kept.clear()
+    engine.dispose()
+
+
 def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     """Cuts numbers into lists that a statement can name."""
     return (numbers[first : first + IDS_AT_A_TIME] for first in range(0, len(numbers), IDS_AT_A_TIME))
@@ -361,7 +340,7 @@ def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def _inode(file: Path) -> int | None:
     try:
-        return file.stat().st_ino
+        return os.stat(file).st_ino
     except OSError:
         return None
 
@@ -371,13 +350,6 @@ def _make_private(file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists():
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-
-
-def _make_tables(connection: sa.Connection) -> None:
-    _metadata.create_all(connection)
-    for index in _events.indexes:  # a ledger of an earlier release has another
-        index.create(connection, checkfirst=True)
-    connection.execute(sa.text("DROP INDEX IF EXISTS events_request"))
 
 
 def _first_line(error: BaseException) -> str:

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import sqlalchemy as sa
-
 from pinq.errors import PinqError
+from pinq.ledger.direct import Direct
 from pinq.ledger.events import Record
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion, Refused
 from pinq.ledger.signature import Signature
-from pinq.ledger.store import EventRow
+from pinq.ledger.tables import EventRow
 from pinq.ledger.terms import EVENT_BYTES, Grant
 from pinq.public.certificate import digest_of
 
@@ -34,9 +33,9 @@ class Writing:
         appended: How many are being appended.
     """
 
-    def __init__(self, log: Log, connection: sa.Connection) -> None:
-        self.connection, self.state, self.appended = connection, log.state, 0
-        self._log = log
+    def __init__(self, log: Log, direct: Direct) -> None:
+        self.connection, self.state, self.appended = direct.connection, log.state, 0
+        self._log, self._direct = log, direct
         self._events: list[EventRow] = []
         self._answers: dict[int, str] = {}
 
@@ -76,8 +75,12 @@ class Writing:
 
     def flush(self) -> None:
         """Hands over to the database what was appended so far."""
-        self._log.store.insert(self.connection, self._events, self._answers)
+        self._direct.insert(self._events, self._answers)
         self._events, self._answers = [], {}
+
+    def commit(self) -> None:
+        """Puts all that was appended on the disk."""
+        self._direct.commit(self._events, self._answers)
 
 
 class Job(Generic[T]):
@@ -86,11 +89,11 @@ class Job(Generic[T]):
     Attributes:
         write: Whether it may append.
         done: Whether its transaction ended.
-        turn: Set when it is done, or when it is its turn to do the work of all who wait.
+        turn: Gets an item when it is done, or when it is its turn to do the work of all who wait.
     """
 
     def __init__(self, work: Callable[[Writing], T], write: bool) -> None:
-        self.write, self.done, self.turn = write, False, threading.Event()
+        self.write, self.done, self.turn = write, False, SimpleQueue[None]()
         self._work = work
         self._result: list[T] = []
         self._error: BaseException | None = None

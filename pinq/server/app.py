@@ -78,7 +78,8 @@ def create_app(
         docs_url="/docs",
         redoc_url=None,
     )
-    app.add_middleware(Shortcut, handlers=handlers(gate))
+    layers = app.build_middleware_stack
+    app.build_middleware_stack = lambda: Shortcut(layers(), handlers(gate))  # type: ignore[method-assign]
     app.include_router(router(gate), prefix=f"/v{PROTOCOL}")
     _answer_probes(app, readiness)
     _answer_errors(app)

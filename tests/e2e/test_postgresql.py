@@ -121,8 +121,8 @@ def test_a_server_that_hangs_is_not_waited_for(postgresql: str) -> None:
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
     ledger._store._patience = 0.5
-    with ledger._store.transaction(write=False) as connection:
-        pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+    with ledger._log.transaction(write=False) as reading:
+        pid = reading.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
     assert isinstance(pid, int)
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -247,7 +247,7 @@ def test_a_failed_commit_spends_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError("disk full")
 
     with monkeypatch.context() as broken:
-        broken.setattr("sqlalchemy.Connection.commit", full)
+        broken.setattr("pinq.ledger.sqlite.DirectSQLite.commit", full)
         with pytest.raises(OSError, match="disk full"):
             ledger.charge("a", "r", WHOLE, Epsilon(4))
     assert ledger.grants()["a"].spent == Epsilon(0)
@@ -306,4 +306,45 @@ def test_a_head_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     assert ledger.answer("a", "r", "[1]") == "[1]"
     assert ledger.grants()["a"].spent == Epsilon(4)
     assert ledger.verify() == 5
+    ledger.close()
+
+
+def test_a_charge_looks_at_its_token_again(tmp_path: Path) -> None:
+    """A token that another process replaced, or another's, charges nothing and leaves no line; who has none is not asked for it."""
+    here = Ledger(tmp_path / "l", "d")
+    here.declare("x", Epsilon(10), {})
+    here.grant("ana", Epsilon(10), token="old")
+    here.charge("ana", "a", WHOLE, Epsilon(1), token="old")
+    there = Ledger(tmp_path / "l", "d")
+    there.set_token("ana", "new")
+    there.close()
+    assert here.known_holder("old") is not None  # it has not read that yet
+    with pytest.raises(NotAuthorised):
+        here.charge("ana", "b", WHOLE, Epsilon(1), token="old")
+    assert here.known_holder("old") is None
+    here.grant("bob", Epsilon(10), token="bobs")
+    with pytest.raises(NotAuthorised):
+        here.charge("ana", "b", WHOLE, Epsilon(1), token="bobs")
+    here.charge("ana", "b", WHOLE, Epsilon(1), token="new")
+    here.charge("ana", "c", WHOLE, Epsilon(1))
+    assert [event.kind for event in here.events()].count("refusal") == 0
+    assert here.grants()["ana"].spent == Epsilon(3)
+    here.close()
+
+
+def test_a_transaction_that_breaks_off_leaves_the_connection_usable(tmp_path: Path) -> None:
+    """What is interrupted between two statements is rolled back; the kept connection serves the next one."""
+    ledger = Ledger(tmp_path / "l", "d")
+
+    def interrupted() -> None:
+        with ledger._log.transaction() as writing:
+            writing.append(Declared("x", Epsilon(10), {}, "sum"))
+            writing.flush()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [event.kind for event in ledger.events()] == ["created"]
+    ledger.declare("x", Epsilon(10), {})
+    assert ledger.verify() == 2
     ledger.close()

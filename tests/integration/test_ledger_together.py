@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.sqlite import DirectSQLite
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 
@@ -35,7 +37,11 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[list[object], int]:
     """Lets acts wait behind a transaction until all are there; returns their results or errors, and how many commits they took."""
     commits: list[object] = []
-    note = commits.append  # one object, as a listener has to be
+    commit = DirectSQLite.commit
+
+    def counted(self: DirectSQLite, *rows: Any) -> None:
+        commits.append(self)
+        commit(self, *rows)
 
     def outcome(act: Callable[[], object]) -> object:
         try:
@@ -43,14 +49,13 @@ def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[lis
         except (LedgerError, BudgetExceeded) as error:
             return error
 
-    with ThreadPoolExecutor(len(acts)) as pool:
+    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(acts)) as pool:
+        patched.setattr(DirectSQLite, "commit", counted)
         with ledger._log.transaction(write=False):
             done = [pool.submit(outcome, act) for act in acts]
             while len(ledger._log._jobs) < len(acts):
                 threading.Event().wait(0.001)
-            sa.event.listen(ledger._store._engine, "commit", note)
         results = [each.result() for each in done]
-    sa.event.remove(ledger._store._engine, "commit", note)
     return results, len(commits)
 
 
@@ -95,11 +100,11 @@ def test_a_commit_that_fails_fails_for_all(ledger: Ledger, monkeypatch: pytest.M
     """Nothing of it was spent, nobody is told otherwise, and the next one goes on."""
 
     def full(*_: object) -> None:
-        raise sa.exc.OperationalError("COMMIT", None, Exception("disk full"))
+        raise sqlite3.OperationalError("disk full")
 
     acts = [lambda i=i: ledger.charge("ana", f"r{i}", WHOLE, Epsilon(1)) for i in range(WAITING)]
     with monkeypatch.context() as broken:
-        broken.setattr("sqlalchemy.Connection.commit", full)
+        broken.setattr(DirectSQLite, "commit", full)
         results, _ = wait_together(ledger, acts)  # type: ignore[arg-type]
     assert {str(error) for error in results} == {
         f"The ledger {ledger.where} cannot be used: disk full. What was spent is in the log."

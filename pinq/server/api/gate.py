@@ -20,7 +20,8 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -71,12 +72,21 @@ class Gate:
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
         self._lanes = Lanes(datasets, settings)
 
-    async def run(self, http: Request, route: str, asked: str, work: Work) -> Response:
-        """Answers one request on a dataset; ``route`` is what log and metrics call it."""
+    async def run(self, http: Request, route: str, asked: str, work: Work, *, charges: bool = False) -> Response:
+        """Answers one request on a dataset.
+
+        Args:
+            http: The request.
+            route: What log and metrics call it.
+            asked: The dataset's name.
+            work: Makes the answer.
+            charges: Whether the work gives nothing away before a charge, which looks at the token
+                too, or ``Visit.authorise``: so the ledger need not be read for the token alone.
+        """
         visit = Visit(asked, route, http.client.host if http.client else "-")
         error: PinqError | None = None
         try:
-            payload = await self._work(http, visit, work)
+            payload = await self._work(http, visit, work, charges)
         except PinqError as raised:
             error = raised
         except ClientDisconnect:
@@ -95,7 +105,7 @@ class Gate:
         """Ends what still runs, between two steps: what it was charged stays, unanswered."""
         await self._lanes.close()
 
-    async def _work(self, http: Request, visit: Visit, work: Work) -> str:
+    async def _work(self, http: Request, visit: Visit, work: Work, charges: bool) -> str:
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
             raise QueryError(
@@ -106,13 +116,12 @@ class Gate:
         hashed = digest(token)
         self._throttle.check(visit.address, hashed)
 
-        def authorised() -> None:
+        def authorise() -> None:
+            visit.dataset = visit.grant = None
             visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed)
 
-        def job(body: bytes) -> str:
-            visit.turn.check()
-            authorised()
-            return work(visit, body)
+        visit.authorise = authorise
+        recall = partial(self._recall, visit, hashed) if charges else lambda: False
 
         def opens() -> bool:
             return visit.dataset is None or visit.dataset.ledger.holder(hashed) is not None
@@ -121,14 +130,15 @@ class Gate:
             async with self._queues.enter(hashed, alone=self._alone(hashed)), self._padded(visit):
                 visit.clock = time.monotonic()
                 if _large(http):  # only who may ask may fill the memory
-                    await self._lanes.soon(visit.asked, hashed, authorised)
+                    await self._lanes.soon(visit.asked, hashed, authorise)
                 body = (
                     b""
                     if http.method == "GET"
                     else await read_body(http, self.settings.max_body, self.settings.body_seconds)
                 )
                 visit.clock = time.monotonic()  # how long the body took is the sender's choice
-                return await self._lanes.run(http, visit, hashed, lambda: job(body), opens, heavy=_large(http))
+                job = partial(_job, visit, recall, work, body)
+                return await self._lanes.run(http, visit, hashed, job, opens, heavy=_large(http))
         except Stopped:
             raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
         except NotAuthorised:
@@ -140,6 +150,12 @@ class Gate:
         finally:
             if visit.grant is not None:
                 self._throttle.right(hashed, visit.opened[0].name)
+
+    def _recall(self, visit: Visit, hashed: str) -> bool:
+        """Lets a token in by what this process has read of the ledger, where that will do."""
+        with suppress(NotAuthorised):
+            visit.dataset, visit.grant = self.datasets.authorise(visit.asked, hashed, fresh=False)
+        return visit.dataset is not None
 
     def _alone(self, hashed: str) -> bool:
         """Whether a token's requests run one at a time.
@@ -198,6 +214,19 @@ class Gate:
             request=visit.request,
             ms=took,
         )
+
+
+def _job(visit: Visit, recall: Callable[[], bool], work: Work, body: bytes) -> str:
+    """Does a request's work once its token was looked at: in the ledger, unless ``recall`` does."""
+    visit.turn.check()
+    if not recall():
+        visit.authorise()
+        return work(visit, body)
+    try:
+        return work(visit, body)
+    except PinqError:
+        visit.authorise()  # whose grant has ended learns nothing else
+        raise
 
 
 async def read_body(http: Request, most: int, seconds: float) -> bytes:

@@ -71,13 +71,13 @@ class Lanes:
             heavy: Whether it is for the heavy lane at once.
         """
         if not heavy:
-            visit.turn = Turn(self._settings.work_seconds, most=self._settings.light_work)
+            visit.turn = Turn(self._settings.work_seconds, most=self._settings.light_work, token=holder)
             with suppress(TooHeavy):
                 return await self.soon(visit.asked, holder, job)
         # In this order: who waits for the turn of an analyst or a dataset holds no thread
         # meanwhile.
         async with self._heavy_by[holder], self._lock(visit.asked), self._heavy:
-            visit.turn = Turn(self._settings.work_seconds)
+            visit.turn = Turn(self._settings.work_seconds, token=holder)
             self._turns.add(visit.turn)
             watching = asyncio.create_task(self._look(http, visit, opens))
             try:

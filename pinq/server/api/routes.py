@@ -96,7 +96,7 @@ def handlers(gate: Gate) -> dict[tuple[str, str], Handler]:
 
     async def query(http: HTTPRequest, dataset: str) -> Response:
         schema = http.headers.get(SCHEMA_HEADER)
-        return await gate.run(http, "query", dataset, lambda visit, body: _query(visit, body, schema))
+        return await gate.run(http, "query", dataset, lambda visit, body: _query(visit, body, schema), charges=True)
 
     async def preview(http: HTTPRequest, dataset: str) -> Response:
         schema = http.headers.get(SCHEMA_HEADER)
@@ -149,11 +149,11 @@ def _query(visit: Visit, body: bytes, schema: str | None) -> str:
         with dataset.curator.refusing(grant.analyst, _id(body)):
             raise error from None
     with dataset.curator.refusing(grant.analyst, request.id):
-        if (
-            _changed(visit, schema)
-            and (given := dataset.curator.given(grant.analyst, request, str(schema))) is not None
-        ):
-            return given.to_json()  # it was lost on its way; what was paid for outlives the policy
+        if _changed(visit, schema):
+            visit.authorise()
+            given = dataset.curator.given(grant.analyst, request, str(schema))
+            if given is not None:
+                return given.to_json()  # it was lost on its way; what was paid for outlives the policy
         _require_schema(visit, schema)
         return dataset.curator.ask(grant.analyst, request, visit.turn).to_json()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pinq.curator.turn import Turn
@@ -21,6 +22,7 @@ class Visit:
         started: When it arrived.
         turn: With how much work, and until when, it may run.
         clock: When its work began, from which time buckets are counted.
+        authorise: Looks at its token in the ledger, as it is now; ``NotAuthorised``.
     """
 
     asked: str
@@ -33,6 +35,7 @@ class Visit:
     turn: Turn = field(default_factory=Turn)
     clock: float = field(default_factory=time.monotonic)
     padded: bool = False
+    authorise: Callable[[], None] = lambda: None
 
     @property
     def opened(self) -> tuple[Dataset, Grant]:
