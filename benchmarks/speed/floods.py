@@ -14,16 +14,17 @@ import itertools
 import json
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -31,6 +32,7 @@ from benchmarks.harness.publish import single
 from benchmarks.harness.tables import replace_section
 from benchmarks.harness.timing import SpeedTable
 from benchmarks.speed.server import certify, publish, server, trust
+from benchmarks.speed.wire import Asking, nothing, running
 from pinq.ledger.composition import Demand
 from pinq.ledger.requests import Charged, LoggedQuestion
 from pinq.ledger.terms import Terms
@@ -62,37 +64,21 @@ class Flood:
     process: subprocess.Popen[bytes]
     tokens: list[str]
     victims: dict[str, str]
-    over: threading.Event = field(default_factory=threading.Event)
 
-    def client(self, token: str, address: str | None = None) -> httpx.Client:
-        """A client that keeps its connections."""
-        transport = httpx.HTTPTransport(verify=trust(self.folder), local_address=address)
-        headers = {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.root, headers=headers, transport=transport, timeout=60, trust_env=False)
+    def asking(self, tokens: Sequence[str], path: str, **how: Any) -> Asking:
+        """A client of this server."""
+        port = int(self.root.rpartition(":")[2])
+        return Asking(port, self.folder / "authority.pem", tuple(tokens), path, **how)
 
-    def victim(self, dataset: str) -> list[float]:
-        """How long counts take, in milliseconds, until it is over; connected anew each time."""
-        took = []
-        while not self.over.wait(0.1):
-            with self.client(self.victims[dataset]) as client:
-                client.get("/healthz")  # the handshake is not the question's
-                began = time.monotonic()
-                answer = client.post(f"/v1/{dataset}/query", json=asked(verb="noisy_count"))
-                took.append(1000 * (time.monotonic() - began))
-                assert answer.status_code == 200, answer.text
-        return took
+    def victim(self, dataset: str, seconds: float) -> Asking:
+        """Asks a count every tenth of a second, connected anew each time."""
+        path = f"/v1/{dataset}/query"
+        return self.asking([self.victims[dataset]], path, seconds=seconds, pause=0.1, kept=False)
 
-    def attack(self, number: int, path: str, bodies: Iterator[bytes], patience: float = SECONDS) -> None:
-        """Asks one thing after the other until it is over, and waits so long for each."""
-        with self.client(self.tokens[number % ATTACKERS]) as client:
-            for body in bodies:
-                if self.over.is_set():
-                    return
-                try:
-                    method = "POST" if body else "GET"
-                    client.request(method, f"/v1/adult/{path}", content=body or None, timeout=patience)
-                except httpx.TransportError:
-                    continue
+    def attackers(self, path: str, bodies: Callable[[], Iterator[bytes]], seconds: float, **how: Any) -> Asking:
+        """Four tokens that ask one thing after the other, with four connections each."""
+        how = {"connections": ATTACKERS * EACH, "seconds": seconds, "patience": SECONDS, "nice": 10} | how
+        return self.asking(self.tokens, f"/v1/adult/{path}", bodies=bodies, **how)
 
 
 def asked(**fields: object) -> dict[str, object]:
@@ -106,6 +92,11 @@ def groupings() -> Iterator[bytes]:
         seeds = [{"kind": "any_grouping", "column": "education", "seed": first + seed} for seed in range(20_000)]
         score = {"kind": "gini", "target": "income"}
         yield json.dumps(asked(verb="exp_mech", score=score, candidates=[seeds])).encode()
+
+
+def one_grouping() -> Iterator[bytes]:
+    """One of them."""
+    return itertools.islice(groupings(), 1)
 
 
 def candidates() -> Iterator[bytes]:
@@ -134,11 +125,6 @@ def nodes() -> Iterator[bytes]:
         yield json.dumps(asked(verb="noisy_count", parts=among)).encode()
 
 
-def nothing() -> Iterator[bytes]:
-    """No body: what is read, not asked."""
-    return itertools.repeat(b"")
-
-
 def main() -> None:
     """Runs everything and writes the table."""
     parser = argparse.ArgumentParser(
@@ -160,9 +146,9 @@ def main() -> None:
             f"16 readers of the last of {LINES:,} lines",
             "1,457 ms",
             last,
-            lambda: itertools.repeat(b""),
+            nothing,
         )
-        under(flood, seconds, "16 readers of pages of 1,000 lines", "", whole, lambda: itertools.repeat(b""))
+        under(flood, seconds, "16 readers of pages of 1,000 lines", "", whole, nothing)
         with crowd(flood, 1000):
             under(flood, seconds, "1,000 connections of four addresses", "503 for everybody")
         stored(flood)
@@ -204,25 +190,13 @@ def under(
     bodies: Callable[[], Iterator[bytes]] = groupings,
 ) -> None:
     """Measures the victims while the attackers ask; ``path`` is empty for no attack."""
-    flood.over.clear()
-    took: dict[str, list[float]] = {}
-    threads = [
-        threading.Thread(target=flood.attack, args=(number, path, bodies()))
-        for number in range(ATTACKERS * EACH if path else 0)
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(1.0 if path else 0.0)
-    victims = [
-        threading.Thread(target=lambda name=name: took.__setitem__(name, flood.victim(name))) for name in flood.victims
-    ]
-    for thread in victims:
-        thread.start()
-    time.sleep(seconds)
-    flood.over.set()
-    for thread in (*threads, *victims):
-        thread.join()
-    TABLE.add(what, earlier, *(shown(took[name]) for name in flood.victims))
+    with ExitStack() as stack:
+        if path:
+            stack.enter_context(running(flood.attackers(path, bodies, seconds + 2)))
+            time.sleep(1.0)
+        victims = [stack.enter_context(running(flood.victim(name, seconds))) for name in flood.victims]
+        took = [outcome().milliseconds for outcome in victims]
+    TABLE.add(what, earlier, *map(shown, took))
 
 
 def shown(took: list[float]) -> str:
@@ -267,7 +241,9 @@ def stored(flood: Flood) -> None:
     ledger.close()
     set_terms(policy, "attacker1", quota)
     before = size_of(flood)
-    with flood.client(flood.tokens[1]) as client:
+    trust = ssl.create_default_context(cafile=flood.folder / "authority.pem")
+    headers = {"Authorization": f"Bearer {flood.tokens[1]}"}
+    with httpx.Client(base_url=flood.root, headers=headers, verify=trust, timeout=60, trust_env=False) as client:
         for body in parts(SPLIT, N_SPLIT):
             if client.post("/v1/adult/query", content=body).status_code == 403:
                 break
@@ -282,19 +258,13 @@ def size_of(flood: Flood) -> int:
 
 def ended(flood: Flood) -> None:
     """Measures how long work of minutes goes on after its grants were revoked."""
-    flood.over.clear()
-    threads = [
-        threading.Thread(target=flood.attack, args=(number, "query", itertools.islice(groupings(), 1), 120.0))
-        for number in range(ATTACKERS)
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(2)
-    for number in range(ATTACKERS):
-        revoke(flood.policy, f"attacker{number}")
-    began = time.monotonic()
-    for thread in threads:
-        thread.join()
+    once = flood.attackers("query", one_grouping, 3.0, connections=ATTACKERS, patience=120.0)
+    with running(once) as outcome:
+        time.sleep(2)
+        for number in range(ATTACKERS):
+            revoke(flood.policy, f"attacker{number}")
+        began = time.monotonic()
+        outcome()
     TABLE.add("work of minutes ends after revoking", "not within 30 s", f"{time.monotonic() - began:.1f} s", "")
 
 

@@ -138,7 +138,7 @@ class Gate:
                 )
                 visit.clock = time.monotonic()  # how long the body took is the sender's choice
                 job = partial(_job, visit, recall, work, body)
-                return await self._lanes.run(http, visit, hashed, job, opens, heavy=_large(http))
+                return await self._lanes.run(http, visit, hashed, job, opens, heavy=_large(http), charges=charges)
         except Stopped:
             raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
         except NotAuthorised:

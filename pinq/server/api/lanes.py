@@ -5,6 +5,10 @@ Every request begins in the light lane, whose turn takes a tenth of a second's w
 (or has a large body) begins again in the heavy lane of its dataset, where one request runs at a
 time and each analyst has one place in the queue. So a hundred heavy requests of one dataset hold one
 thread, and one more core of another dataset is never theirs.
+
+What charges waits for the disk most of its time, so many may be at it; what only reads keeps the
+interpreter to itself, and of that two are worked on at a time for each dataset. So whoever reads
+histories as fast as a machine can, takes two threads' turns from those who ask.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -23,10 +28,10 @@ from starlette.requests import Request
 from pinq.curator.turn import TooHeavy, Turn
 from pinq.server.api.limits import Settings, Share
 from pinq.server.api.visit import Visit
-from pinq.server.datasets import Datasets
 
 __all__ = ["Lanes"]
 
+READERS = 2  # of a dataset at a time, of what only reads
 LOOK_SECONDS = 0.5  # how often a running request's client and grant are looked at
 STOP_SECONDS = 5.0  # how long what was stopped may take to notice
 
@@ -37,28 +42,38 @@ class Lanes:
     """A server's threads.
 
     Args:
-        datasets: What is served.
+        datasets: The names of what is served.
         settings: Limits.
     """
 
-    def __init__(self, datasets: Datasets, settings: Settings) -> None:
+    def __init__(self, datasets: Collection[str], settings: Settings) -> None:
         self._datasets, self._settings, self._turns = datasets, settings, set[Turn]()
         self._light = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
         self._long = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pinq-watch")
         self._shares: dict[str, Share] = {}
+        self._reading = defaultdict[str, Share](partial(Share, READERS))
         self._others = Share(max(1, settings.threads // 4))
         self._heavy_of: dict[str, asyncio.Lock] = {}
         self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._heavy = asyncio.Semaphore(settings.heavy)
 
-    async def soon(self, dataset: str, holder: str, job: Callable[[], T]) -> T:
+    async def soon(self, dataset: str, holder: str, job: Callable[[], T], *, charges: bool = False) -> T:
         """Does what is soon done."""
-        async with self._share(dataset).take(holder):
+        reading = nullcontext() if charges else self._reading[dataset if dataset in self._datasets else ""].take(holder)
+        async with reading, self._share(dataset).take(holder):
             return await asyncio.get_running_loop().run_in_executor(self._light, job)
 
     async def run(
-        self, http: Request, visit: Visit, holder: str, job: Callable[[], T], opens: Callable[[], bool], *, heavy: bool
+        self,
+        http: Request,
+        visit: Visit,
+        holder: str,
+        job: Callable[[], T],
+        opens: Callable[[], bool],
+        *,
+        heavy: bool,
+        charges: bool = False,
     ) -> T:
         """Does a request's work, in the light lane if that will do.
 
@@ -69,11 +84,12 @@ class Lanes:
             job: The work, which looks at ``visit.turn``.
             opens: Whether the grant still counts.
             heavy: Whether it is for the heavy lane at once.
+            charges: Whether it charges, and so waits for the disk.
         """
         if not heavy:
             visit.turn = Turn(self._settings.work_seconds, most=self._settings.light_work, token=holder)
             with suppress(TooHeavy):
-                return await self.soon(visit.asked, holder, job)
+                return await self.soon(visit.asked, holder, job, charges=charges)
         # In this order: who waits for the turn of an analyst or a dataset holds no thread
         # meanwhile.
         async with self._heavy_by[holder], self._lock(visit.asked), self._heavy:
