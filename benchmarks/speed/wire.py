@@ -136,7 +136,8 @@ async def _ask(asking: Asking, trust: ssl.SSLContext, number: int, end: float, t
                 took += [1000 * (time.perf_counter() - began)] if status == 200 else []
         refused += status != 200
         if wire is not None and not (status and asking.kept):
-            wire = wire.close()
+            wire.close()
+            wire = None
         await asyncio.sleep(asking.pause if status else max(0.01, asking.pause))
     return refused
 

@@ -16,14 +16,18 @@ MINUTE = 60.0
 
 
 class WorkMeter:
-    """Units of work by analyst; each process counts its own, on a clock that never jumps.
+    """Units of work by analyst, on a clock that never jumps.
+
+    Each of several processes counts its own, against an equal share of what a grant allows: so all
+    together never allow more.
 
     Args:
         clock: Monotonic seconds.
+        processes: How many count.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+    def __init__(self, clock: Callable[[], float] = time.monotonic, processes: int = 1) -> None:
+        self._clock, self._processes, self._lock = clock, processes, threading.Lock()
         self._taken: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
     def take(self, analyst: str, units: int, most: int | None) -> None:
@@ -40,7 +44,9 @@ class WorkMeter:
         """
         if most is None:
             return
-        price = f"this takes {units:,} units of work, and this grant allows {most:,} a minute"
+        shared = "" if self._processes == 1 else f", of which each of {self._processes} processes has a share"
+        price = f"this takes {units:,} units of work, and this grant allows {most:,} a minute{shared}"
+        most //= self._processes
         if units > most:
             raise NotAllowed(f"{price}. Ask fewer parts or candidates. The data provider can change it (pinq terms).")
         with self._lock:

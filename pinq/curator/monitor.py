@@ -75,6 +75,7 @@ class Curator:
         engine: What they are computed from.
         max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
         before: The dataset's curator so far, whose requests at work and metered work count on.
+        processes: How many answer on this dataset beside each other and meter work.
     """
 
     def __init__(
@@ -85,10 +86,11 @@ class Curator:
         *,
         max_work: int = MAX_WORK,
         before: Curator | None = None,
+        processes: int = 1,
     ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
         self._working: KeyLocks = KeyLocks() if before is None else before._working
-        self._meter: WorkMeter = WorkMeter() if before is None else before._meter
+        self._meter: WorkMeter = WorkMeter(processes=processes) if before is None else before._meter
 
     def ask(self, analyst: str, request: Request, turn: Turn | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.

@@ -40,7 +40,8 @@ class Terms:
         queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
             not in the log, so they are not counted.
         work_per_minute: Units of work, see ``pinq/curator/work.py``, that requests may need within
-            any sixty seconds, previews and histories among them; each server counts its own.
+            any sixty seconds, previews and histories among them; each server counts its own,
+            and each of its workers a part.
         stored_bytes: Bytes of the ledger that charges with their answers, and refusals, may take in
             all; None for ``STORED_BYTES``. Past it nothing is charged, and refusals are not logged.
     """

@@ -96,7 +96,9 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     return PrivateQueryable(LocalSession(loaded.dataset, analyst, curator_of(loaded, ledger, engine)))
 
 
-def curator_of(policy: Policy, ledger: Ledger, engine: Engine, before: Curator | None = None) -> Curator:
+def curator_of(
+    policy: Policy, ledger: Ledger, engine: Engine, before: Curator | None = None, processes: int = 1
+) -> Curator:
     """Makes the curator of a policy's dataset, under the policy's limit of work.
 
     Args:
@@ -104,8 +106,10 @@ def curator_of(policy: Policy, ledger: Ledger, engine: Engine, before: Curator |
         ledger: The dataset's.
         engine: Over the dataset's codes.
         before: The dataset's curator so far, where there is one.
+        processes: How many answer beside each other.
     """
-    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, before=before)
+    work = policy.max_work or MAX_WORK
+    return Curator(policy.schema_, ledger, engine, max_work=work, before=before, processes=processes)
 
 
 def open_ledger(

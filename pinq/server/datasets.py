@@ -45,13 +45,19 @@ class Dataset:
     source: tuple[FileFacts, ...] = ()
 
     @classmethod
-    def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None) -> Dataset:
-        """Opens a policy's ledger and encodes its source; the provider's own act."""
+    def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None, *, processes: int = 1) -> Dataset:
+        """Opens a policy's ledger and encodes its source; the provider's own act.
+
+        Args:
+            policy: Reviewed.
+            data: What is encoded; None for the policy's source.
+            processes: How many serve it beside each other.
+        """
         loaded = load_policy(policy)
         ledger = open_ledger(loaded, heads=heads_folder())
         source = source_facts(loaded)
         engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-        return cls(loaded, ledger, curator_of(loaded, ledger, engine), engine, source)
+        return cls(loaded, ledger, curator_of(loaded, ledger, engine, processes=processes), engine, source)
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.
@@ -218,7 +224,7 @@ class Datasets(Mapping[str, Dataset]):
         _require_one_clock(policy, self._processes)
         served = self._all.get(policy.dataset)
         if served is None:
-            return Dataset.open(policy)
+            return Dataset.open(policy, processes=self._processes)
         if self._files[served.name] != file and self._files[served.name] in files:
             raise _same_name(policy.dataset)
         return served.renewed(policy)
@@ -304,7 +310,7 @@ def _opened(file: Path, processes: int) -> Dataset:
     try:
         policy = load_policy(file)
         _require_one_clock(policy, processes)
-        return Dataset.open(policy)
+        return Dataset.open(policy, processes=processes)
     except (PolicyError, LedgerError) as error:
         raise type(error)(_named(file, error)) from None
 

@@ -38,7 +38,7 @@ class Start:
         insecure_http: Plain HTTP, to this machine only.
         log: The file of the log of requests; None for the standard error stream.
         metrics: Host and port for Prometheus, of the first worker; None for nowhere.
-        settings: Limits.
+        settings: Limits, of all workers together.
         provider_page: The file with the hash of the page's password; None for no page.
         public_url: Where analysts reach the server, as the page tells them.
         workers: How many processes.
@@ -69,6 +69,7 @@ class Start:
         hashed = None if self.provider_page is None else read_password_file(self.provider_page)
         require_secure(self.host, self.tls_cert, self.tls_key, self.insecure_http)  # before minutes of encoding
         self._require_one_page()
+        self.settings.divided(self.workers)  # before minutes of encoding too
         log = RequestLog(self.log)
         with bind(self.host, self.port) as bound:
             if self.workers == 1:
@@ -100,7 +101,7 @@ class Start:
 
         certificate = self._certificate()
         app = self._app(worker, datasets, log, hashed, certificate)
-        serve(app, bound, certificate, settings=self.settings, listening=listening)
+        serve(app, bound, certificate, settings=self.settings.divided(self.workers), listening=listening)
         return 0
 
     def _certificate(self) -> Certificate | None:
@@ -116,7 +117,7 @@ class Start:
             reload.also("certificate", certificate.renew)
         return create_app(
             datasets,
-            self.settings,
+            self.settings.divided(self.workers),
             log,
             None if self.metrics is None else (self.metrics[0], self.metrics[1] + worker.number),
             hashed,

@@ -8,8 +8,8 @@
                             └─ worker 2
 
 All take connections from one socket and charge one ledger, which is what makes several processes
-safe; what a process counts by itself (rates, wrong tokens, metered work) it counts alone. Their
-parent reads no data and draws no noise: it passes signals on, starts a worker again that ended, and
+safe; what a process counts by itself (rates, wrong tokens, metered work) it counts alone, against a
+part of the limit. Their parent reads no data and draws no noise: it passes signals on, starts a worker again that ended, and
 ends when all have. A worker whose parent has gone stops too.
 """
 

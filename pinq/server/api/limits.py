@@ -11,9 +11,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pinq.errors import TooManyRequests
+from pinq.errors import PolicyError, TooManyRequests
 
 __all__ = ["AuthThrottle", "Settings", "Share", "TokenQueues"]
 
@@ -58,6 +58,29 @@ class Settings:
     header_seconds: float = 10.0
     connections: int = 1000
     connections_of_address: int = 250
+
+    def divided(self, processes: int) -> Settings:
+        """The limits of each of some processes, so that all together allow no more than one.
+
+        Raises:
+            PolicyError: A limit is less than their number.
+        """
+        if processes == 1:
+            return self
+        least = min(self.rate, self.connections, self.connections_of_address)
+        if least < processes:
+            raise PolicyError(
+                f"{processes} workers cannot share {least:g}: --rate, --connections and --connections-per-address are "
+                "of all together. Use fewer workers, or a higher limit."
+            )
+        return replace(
+            self,
+            rate=self.rate / processes,
+            guesses=self.guesses // processes,
+            guesses_in_all=self.guesses_in_all // processes,
+            connections=self.connections // processes,
+            connections_of_address=self.connections_of_address // processes,
+        )
 
 
 @dataclass

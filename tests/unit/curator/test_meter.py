@@ -32,6 +32,17 @@ def test_work_of_the_last_minute_counts_and_the_refusal_names_price_and_limit() 
         meter.take("ana", 101, 100)
 
 
+def test_processes_share_a_quota_of_work() -> None:
+    """Together they allow no more than the grant; what is more than a share is said to be too much."""
+    meters = [WorkMeter(lambda: 0.0, processes=3) for _ in range(3)]
+    for meter in meters:
+        meter.take("ana", 33, 100)
+        with pytest.raises(TooManyRequests, match="allows 100 a minute, of which each of 3 processes has a share"):
+            meter.take("ana", 1, 100)
+        with pytest.raises(NotAllowed, match="takes 34 units"):
+            meter.take("ana", 34, 100)
+
+
 def _curator(in_memory: Callable[..., Any], **terms: Any) -> tuple[Any, str]:
     curator = in_memory(10)._session._curator
     (analyst,) = curator.ledger.accounts()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 from pinq.server.api.lanes import READERS, Lanes
 from pinq.server.api.limits import Settings
@@ -21,7 +22,7 @@ def test_of_what_reads_two_are_worked_on_at_a_time_and_a_charge_goes_beside_them
     async def go() -> None:
         lanes = Lanes(("a", "b"), Settings())
         readers = [
-            asyncio.create_task(lanes.soon(dataset, f"reader{number}", lambda dataset=dataset: read(dataset)))
+            asyncio.create_task(lanes.soon(dataset, f"reader{number}", partial(read, dataset)))
             for dataset in ("a", "a", "a", "a", "a", "b", "b", "b", "unknown", "names", "share")
             for number in (0, 1)
         ]

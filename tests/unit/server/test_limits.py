@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pinq.errors import TooManyRequests
+from pinq.errors import PolicyError, TooManyRequests
 from pinq.server.api.limits import MANY, AuthThrottle, Settings, Share, TokenQueues
 
 
@@ -191,3 +191,16 @@ def test_a_share_keeps_a_thread_free_for_who_has_none() -> None:
     greedy, alone = asyncio.run(held())
     assert greedy < 12
     assert alone
+
+
+def test_workers_share_every_limit() -> None:
+    """All together allow no more than one would; who cannot have a part of a limit is told."""
+    whole = Settings(rate=501, connections=1001, connections_of_address=251, guesses=1000, guesses_in_all=10_000)
+    assert whole.divided(1) == whole
+    for workers in (2, 3, 7):
+        part = whole.divided(workers)
+        for limit in ("rate", "connections", "connections_of_address", "guesses", "guesses_in_all"):
+            assert 1 <= getattr(part, limit) * workers <= getattr(whole, limit)
+        assert (part.threads, part.work_seconds) == (whole.threads, whole.work_seconds)
+    with pytest.raises(PolicyError, match="4 workers cannot share 3: --rate"):
+        Settings(rate=3).divided(4)
