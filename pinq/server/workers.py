@@ -9,8 +9,8 @@
 
 All take connections from one socket and charge one ledger, which is what makes several processes
 safe; what a process counts by itself (rates, wrong tokens, metered work) it counts alone, against a
-part of the limit. Their parent reads no data and draws no noise: it passes signals on, starts a worker again that ended, and
-ends when all have. A worker whose parent has gone stops too.
+part of the limit. Their parent reads no data and draws no noise: it passes signals on, starts a
+worker again that ended, and ends when all have. A worker whose parent has gone stops too.
 """
 
 from __future__ import annotations
