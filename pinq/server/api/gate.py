@@ -34,6 +34,7 @@ from pinq.errors import (
     NotAuthorised,
     PinqError,
     QueryError,
+    Refusal,
     TooManyRequests,
     Unavailable,
 )
@@ -224,8 +225,8 @@ def _job(visit: Visit, recall: Callable[[], bool], work: Work, body: bytes) -> s
         return work(visit, body)
     try:
         return work(visit, body)
-    except PinqError:
-        visit.authorise()  # whose grant has ended learns nothing else
+    except Refusal:
+        visit.authorise()  # whose grant has ended learns nothing else; what fails after a charge has one text
         raise
 
 
