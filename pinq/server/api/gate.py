@@ -225,7 +225,7 @@ def _job(visit: Visit, recall: Callable[[], bool], work: Work, body: bytes) -> s
         return work(visit, body)
     try:
         return work(visit, body)
-    except (Refusal, NotAuthorised):
+    except (Refusal, NotAuthorised, Stopped):
         visit.authorise()  # whose grant has ended learns nothing else; what fails after a charge has one text
         raise
 
