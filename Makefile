@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
+.PHONY: help setup demo test test-oldest test-unit test-privacy test-e2e test-spark test-spark-quick explore attack assurance image test-image lint types check examples benchmark reproduce-fs reproduce-dilca reproduce-diprime reproduce-topdown reproduce-secure wheel docs site clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -57,6 +57,9 @@ $(VENV)/.spark: $(READY)
 test-spark: $(VENV)/.spark ## the engine inside a Spark of two workers in this process, some minutes (needs Java 17 or later)
 	PINQ_SPARK=1 $(BIN)/python -m pytest tests/integration/test_spark.py
 	PINQ_SPARK=1 $(BIN)/python -m pytest tests/contract/test_every_engine.py tests/contract/test_every_engines_rows.py -k SparkEngine
+
+test-spark-quick: $(VENV)/.spark ## a tree, shards, a killed worker and a changed source inside Spark, a minute
+	PINQ_SPARK=1 $(BIN)/python -m pytest -p no:randomly tests/integration/test_spark.py -k "tree or shards or killed or changes"
 
 $(VENV)/.dev: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from pinq.engine import open_engine
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
+from pinq.public.specs import Axis
 from tests.spark import ON_SPARK, RUN, open_on_spark
 
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
@@ -33,6 +36,29 @@ every_engine = pytest.mark.parametrize(
     "opener", [open_engine, pytest.param(open_on_spark, marks=ON_SPARK)], ids=list(ENGINES)
 )
 WHOLE = PartSet([Block(Part())])
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """A public function of a row: numbers looked up at its places, and multiplied.
+
+    Here, for Spark's workers do not know modules of tests.
+
+    Attributes:
+        inputs: Of the function.
+        tables: What is looked up along each of them, shape (2, places).
+    """
+
+    inputs: tuple[Axis, ...]
+    tables: tuple[np.ndarray, ...]
+    width = 2
+    steps = 2
+
+    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        factors = [table[:, place] for table, place in zip(self.tables, places, strict=True)]
+        return np.prod(np.stack(factors), axis=0)
+
+
 HOSTILE = [
     "select",
     'a"b',

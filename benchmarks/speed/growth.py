@@ -49,7 +49,7 @@ from pinq.public.policy import Policy
 ROWS = 1_000_000
 CHUNK = 5_000_000
 IN_MEMORY = 10_000_000  # rows; tables of more are mapped
-LIMIT = 8.0  # processor seconds, after which a peer is not asked for more
+LIMIT = 5.0  # processor seconds, after which a peer is not asked for more
 QUICK = 2.0  # so long as a call takes less, the next one is timed three times
 TARGET = "y"
 OURS, OURS_MAPPED = "ours", "ours, mapped"

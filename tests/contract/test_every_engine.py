@@ -7,8 +7,6 @@ import inspect
 import itertools
 import math
 import pickle
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,8 +34,8 @@ from pinq.engine import rows as row_codes
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.schema import Numeric, Schema
-from pinq.public.specs import Axis, Cross, Cuts, Groups, Shards, Values, bind
-from tests.engines import ENGINES, HOSTILE, TEXTS, WHOLE, Opener, every_engine, examples, worlds
+from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
+from tests.engines import ENGINES, HOSTILE, TEXTS, WHOLE, Lookups, Opener, every_engine, examples, worlds
 from tests.oracles import encode as encode_by_rows
 from tests.oracles import members, tabulate
 
@@ -53,25 +51,6 @@ def spec_of(draw: Any, name: str, column: Any) -> Any:
     groups = [tuple(label for label, group in zip(labels, owner, strict=True) if group == which) for which in (0, 1)]
     groups = [group for group in groups if group]
     return Groups(name, tuple(groups)) if groups else Values(name)
-
-
-@dataclass(frozen=True)
-class Lookups:
-    """A public function of a row: numbers looked up at its places, and multiplied.
-
-    Attributes:
-        inputs: Of the function.
-        tables: What is looked up along each of them, shape (2, places).
-    """
-
-    inputs: tuple[Axis, ...]
-    tables: tuple[np.ndarray, ...]
-    width = 2
-    steps = 2
-
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        factors = [table[:, place] for table, place in zip(self.tables, places, strict=True)]
-        return np.prod(np.stack(factors), axis=0)
 
 
 @st.composite
