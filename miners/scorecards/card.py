@@ -72,6 +72,8 @@ class Term:
 
     def on(self, spec: Split, schema: Schema) -> Term:
         """Returns the same points on finer cells, each of which lies in one of these."""
+        # A cut at 30, on cuts at 20, 30 and 40: the finer cells lie in cells 0, 0, 1 and 1, and
+        # each gets half of the weight of its own.
         axis = bind(spec, schema).axes[0]
         starts = np.array([0, *(axis.thresholds or ())])
         cells = bind(self.spec, schema).axes[0].parts_of(starts)
@@ -209,6 +211,7 @@ class Card:
     @property
     def unit(self) -> float:
         """What one logit is in printed points, or one grid cell in units of the target."""
+        # 28.85 points to a logit: the odds double every 20.
         return DOUBLES / math.log(2) if self.numeric is None else float(self.numeric.width)
 
     @property

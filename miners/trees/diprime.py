@@ -61,6 +61,7 @@ class DiPriMeStrategy(ForestStrategy):
 
     def leaf_weight(self) -> int:
         """Returns the weight of all that a leaf is asked, beside all levels of splits."""
+        # Four fifths for splits, three levels of one question: each weighs 4 and the leaf 3, of 15.
         rest = self.split_share.denominator - self.split_share.numerator
         return max(1, self.depth) * self.parts_of_share * rest
 

@@ -116,6 +116,8 @@ def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: 
         PolicyError: It is no SQL expression over one row of these columns.
     """
     value, rest = _parsed(connection, name, tried_formula(formula))
+    # Whatever closes the parenthesis and goes on, "1)) FROM other --", leaves another statement
+    # around it than a plain 1 does.
     _, template = _parsed(connection, name, tried_formula("1"))
     if rest != template:
         raise PolicyError(f"`formula` of column {name!r} is more than one expression.")

@@ -302,6 +302,7 @@ def promised(ledger: Ledger, besides: str = "") -> Epsilon:
 
     What was spent under an ended grant still counts against the cap.
     """
+    # Ana has 1, and bob was revoked after he had spent .3 of his 1: 1.3 are promised.
     others = [grant for grant in ledger.grants().values() if grant.analyst != besides]
     return sum((grant.limit if grant.valid else grant.spent for grant in others), ZERO)
 

@@ -90,6 +90,8 @@ def _bucket_ended(charged: str, answered: str, bucket: float) -> bool:
     Buckets are counted from the charge; every server reads the same moment in the log.
     """
     begin, width = datetime.fromisoformat(charged), timedelta(seconds=bucket)
+    # Charged at 10:00:00, answered at 10:00:03, buckets of 2 s: two of them, so it shows from
+    # 10:00:04 on.
     buckets = max(1, -(-(datetime.fromisoformat(answered) - begin) // width))  # rounded up
     return now() >= begin + buckets * width
 

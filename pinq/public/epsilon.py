@@ -66,6 +66,7 @@ class Epsilon:
                 parameter=name,
                 allowed=f"a finite number greater than 0 and at most {MAX_EPSILON}",
             )
+        # A third of 1 is 333,333,334 nano-epsilons.
         return cls(math.ceil(value * NANO))
 
     @classmethod
@@ -91,6 +92,8 @@ class Epsilon:
 
         So what is spent never looks like the limit too early.
         """
+        # .123456 is written .123, 12.3456 is 12.3, and 1,234.5 is 1234: no digit before the point
+        # is lost.
         step = 10 ** min(9, max(0, len(str(self.nano)) - 3))
         return str(Epsilon(self.nano // step * step))
 

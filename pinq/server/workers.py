@@ -90,6 +90,8 @@ class Worker:
     def wait_longer(self) -> None:
         """Sets when it is started again: after longer and longer, where it does not live long."""
         now = time.monotonic()
+        # What ends at once is started again after 1, 2, 4, ... and at last 30 s; what lived for a
+        # minute, after 1 s.
         lasted = now - self.since > LASTED_SECONDS
         self.due = now + (FIRST_WAIT if lasted else self.wait)
         self.wait = min(LONGEST_WAIT, 2 * (FIRST_WAIT if lasted else self.wait))

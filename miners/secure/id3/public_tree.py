@@ -69,6 +69,8 @@ def _chosen_tables(task: Task, tables: Shares, attributes: np.ndarray, positions
         attributes: Of each node, shape (nodes, attributes).
         positions: The position of the chosen one among each node's attributes.
     """
+    # Two nodes with attributes of 2 and 3 values each: tables begin at rows 0, 2, 5 and 7, and that
+    # of the second node's first attribute is rows 5 and 6.
     sizes = np.array(task.sizes)[attributes]
     starts = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
     nodes = np.arange(len(positions))
