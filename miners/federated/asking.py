@@ -143,6 +143,7 @@ def ask_leaves(task: Task, leaves: Sequence[HeldNode]) -> None:
     Each is asked, at each holder, with all that its path has left there.
     """
     holders = task.source.holders
+    # A leaf with .1 left here and .2 there is in one request with all others like it.
     by_left: dict[tuple[Epsilon, ...], list[HeldNode]] = defaultdict(list)
     for leaf in leaves:
         by_left[tuple(task.problem.epsilon - leaf.paid_at(name) for name in holders)].append(leaf)

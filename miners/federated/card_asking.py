@@ -101,6 +101,7 @@ class InTurns(HoldersAsking):
         chooses = steps[0].choice is not None
         sizes = {name: self._sizes[name] for name in left}
         order = deal(sizes, len(steps)) if chooses else []
+        # Nothing stands for the steps that are over, so that the others keep their numbers.
         self._order = [*[""] * step, *order]
         self._steps = {
             name: [*[CardStep(None, Epsilon(0))] * step, *with_turns(epsilon, steps, _positions(order, name))]

@@ -97,6 +97,8 @@ class Router:
         """Returns the nodes at which rows with these bins, shape (columns + 1, rows), end up."""
         rows = bins.shape[1]
         # `take` on flat arrays is twice as fast as indexing with two arrays.
+        # Of 1,000 rows, row 7 at a node that is split by the second column has its bin at 2 * 1000
+        # + 7.
         flat, offset, own = np.ascontiguousarray(bins).ravel(), self.row_of * rows, np.arange(rows)
         node = np.zeros(rows, dtype=np.int64)
         for _ in range(levels):

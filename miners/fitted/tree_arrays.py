@@ -120,6 +120,8 @@ def to_arrays(
         column, numeric = schema.columns[name], schema.numeric_columns.get(name)
         if column.null_code is not None:
             missing[index] = axis.parts_of(np.array([column.null_code]))[0]
+        # `age`, cut at 30 and 45, has two points, a rounding error below each; `sex`, split by its
+        # values, has the parts 0 and 1 of its two categories.
         if numeric is not None:
             kind[index], points[index] = NUMERIC, _points(numeric, axis)
         else:

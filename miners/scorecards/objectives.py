@@ -307,6 +307,7 @@ class Mean(Objective):
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns mean and deviation by a histogram, without cells that noise can explain."""
         axis = bind(self.base_parts, self.schema).axes[0]
+        # Cuts at cells 10 and 20 of 30: edges 0, 10, 20 and 30, and middles 4.5, 14.5 and 24.5.
         edges = np.array([0, *(axis.thresholds or range(1, self.column.cells)), self.column.cells])
         edges = np.unique(np.minimum(edges, self.column.cells))
         middles = (edges[1:] + edges[:-1] - 1) / 2

@@ -60,6 +60,7 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     groups = list(frame.groupby(hues, sort=False, dropna=False)) if hues else [((), frame)]
     height = 0.8 / len(groups)
     for number, (name, rows) in enumerate(groups):
+        # Of three groups, the bars of a label are .27 of a line above it, on it, and below it.
         at = np.array([labels.index(label) for label in rows[axis]]) + (number - (len(groups) - 1) / 2) * height
         off = np.abs([rows["value"] - rows["low"], rows["high"] - rows["value"]])
         text = ", ".join(_text(part) for part in np.atleast_1d(np.array(name, dtype=object)))
@@ -122,6 +123,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
     """Draws one box with its lines and intervals, on the height ``height``."""
     values = quantiles["value"].to_numpy(dtype=float)
+    # Of five quantiles the box is between the second and the fourth, of three from end to end.
     first = 0 if len(values) < 5 else len(values) // 4
     inner = values[first], values[-1 - first]
     ax.hlines(height, values[0], values[-1], color="#222222", linewidth=1)

@@ -126,6 +126,8 @@ class Missing(Statistic):
         if is_categorical(self.schema, self.column):
             parts = groups.partition(Groups(self.column, ((None,),)))
         else:
+            # Of each group come the rows below a cut, above it, and without a value: the third of
+            # three.
             parts = groups.partition(missing_apart(self.schema, self.column))[np.arange(self.groups) * 3 + 2]
         return [
             _released(
@@ -234,6 +236,7 @@ class Variance(_Numbers):
         """
         kept = without_empty_ends(counts, scale)
         moments = MomentsOfBins.of(edges, kept, whole=self._numeric.integer)
+        # Largest with half of the rows at either end: 25 for cells 0 to 10.
         largest = (self._numeric.cells - 1) ** 2 / 4
         value, _ = spread_of(kept, moments)
         centre, influence = spread_of(counts, moments)

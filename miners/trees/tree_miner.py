@@ -83,6 +83,7 @@ class TreeMiner(HandleMiner[Sequence[S]], Generic[S]):
             together = list(zip(*(strategy.recipe.levels[level] for strategy in strategies), strict=True))
             described = [steps for steps in together if steps[0].name in DESCRIBING]
             lines += [_line(steps, nodes) for steps in described]
+            # A node that turns out too small to be split is asked as a leaf.
             if described:
                 lines.append(_line([recipe.early_leaf(level, [steps[0] for steps in described])], nodes))
             lines += [_line(steps, nodes) for steps in together if steps not in described]

@@ -41,6 +41,7 @@ MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked a
 
 def units(nanoseconds: int) -> int:
     """Returns whole units of work, one at least."""
+    # Rounded up, as // rounds down: -(-1,500,000 // 1,000,000) is 2.
     return max(1, -(-nanoseconds // UNIT))
 
 

@@ -189,6 +189,7 @@ class DelimitedFiles:
             if new.any():
                 lines.add(reason, int(new.sum()), begin.of(int(new.argmax())))
             bad |= new
+        # A line of one byte is a newline alone: no row, and nothing to count.
         kept = ~bad & (lengths > 1)
         lines.total += int((kept | bad).sum())
         if not kept.all():

@@ -189,6 +189,8 @@ class Counts:
                 self._take(SparseTally(request.parts, (*common, *table.axes), measure), [number])
             else:
                 dense.append(number)
+        # Tables of sex and age, and of sex and job: sex is in both, so joint tables begin with it,
+        # and a row's cell up to there is computed once.
         axes_of = {number: (*common, *request.tables[number].axes) for number in dense}
         shared = (
             tuple(axis for axis in axes_of[dense[0]] if all(axis in axes for axes in axes_of.values())) if dense else ()

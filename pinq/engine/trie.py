@@ -242,6 +242,7 @@ def _tables(
     partitions: Sequence[Partition | None],
 ) -> tuple[np.ndarray, tuple[np.ndarray, tuple[_Lookup, ...]], np.ndarray]:
     """The number of each node's partition among the distinct ones, their steps, and their sizes."""
+    # Nodes split by age, by sex and by age again: two distinct partitions, and `kind` is 0 1 0.
     numbers: dict[bytes, int] = {}
     distinct: list[Partition | None] = []
     kind = np.empty(len(partitions), dtype=np.int64)

@@ -30,6 +30,7 @@ class Head:
         if self._open is None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self._open = os.open(self.file, os.O_CREAT | os.O_WRONLY, 0o600)
+        # Every line is of one length, so each covers the whole of the one before.
         os.pwrite(self._open, f"{seq:020d} {chained}\n".encode(), 0)
 
     def read(self) -> tuple[int, str] | None:

@@ -207,6 +207,7 @@ class Ledger:
                 granted.
         """
         policy = Declared(digest, cap, schema, rule)
+        # Nearly always nothing is due, and a look needs no lock; who writes looks once more.
         with self._log.transaction(write=False) as reading:
             if reading.state.due(policy, self.where, may_raise) is None:
                 return
@@ -321,7 +322,7 @@ class Ledger:
                 return (earlier, payload), None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                 writing.refuse(error, analyst, request, question)
-                return (None, None), error
+                return (None, None), error  # Raised here, it would undo the event just written.
 
         charged, refusal = self._log.run(work, write=True)
         if refusal is not None:

@@ -119,6 +119,7 @@ def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[tu
                     charges[key] = event, charged
                 case Answered() as answered:
                     answers[key] = answered.payload
+    # Two analysts may have used one id: all answers must be those of one of them.
     analysts = {analyst for analyst, _ in charges}
     for analyst in sorted(analysts):
         if all(_matches(release, analyst, charges, answers) for release in wanted.values()):

@@ -76,6 +76,8 @@ def confirm(path: str | os.PathLike[str], names: Sequence[str], because: str, va
     text = read_policy_text(file)
     policy = parse_policy(text, file)
     root, known = _root(text), policy.unreviewed_fields()
+    # With the points behind them, "columns.age." begins "columns.age.upper." and not
+    # "columns.agent.".
     chosen = [name for name in known if any(f"{name}.".startswith(f"{wanted}.") for wanted in names)]
     for wanted in names:
         if not any(f"{name}.".startswith(f"{wanted}.") for name in known):

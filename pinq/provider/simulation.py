@@ -95,5 +95,6 @@ def made_up(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
             texts = np.array(list(column.texts), dtype=object)
             columns[name] = pa.array(texts[codes], pa.string(), mask=missing)
     if schema.bounded_unit is not None:
+        # Of at most three rows each: rows 0 to 2 are unit 0, rows 3 to 5 unit 1.
         columns[schema.bounded_unit.column] = pa.array(np.arange(rows) // schema.bounded_unit.max_rows)
     return pa.table(columns)

@@ -195,6 +195,7 @@ def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.
     if not hasattr(score, "of"):
         return counts.sum(axis=1)
     if measure == "moments":
+        # 2, 0 and 1 rows on levels 0 to 2: 3 rows, of sum 2 and sum of squares 4.
         levels = np.arange(counts.shape[2], dtype=np.int64)
         counts = np.stack([counts.sum(axis=2), counts @ levels, counts @ levels**2], axis=-1)
     if measure == "vectors":

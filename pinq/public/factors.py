@@ -132,6 +132,8 @@ class Cuts(OfColumn, Factor):
         edges = [column.text(column.edge(threshold)) for threshold in thresholds]
         between = (f"{low} to < {high}" for low, high in itertools.pairwise(edges))
         labels: tuple[str | None, ...] = (f"< {edges[0]}", *between, f">= {edges[-1]}")
+        # A cut at 30 of 100 cells, and missing values: thresholds 30 and 100, for 100 is their
+        # code.
         if column.nullable:
             labels, thresholds = (*labels, None), (*thresholds, column.cells)
         identity = [self.kind, self.column, column.digest, thresholds]
@@ -160,6 +162,7 @@ class Groups(OfColumn, Factor):
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each group, by a table from codes to groups."""
         column = schema.categorical(self.column)
+        # Values a, b, c in the groups (a, c) and (b): 0 1 0. In (c) alone: -1 -1 0.
         lookup = np.full(column.codes, -1, dtype=np.int64)
         for number, group in enumerate(self.groups):
             if not group:

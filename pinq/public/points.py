@@ -143,6 +143,8 @@ class RowScores:
             raise QueryError(
                 f"the points of all classes make {numbers:,} numbers; at most {MAX_NUMBERS:,} are possible."
             )
+        # Scores of three classes that all look at sex share one term, with a row of numbers for
+        # each.
         terms = {
             key: _Term(partition, np.zeros((len(scores), partition.size + 1), dtype=np.int64))
             for key, partition in partitions.items()

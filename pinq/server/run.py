@@ -198,6 +198,7 @@ def is_private(tls_cert: Path | None, tls_key: Path | None) -> bool:
     own, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     own.load_cert_chain(tls_cert, tls_key, password="")
     theirs.check_hostname = False
+    # Both shake hands in memory: what one writes, the other reads.
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     server, client = own.wrap_bio(to_server, to_client, server_side=True), theirs.wrap_bio(to_client, to_server)
     for side in (client, server) * 3:  # hello, perhaps another one, certificate, and what the client makes of it

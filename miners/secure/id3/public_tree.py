@@ -48,6 +48,7 @@ async def grow_public(
         chosen = remaining[np.arange(len(positions)), positions]
         tree += _branches(task, labels, chosen, len(tree) + len(labels))
         counts = _chosen_tables(task, tables, remaining, positions)
+        # Attributes 0, 1 and 2, split by 1, which has three values: three children with 0 and 2.
         unused = [row[row != attribute] for row, attribute in zip(remaining, chosen, strict=True)]
         remaining = np.concatenate(
             [np.tile(row, (task.sizes[attribute], 1)) for row, attribute in zip(unused, chosen, strict=True)]

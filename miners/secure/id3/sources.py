@@ -101,6 +101,8 @@ class Records:
         """Shares every party's rows; this party's are ``holding``."""
         task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
         n_values = sum(task.sizes)
+        # Attributes of 2 and 3 values and two classes: of the values 0 to 4 the last ones, 1 and 4,
+        # stay at home; 0, 2, 3 and the classes 5 and 6 are sent.
         shared_values = np.delete(np.arange(n_values), last)
         sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
         blocks = []

@@ -106,6 +106,7 @@ class Task:
     @cached_property
     def starts(self) -> np.ndarray:
         """The number of each attribute's first value when all values are numbered through."""
+        # Attributes of 2, 3 and 4 values begin at 0, 2 and 5.
         return np.cumsum([0, *self.sizes[:-1]])
 
     @property

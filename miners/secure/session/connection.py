@@ -77,6 +77,8 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = self._listener.loop.time()
         self._data += data
+        # Bytes come as the network cuts them: half a frame waits, and several are delivered at
+        # once.
         received, start = self._data, 0
         while len(received) - start >= HEADER.size:
             label, size = HEADER.unpack_from(received, start)

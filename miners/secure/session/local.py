@@ -62,6 +62,7 @@ def run_simulation(
     outcome = simulate(together.run, together.growth.bits)
     if not len(outcome.looked_up):
         return [outcome] * len(holdings)
+    # Parties that look up 2, 0 and 1 rows: cuts at 2 and at 2 leave the second with none.
     by_party = np.split(outcome.looked_up, np.cumsum([len(rows) for rows in looked_up])[:-1])
     return [replace(outcome, looked_up=classes) for classes in by_party]
 

@@ -50,6 +50,8 @@ def prepare(question: SumDerivatives, parts: PartSet, schema: Schema) -> Prepare
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         sums: list[float] = []
         for counted in slices:
+            # Specs of 3 and 2 cells, vectors of two entries: ten numbers of each part, side by
+            # side.
             arrays = [counted.array(table) for table in range(len(tables))]
             exact = np.concatenate([array.reshape(len(array), -1, vectors.width) for array in arrays], axis=1)
             sums += (laplace(exact, sensitivity, epsilon, counted.turn.check).ravel() / unit).tolist()

@@ -160,6 +160,7 @@ def measure_canary(name: str, fit: Guess, folder: Path) -> Canary:
     results = []
     for number, epsilon in enumerate((FIT_EPSILON, 10 * FIT_EPSILON)):
         inside, shares = _fitted(fit, epsilon, folder / f"{name}-{number}")
+        # A hair of randomness puts equal shares in an order that says nothing.
         order = np.argsort(shares + np.random.default_rng().uniform(0, 1e-9, CANARIES))
         eighth = CANARIES // 8
         sure = np.concatenate([order[:eighth], order[-eighth:]])

@@ -267,5 +267,6 @@ def _token(http: Request) -> str:
 
 
 def _large(http: Request) -> bool:
+    # A body of no stated length counts as a large one.
     length = http.headers.get("content-length", "")
     return http.method == "POST" and not (length.isascii() and length.isdigit() and int(length[:20]) <= SMALL_BODY)

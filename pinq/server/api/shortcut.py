@@ -31,6 +31,7 @@ class Shortcut:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
+        # "/v1/adult/query" has the words "", "v1", "adult" and "query".
         words = scope["path"].split("/") if scope["type"] == "http" else []
         handler = (
             self._handlers.get((scope["method"], words[3])) if len(words) == 4 and words[1] == f"v{PROTOCOL}" else None
