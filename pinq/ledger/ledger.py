@@ -207,7 +207,6 @@ class Ledger:
                 granted.
         """
         policy = Declared(digest, cap, schema, rule)
-        # Nearly always nothing is due, and a look needs no lock; who writes looks once more.
         with self._log.transaction(write=False) as reading:
             if reading.state.due(policy, self.where, may_raise) is None:
                 return
