@@ -194,7 +194,7 @@ def map_codes(file: IO[bytes], schema: Schema, damaged: Callable[[], None] = lam
     if footer.units:
         kinds[UNIT] = UNIT_KIND
     state = _FileState(mapped, damaged)
-    blocks = list(_mapped_blocks(mapped, kinds, footer, end, state.note_damage))
+    blocks = list(_mapped_blocks(mapped, kinds, footer, end, state))
     return MappedCodes(blocks, footer.files, schema, state.problem)
 
 
@@ -216,7 +216,18 @@ class _FileState:
         """
         if self._is_damaged:
             return "the file of its codes is damaged"
-        return "the file of its codes was cut" if self._mapped.size() < len(self._mapped) else ""
+        return "the file of its codes was cut" if self._is_cut() else ""
+
+    def require_whole(self) -> None:
+        """``InternalError`` where its end was cut off: to read there would end the process."""
+        if self._is_cut():
+            raise InternalError(
+                "The file of a source's codes was cut while it was in use. Open the dataset again, and see who "
+                "writes to the state folder."
+            )
+
+    def _is_cut(self) -> bool:
+        return self._mapped.size() < len(self._mapped)
 
 
 def _mapped_blocks(
@@ -224,7 +235,7 @@ def _mapped_blocks(
     kinds: Mapping[Hashable, np.dtype[np.generic]],
     footer: _Footer,
     end: int,
-    damaged: Callable[[], None],
+    state: _FileState,
 ) -> Iterator[tuple[RowBlock, Columns]]:
     """The blocks of a mapped file; ``ValueError`` where so many rows do not reach to the end."""
     if len(footer.checksums) != -(-footer.rows // BLOCK_ROWS) * len(kinds):
@@ -238,7 +249,7 @@ def _mapped_blocks(
             offset += columns[name].nbytes + -columns[name].nbytes % _ALIGNED
         written = dict(zip(kinds, checksums, strict=False))
         units: Columns = {UNIT: columns.pop(UNIT)} if footer.units else {}
-        yield RowBlock(_Checked(columns, written, damaged), count), _Checked(units, written, damaged)
+        yield RowBlock(_Checked(columns, written, state), count), _Checked(units, written, state)
     if offset != end:
         raise ValueError("other rows")
 
@@ -247,19 +258,20 @@ class _Checked(Mapping[Hashable, np.ndarray]):
     """The columns of a mapped block, each compared with its checksum when it is first read.
 
     Raises:
-        InternalError: The codes of a column are not those that were written.
+        InternalError: The codes of a column are not those that were written, or the file was cut.
     """
 
-    def __init__(self, columns: Columns, checksums: Mapping[Hashable, int], damaged: Callable[[], None]) -> None:
-        self._columns, self._damaged = columns, damaged
+    def __init__(self, columns: Columns, checksums: Mapping[Hashable, int], state: _FileState) -> None:
+        self._columns, self._state = columns, state
         self._unread = {name: checksums[name] for name in columns}
 
     def __getitem__(self, name: Hashable) -> np.ndarray:
         codes = self._columns[name]
+        self._state.require_whole()
         checksum = self._unread.get(name)
         if checksum is not None:
             if zlib.crc32(codes.data) != checksum:
-                self._damaged()
+                self._state.note_damage()
                 raise InternalError(
                     "The codes that were kept of a source are damaged; they are deleted. Open the dataset again, and "
                     "look at the disk that they were on."

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,14 @@ class Dataset:
         ledger = self.ledger if url == self.ledger.url else Ledger(url, policy.dataset, heads=heads_folder())
         same_source = ledger is self.ledger and source == self.source and not self.engine.problem()
         same_codes = same_source and _codes(policy) == _codes(self.policy)
-        engine = self.engine if same_codes else open_engine(policy, salt=ledger.salt)[0]
-        declare(policy, ledger, may_raise=True)
+        with ExitStack() as refused:
+            if ledger is not self.ledger:
+                refused.callback(ledger.close)
+            engine = self.engine if same_codes else open_engine(policy, salt=ledger.salt)[0]
+            if not same_codes:
+                refused.callback(engine.close)
+            declare(policy, ledger, may_raise=True)
+            refused.pop_all()
         if same_codes and policy == self.policy:
             return self
         return Dataset(policy, ledger, curator_of(policy, ledger, engine, self.curator), engine, source)

@@ -334,3 +334,23 @@ def test_blocks_are_cut_wherever_batches_end() -> None:
     blocks: list[RowBlock] = list(blocks_of({"a": batch} for batch in batches))
     assert [block.rows for block in blocks] == [BLOCK_ROWS] * 4 + [1]
     assert np.array_equal(np.concatenate([block.columns["a"] for block in blocks]), numbers)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="no system that maps files as Linux does")
+def test_a_file_that_is_cut_while_it_is_mapped_fails_questions_and_not_the_process(
+    large: Policy, tmp_path: Path
+) -> None:
+    """Codes that were read, and codes that were not: where the file's end is gone, neither is looked at."""
+    engine = engine_over(large, salt=b"salt")
+    split = WHOLE.split(bind(Values("sex"), large.schema_))
+    known = engine.tabulate(split)[0].tolist()
+    (file,) = kept(tmp_path)
+    with file.open("r+b") as opened:
+        opened.truncate(64)
+    by_both = split.split(bind(Shards(3), large.schema_))
+    for parts in (by_both, WHOLE.split(bind(Cross((Values("sex"), Shards(2))), large.schema_))):
+        with pytest.raises(InternalError, match="was cut while it was in use"):
+            engine.tabulate(parts)
+    assert engine.problem() == "the file of its codes was cut"
+    assert engine.tabulate(split)[0].tolist() == known  # counted before, and remembered
+    engine.close()

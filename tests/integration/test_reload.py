@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pinq.curator.turn import Turn
+from pinq.engine import open_engine
 from pinq.errors import NotAuthorised, PolicyError
 from pinq.provider.policy_file import load_policy
 from pinq.public.queries import Request
@@ -222,3 +223,24 @@ def test_a_reload_says_in_one_line_what_changed(datasets: Datasets, policy: Path
     }
     assert datasets.failed == ("certificate: it is no certificate.",)
     log.close()
+
+
+def test_what_was_opened_for_a_policy_that_is_refused_is_closed(
+    datasets: Datasets, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new codes are freed at once; those that are served are not."""
+    token_of(policy)
+    opened: list[Any] = []
+
+    def noted(*given: Any, **named: Any) -> Any:
+        opened.append(open_engine(*given, **named))
+        return opened[-1]
+
+    monkeypatch.setattr("pinq.server.datasets.open_engine", noted)
+    served = datasets["people"]
+    edit(policy, lambda text: text.replace("upper: 99", "upper: 120") + "adjacency: substitute\n")
+    (why,) = datasets.reload().failed
+    assert "adjacency" in why
+    ((engine, _),) = opened
+    assert engine.problem() == "its engine is closed"
+    assert (datasets["people"], served.engine.problem()) == (served, "")
