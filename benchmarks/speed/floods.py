@@ -190,18 +190,27 @@ def under(
     bodies: Callable[[], Iterator[bytes]] = groupings,
 ) -> None:
     """Measures the victims while the attackers ask; ``path`` is empty for no attack."""
+    idle = _waits(flood, seconds / 2)  # a moment before: what else the machine does changes by the minute
     with ExitStack() as stack:
         if path:
-            stack.enter_context(running(flood.attackers(path, bodies, seconds + 2)))
+            stack.enter_context(running(flood.attackers(path, bodies, seconds + 4)))
             time.sleep(1.0)
+        took = _waits(flood, seconds)
+    TABLE.add(what, earlier, *map(shown, took, idle))
+
+
+def _waits(flood: Flood, seconds: float) -> list[list[float]]:
+    """How long each victim waits for its counts, side by side, in milliseconds."""
+    with ExitStack() as stack:
         victims = [stack.enter_context(running(flood.victim(name, seconds))) for name in flood.victims]
-        took = [outcome().milliseconds for outcome in victims]
-    TABLE.add(what, earlier, *map(shown, took))
+        return [outcome().milliseconds for outcome in victims]
 
 
-def shown(took: list[float]) -> str:
-    """A median and the slowest one, in words."""
-    return f"{statistics.median(took):.0f} ms, slowest {max(took):,.0f}" if took else "no answer"
+def shown(took: list[float], idle: list[float]) -> str:
+    """A median, that of a moment before without attackers, and the slowest one, in words."""
+    if not took or not idle:
+        return "no answer"
+    return f"{statistics.median(took):.0f} ms, idle {statistics.median(idle):.0f}, slowest {max(took):,.0f}"
 
 
 def write_lines(flood: Flood) -> None:

@@ -8,7 +8,9 @@ thread, and one more core of another dataset is never theirs.
 
 What charges waits for the disk most of its time, so many may be at it; what only reads keeps the
 interpreter to itself, and of that two are worked on at a time for each dataset. So whoever reads
-histories as fast as a machine can, takes two threads' turns from those who ask.
+histories as fast as a machine can, takes two threads' turns from those who ask. In the heavy lane
+what reads keeps its place for as long again as it took, up to a tenth of a second: pages that follow
+each other leave half of the time to others.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ __all__ = ["Lanes"]
 
 READERS = 2  # of a dataset at a time, of what only reads
 LOOK_SECONDS = 0.5  # how often a running request's client and grant are looked at
+REST_SECONDS = 0.1
 STOP_SECONDS = 5.0  # how long what was stopped may take to notice
 
 T = TypeVar("T")
@@ -96,8 +99,12 @@ class Lanes:
             visit.turn = Turn(self._settings.work_seconds, token=holder)
             self._turns.add(visit.turn)
             watching = asyncio.create_task(self._look(http, visit, opens))
+            began = time.monotonic()
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._long, job)
+                result = await asyncio.get_running_loop().run_in_executor(self._long, job)
+                if not charges:
+                    await asyncio.sleep(min(REST_SECONDS, time.monotonic() - began))
+                return result
             finally:
                 visit.turn.stop()  # where the asker's task was cancelled, the work goes on without it
                 self._turns.discard(visit.turn)
