@@ -105,4 +105,4 @@ def test_the_others_end_soon_after_a_party_is_killed(tmp_path: Path, fields: dic
             assert process.returncode == 1, said
             assert f"party {killed} ({NAMES[killed]}) is gone, in the middle of the computation" in said
             assert not (tmp_path / NAMES[party] / "result.json").exists()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 45

@@ -181,7 +181,7 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(tls_port: int) -> None
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", tls_port)) as silent:
         assert closed(silent)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 45
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", tls_port)) as quick, context.wrap_socket(quick) as secure:

@@ -20,20 +20,21 @@ from pinq.public.queries import Request
 
 
 def test_a_server_that_hangs_after_503s_is_given_up_in_time() -> None:
-    """Two 503 over 1.2 s, then silence: the last attempt has only what is left of 2 s."""
+    """Two 503 after a second each, then silence: the third attempt has only what is left of 3 s, or the end would come after 5."""
     stop = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            begun, held = time.monotonic(), []
+            held: list[socket.socket] = []
             while not stop.is_set():
                 try:
                     connection, _ = listener.accept()
                 except OSError:
                     return
                 held.append(connection)
-                if time.monotonic() - begun < 1.2:
+                if len(held) <= 2:
                     connection.recv(65536)
+                    time.sleep(1)
                     connection.sendall(
                         b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
                     )
@@ -48,10 +49,10 @@ def test_a_server_that_hangs_after_503s_is_given_up_in_time() -> None:
             pinq.connect(
                 f"http://127.0.0.1:{listener.getsockname()[1]}/people",
                 token="pinq_" + "a" * 43,
-                timeout=2,
+                timeout=3,
                 insecure_http=True,
             )
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 5
         stop.set()
         with socket.create_connection(listener.getsockname()):
             pass
@@ -88,7 +89,7 @@ def test_where_nobody_listens_opening_is_quick_and_frightens_nobody(monkeypatch:
     started = time.monotonic()
     with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^.]*\.$"):
         pinq.connect(f"http://127.0.0.1:{closed_port()}/people", token="pinq_x", insecure_http=True)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30  # half of that minute
 
 
 def test_a_server_that_is_not_pinq_is_asked_for_https() -> None:
@@ -112,7 +113,7 @@ def test_a_server_without_tls_is_named_at_once() -> None:
         pytest.raises(pinq.Unavailable, match=r"does not speak TLS\. .*`insecure_http`"),
     ):
         pinq.connect(f"https://127.0.0.1:{port}/people", token="pinq_x")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(
