@@ -68,7 +68,7 @@ $(VENV)/.dev: $(READY)
 explore: $(READY) ## property tests with examples never drawn before, and many more of them; hundreds of crashes
 	PINQ_EXPLORE=1 $(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/property tests/e2e/test_crash.py tests/e2e/test_server_crash.py
 
-attack: $(READY) ## fifty thousand malformed requests against a server (make test sends four thousand)
+attack: $(READY) ## fifty thousand malformed requests against a server (make test sends two thousand, the same ones each time)
 	PINQ_ATTACK=1 $(BIN)/python -m pytest -s tests/e2e/test_server_fuzz.py
 
 IMAGE ?= localhost/pinq:latest

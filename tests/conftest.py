@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no core waits for one at the end."""
+    """Long files come first, so that no core waits for one at the end."""
     items.sort(key=lambda item: "slow" not in item.keywords)
 
 

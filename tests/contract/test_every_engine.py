@@ -39,6 +39,8 @@ from tests.engines import ENGINES, HOSTILE, TEXTS, WHOLE, Lookups, Opener, every
 from tests.oracles import encode as encode_by_rows
 from tests.oracles import members, tabulate
 
+pytestmark = pytest.mark.slow
+
 
 def spec_of(draw: Any, name: str, column: Any) -> Any:
     if isinstance(column, Numeric):

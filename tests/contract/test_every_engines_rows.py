@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from pinq.public.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 from pinq.public.specs import Cross, Shards, Values, bind
 from tests.engines import WHOLE, Opener, every_engine, examples, worlds
+
+pytestmark = pytest.mark.slow
 
 
 @every_engine

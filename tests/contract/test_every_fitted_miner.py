@@ -25,6 +25,8 @@ from tests.contract.test_every_miner import (
 )
 from tests.people import SCHEMA
 
+pytestmark = pytest.mark.slow
+
 
 @every_form
 def test_a_fit_that_runs_again_finds_its_paid_answers(form: Form) -> None:

@@ -23,6 +23,8 @@ from pinq.curator.mechanisms import choose, choose_weighted, laplace
 from pinq.provider.testing import epsilon_lower_bound
 from tests.laws import ALMOST_NEVER, WEAK, flip_law, interval_of, law_is, noise_law, weighted, weighted_law
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Mechanism:

@@ -31,6 +31,8 @@ from tests.catalogue import FORMS, MINERS, Form
 from tests.handles import ledger_of, simulated
 from tests.people import SCHEMA
 
+pytestmark = pytest.mark.slow
+
 TARGETS = {"classes": "income", "means": "wage", "distances": "job"}
 # Their published forms keep back what leaves that came early were not asked.
 MAY_KEEP_BACK = {"SuLQID3", "DiffPID3", "DiffPC45"}

@@ -32,6 +32,8 @@ from pinq.public.wire import STATUSES
 from tests.checkout import ROOT
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.slow
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 

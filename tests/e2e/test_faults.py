@@ -38,6 +38,8 @@ from pinq.public.queries import Request
 from tests.faults import kinds, spend, unspent
 from tests.handles import engine_of, ledger_of
 
+pytestmark = pytest.mark.slow
+
 NOT_LOSSES = [
     math.nan,
     math.inf,

@@ -20,6 +20,8 @@ from pinq.provider.local import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
 from tests.servers import Certificate, Server, people, publish, serving, token_of
 
+pytestmark = pytest.mark.slow
+
 COORDINATOR = """
 import sys, time, pinq
 from miners import DPTopDown, Federation

@@ -20,9 +20,13 @@ from tests.browser import CHROMIUM, Browser, browsing
 from tests.checkout import ROOT
 from tests.servers import Certificate, Server, publish, serving, token_of
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="NO CHROMIUM, so the provider's page was not tried in a browser: apt-get install chromium"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="NO CHROMIUM, so the provider's page was not tried in a browser: apt-get install chromium",
+    ),
+]
 
 PASSWORD = "correct horse battery"
 LONG = "An analyst with " + "a very long name " * 6 + "x" * 10

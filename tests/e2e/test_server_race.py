@@ -21,6 +21,8 @@ from tests.evidence import ASSURANCE, note
 from tests.postgresql import HERE, SKIPPED, kind_of
 from tests.servers import Server, people, publish, serving, token_of
 
+pytestmark = pytest.mark.slow
+
 SERVERS, CLIENTS = (8, 32) if ASSURANCE else (4, 32)
 ANSWERS = 2000 if ASSURANCE else 160
 

@@ -43,6 +43,8 @@ from benchmarks.speed.verbs import VERBS, Worker, in_turn
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.pauses import Pause
 
+pytestmark = pytest.mark.slow
+
 CELL = Cell("fig3", "Max", 100.0, 0, "accuracy", 0.5)
 
 

@@ -16,6 +16,8 @@ from pinq.errors import SessionError
 from pinq.public.secure_computation import Identity
 from tests.parties import NAMES, Consortium, certify
 
+pytestmark = pytest.mark.slow
+
 
 def together(
     sessions: list[Session], identities: list[Identity | None], last_waits: float = 30

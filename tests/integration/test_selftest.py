@@ -29,6 +29,8 @@ from tests.checkout import ROOT
 from tests.servers import publish as publish_people
 from tests.servers import token_of
 
+pytestmark = pytest.mark.slow
+
 DRAWS = 3_000
 
 

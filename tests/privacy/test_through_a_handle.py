@@ -24,6 +24,8 @@ from pinq.public.scores import Gradient, InfoGain, MaxClass, MutualInformation
 from pinq.public.specs import AnyCross, Cross, Cuts, Groups, Values
 from tests.laws import ALMOST_NEVER, PARTS, WEAK, flip_law, law_is
 
+pytestmark = pytest.mark.slow
+
 
 def holds_and_would_fail(
     mechanism: Any, table: Any, neighbour: Any, *, epsilon: float, runs: int, weaken: Callable[[], None]

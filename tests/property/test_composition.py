@@ -25,6 +25,8 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
 from tests.oracles import cost, disjoint
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = Schema(
     max_rows=1000,
     columns={

@@ -25,6 +25,8 @@ from pinq.public.dialect import Dialect
 from pinq.public.policy import Policy
 from tests.handles import encoded_rows
 
+pytestmark = pytest.mark.slow
+
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 BOM = b"\xef\xbb\xbf"
 # Pieces that mean something to one reader or another, in the declared dialect or not.

@@ -22,6 +22,8 @@ from pinq.public.specs import Cuts, Groups, Values
 from tests.handles import simulated
 from tests.holders import SCHEMA, STRATEGIES, federation, rows
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_docstrings_example_holds() -> None:
     assert doctest.testmod(miners.federated.topdown).failed == 0

@@ -22,6 +22,8 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from tests.handles import simulated
 from tests.holders import SCHEMA, STRATEGIES, Interrupted, Noted, federation, rows
 
+pytestmark = pytest.mark.slow
+
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 
 # What it spends

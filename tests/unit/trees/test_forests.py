@@ -28,6 +28,8 @@ from pinq.public.specs import Cuts
 from tests.handles import simulated
 from tests.people import SCHEMA
 
+pytestmark = pytest.mark.slow
+
 SURE = 10**5
 FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "tree": (DiPriMeTreeClassifier, {}),

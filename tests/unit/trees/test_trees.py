@@ -17,6 +17,8 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts, Groups, Values
 from tests.handles import simulated
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = Schema(
     columns={
         "age": Numeric(lower=17, upper=90, integer=True, cuts=(25, 35, 45, 60)),
