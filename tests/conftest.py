@@ -52,7 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first, so that no core waits for one at the end."""
-    items.sort(key=lambda item: "slow" not in item.keywords)
+    long = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in long)  # a file's tests stay together, with what they share
 
 
 def pytest_collection_finish() -> None:
