@@ -30,6 +30,7 @@ def summed(nodes: tuple[Node, ...], n_counts: int) -> tuple[Node, ...]:
             continue
         below = [filled[child].counts for child in node.children]
         if all(len(counts) == n_counts for counts in below):
+            # Children of (3, 1) and (2, 4): a parent of (5, 5).
             sums = tuple(math.fsum(column) for column in zip(*below, strict=True))
             filled[index] = replace(node, counts=sums)
     return tuple(filled)

@@ -205,6 +205,8 @@ def _columns(picture: Sketch) -> list[_Column]:
         labels = max((_wide(shorten(card.branch, LABEL), BRANCH) + SPACE for card in ends), default=0.0)
         votes = max((_wide(card.vote, VOTE) + 2 * SPACE + _wide(card.size, SIZE) for card in ends), default=0.0)
         folded = max((SPACE + _wide(_folded(card), FOLDED) for card in ends if card.hidden), default=0.0)
+        # 40 or more  [====]  yes 80%   1,204  ... 3 leaves
+        # start       bar                size           end
         bar = start + labels
         size = bar + BAR + SPACE + votes
         columns.append(_Column(start, bar, size, size + folded))
@@ -255,6 +257,7 @@ def _heights(picture: Sketch) -> dict[int, float]:
     for index in reversed(order):
         below = picture.cards[index].children
         if below:
+            # Above ends at 1.0, 1.3, and 2.0: at 1.5.
             heights[index] = (heights[below[0]] + heights[below[-1]]) / 2
     return heights
 

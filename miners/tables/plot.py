@@ -140,6 +140,7 @@ def _panels(table: Table, ax: Axes | None) -> Figure:
     panels = _panel_frames(table)
     across = min(3, len(panels))
     down = math.ceil(len(panels) / across)
+    # Seven panels are three, three, and one; the two axes that are left show nothing.
     heights = [max(_lines(frame) for _, frame in panels[row * across : (row + 1) * across]) for row in range(down)]
     sizes = [TITLE + BAR * height for height in heights]
     plt = _pyplot()

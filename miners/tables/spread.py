@@ -99,6 +99,9 @@ class MomentsOfBins:
         density = np.maximum(counts, 0) / widths
         outside = np.concatenate([[0.0], density, [0.0]])
         at = np.concatenate([[middles[0] - widths[0]], middles, [middles[-1] + widths[-1]]])
+        # Bins of cells 0-9 and 10-19 with 10 and 30 rows: around the first middle the density rises
+        # by 3 over 20 cells, by 0.15 of its own per cell. Its rows are then at 5.75 on average, not
+        # 4.5.
         slope = (outside[2:] - outside[:-2]) / (at[2:] - at[:-2])
         relative = np.divide(slope, density, out=np.zeros_like(density), where=density > 0)
         shift = np.clip(relative, -2 / widths, 2 / widths) * within

@@ -92,6 +92,7 @@ class Table:
             raise QueryError(f"is {value!r}", parameter="value", allowed="'value', 'low' or 'high'")
         *rows, last = self.keys
         labels = list(dict.fromkeys(self.frame[last]))
+        # Of rows (f, no, 5), (f, yes, 3), and (m, yes, 4): f has 5 and 3, m has none and 4.
         cells: dict[tuple[object, ...], dict[object, object]] = {}
         for *row, label, number in self.frame[[*self.keys, value]].itertuples(index=False):
             cells.setdefault(tuple(row), {})[label] = number

@@ -108,6 +108,7 @@ class NoiseInfo:
 
         keys, own = pd.DataFrame(index=[0]), values.shape
         if self.parts is not None:
+            # Values of shape (3, 2) for 3 parts: two lines for each part.
             own = values.shape[len(self.parts.shape) :]
             keys = keys_of(self.parts) if self.parts.shape else keys
         numbers = {"value": values, "scale": np.full(values.shape, np.nan)}

@@ -94,6 +94,8 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat]):
         """Reads a stored answer in the schema's values, by what the log keeps of its question."""
         if asked.answer is None:
             return None
+        # Answers are kept as numbers: 1 is the second class, or the second of the specs that could
+        # be chosen, and -1 is None.
         values: list[object] = list(asked.answer.values)
         if asked.classes in self.schema.categorical_columns:
             labels = self.schema.categorical(asked.classes).labels

@@ -79,6 +79,8 @@ class RawColumns:
             if column.lookup is not None:
                 table = _unused(f"lookup_{number}", types)
                 _register(connection, table, name, policy)
+                # LEFT JOIN lookup_0 ON lookup_0.lookup_0_key = derived_0, and the value is
+                # lookup_0.lookup_0_value.
                 joins.append(f"LEFT JOIN {table} ON {table}.{table}_key = {values[name].text}")
                 values[name] = RawValue(f"{table}.{table}_value", "VARCHAR")
         return cls(values, tuple(derived), tuple(joins))

@@ -146,6 +146,7 @@ def _parsed(connection: duckdb.DuckDBPyConnection, name: str, tried: str) -> tup
     if parsed["error"]:
         raise PolicyError(f"`formula` of column {name!r} is no SQL: {str(parsed['error_message']).splitlines()[0]}.")
     selected = parsed["statements"][0]["node"].pop("select_list", [])
+    # `a)), ((b` makes two columns of the statement, and `a)) + ((b` a sum of which a part is tried.
     if len(selected) != 1 or selected[0]["type"] != "OPERATOR_TRY":
         raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
     return selected[0]["children"][0], _unplaced(parsed)

@@ -183,6 +183,7 @@ def map_codes(file: IO[bytes], schema: Schema, damaged: Callable[[], None] = lam
         ValueError: It is no such file, or its footer is damaged.
     """
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # The file ends with the footer, its checksum (4 bytes), its length (8), and the letters `_END`.
     tail = len(mapped) - _TAIL
     if tail < 0 or mapped[tail + 12 :] != _END:
         raise ValueError("no codes")

@@ -115,6 +115,7 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
         batches.append(pa.RecordBatch.from_arrays([*arrays, *rows], [*names, "nth", "number"]))
         nth, numbers = nth[block.rows :], numbers[block.rows :]
     text = ", ',', ".join(names)
+    # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
     coin = f"md5_number_lower(concat('{salt.hex()}:', {text}, '#', nth))"
     return _in_order(pa.Table.from_batches(batches), f"SELECT number, {coin} FROM source", check)
 

@@ -218,6 +218,7 @@ def _propose_dates(
         return None
     timed = timed and (last - first) <= MAX_MINUTES / 1440
     years = [write_moment(day * DAY)[:4] for day in (first, last)]
+    # Dates from 2019-03-05 to 2021-11-30: declared from 2019-01-01 to 2021-12-31.
     bounds = {"lower": f"{years[0]}-01-01", "upper": f"{years[1]}-12-31" + (" 23:59" if timed else "")}
     waiting = ["lower", "upper", "nullable"] if says_date else ["type", "lower", "upper", "nullable"]
     declared = {"type": "datetime" if timed else "date", **bounds, "nullable": seen.filled < rows}

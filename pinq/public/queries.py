@@ -105,6 +105,7 @@ class WireParts(_Frozen):
         for parent, spec, index in self.nodes:
             if not (0 <= parent < len(parts) and 0 <= spec < len(partitions) and 0 <= index < partitions[spec].size):
                 raise QueryError("the request's parts are malformed.")
+            # A parent is among those already read, so that no chain of parents closes.
             part = Part(parts[parent], partitions[spec], index)
             if part.depth > MAX_DEPTH:
                 raise QueryError(f"the parts are nested more than {MAX_DEPTH} deep.")

@@ -151,6 +151,7 @@ class Selection:
             for scorer, alone in zip(listed, own, strict=True):
                 counted.turn.check()
                 chosen.append(self._choose_one([scorer], [alone], epsilon / self.choices))
+            # With 2 candidates where another part has 5: two choices, and None three times.
             chosen += [None] * (self.choices - len(listed))
         return chosen
 

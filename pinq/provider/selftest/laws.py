@@ -48,6 +48,8 @@ def flip_law(scores: Sequence[int], eta: float) -> np.ndarray:
         product = np.polynomial.Polynomial([1.0])
         for s in range(len(scores)):
             if s != r:
+                # Of two candidates the better one has p = 1; beside it another wins with p times
+                # the integral of 1 - t, p / 2.
                 product *= np.polynomial.Polynomial([1.0, -accept[s]])
         law[r] = accept[r] * product.integ()(1.0)
     return law
@@ -67,6 +69,7 @@ def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
         return 0.0
     rare = wanted < 10
     if rare.any():
+        # Where 30, 6, 2, and 2 are wanted, the last three are one outcome, of which 10 are.
         counts, wanted = np.append(counts[~rare], counts[rare].sum()), np.append(wanted[~rare], wanted[rare].sum())
         if wanted[-1] < 1e-9:
             counts, wanted = counts[:-1], wanted[:-1]
