@@ -19,10 +19,13 @@ from pinq.engine import TableRequest, arrays, open_engine, shards
 from pinq.engine.kernel import CountRequest
 from pinq.engine.trie import Descent
 from pinq.errors import PolicyError
+from pinq.public.derivatives import Logistic
 from pinq.public.parts import Block, Part, PartSet
+from pinq.public.points import Points
 from pinq.public.policy import Policy
 from pinq.public.schema import Schema
 from pinq.public.specs import Cross, Cuts, Groups, Shards, Values, bind
+from pinq.public.vectors import RowVectors
 from tests.handles import engine_over
 from tests.noted import noting
 
@@ -239,6 +242,32 @@ def test_tables_of_the_whole_table_are_counted_once(
     monkeypatch.setattr("pinq.engine.arrays.KEPT_CELLS", 9)
     engine.tabulate(WHOLE, (TableRequest((bind(Values("income"), tiny_policy.schema_).axes[0],)),))
     assert sum(table.size for table in engine._tables.values()) <= 9
+    engine.close()
+
+
+def test_sums_of_what_was_just_chosen_by_are_not_counted_again(
+    tiny_policy: Policy, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice sums one loss over every attribute; the sums of one of them then come from memory, and no others do."""
+    engine, schema = engine_over(tiny_policy, data=frame, salt=b""), tiny_policy.schema_
+    passes = count_passes(monkeypatch)
+    sex, job = (TableRequest(bind(Values(name), schema).axes) for name in ("sex", "job"))
+
+    def loss(base: int) -> RowVectors:
+        return Logistic("income", (">50K",), Points(base=base)).vectors(schema)
+
+    both = engine.tabulate(WHOLE, (sex, job), loss(0))
+    (again,) = engine.tabulate(WHOLE, (job,), loss(0))
+    assert len(passes) == 1
+    assert again.tolist() == both[1].tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        again[0] = 1
+    (other,) = engine.tabulate(WHOLE, (job,), loss(256))
+    assert len(passes) == 2
+    assert other.tolist() != again.tolist()
+    engine.tabulate(WHOLE, (sex,), loss(256))
+    engine.tabulate(PartSet([Block(Part(Part(), bind(Values("sex"), schema), 0))]), (sex,), loss(256))
+    assert len(passes) == 4
     engine.close()
 
 
