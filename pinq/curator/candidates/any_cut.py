@@ -31,9 +31,15 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     @property
     def work(self) -> int:
-        """Its cuts: one for each cell of the grid, or around each row where these are fewer."""
-        cuts = min(self._column.codes, 2 + 2 * self.frame.schema.max_rows)
-        return SCORING + 4 * CELL * cuts * self.frame.width
+        """Its cuts in one part."""
+        return self.work_of(1)
+
+    def work_of(self, parts: int) -> int:
+        """Its cuts: one for each cell of the grid; on a fine one around each row of any part."""
+        cuts = parts * self._column.codes
+        if self._is_fine:  # disjoint parts have no more rows together than the table
+            cuts = min(cuts, 2 * parts + 2 * self.frame.schema.max_rows)
+        return SCORING * parts + 4 * CELL * cuts * self.frame.width
 
     def flips(self, size: int) -> bool:
         """Where there are few cuts."""
@@ -41,8 +47,12 @@ class AnyCutScorer(Scorer[AnyCut]):
 
     def runs(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """The cuts within the interval that a part's own splits leave to it."""
-        dense = self.frame.tables[self.table].form == "dense"
-        return self._every_cut(counted, rows) if dense else self._every_gap(counted, rows)
+        return self._every_gap(counted, rows) if self._is_fine else self._every_cut(counted, rows)
+
+    @property
+    def _is_fine(self) -> bool:
+        """Whether only occupied codes are listed."""
+        return self.frame.tables[self.table].form != "dense"
 
     def _every_cut(self, counted: Counted, rows: np.ndarray) -> list[Runs]:
         """Every cut as a run, from a table (rows, codes, measure)."""

@@ -94,7 +94,12 @@ class Selection:
     def work(self) -> int:
         """Nanoseconds, about, that scoring and choosing take for all parts."""
         uses = Counter(self.which)
-        return sum(uses[number] * sum(scorer.work for scorer in listed) for number, listed in enumerate(self._listed))
+        # The parts that choose a candidate are disjoint; one that is listed twice is scored twice.
+        parts: Counter[tuple[AnyScorer, int]] = Counter()
+        for number, listed in enumerate(self._listed):
+            for position, scorer in enumerate(listed):
+                parts[scorer, listed[:position].count(scorer)] += uses[number]
+        return sum(scorer.work_of(count) for (scorer, _), count in parts.items())
 
     @property
     def spec_bytes(self) -> int:

@@ -27,6 +27,8 @@ from pinq import (
     Softmax,
     Values,
 )
+from pinq.curator.candidates.scorer import SCORING
+from pinq.curator.candidates.selection import Selection
 from pinq.curator.mechanisms import DRAWN_AT_ONCE, laplace
 from pinq.curator.monitor import Curator
 from pinq.curator.turn import Stopped, Turn
@@ -43,6 +45,7 @@ from pinq.public.groupings import sides_of
 from pinq.public.parts import Block, Part, PartSet
 from pinq.public.policy import Policy
 from pinq.public.queries import Candidate, Request, WireParts
+from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Spec, bind
 
 COLUMNS: dict[str, Any] = {
@@ -285,3 +288,18 @@ def test_groupings_are_the_draws_that_they_always_were(count: int) -> None:
         draw += 1
     wanted = [[bool(mask >> bit & 1) for bit in range(count)] for mask in masks]
     assert sides_of("letter", 3, count).tolist() == wanted
+
+
+def test_cuts_of_a_fine_grid_cost_by_rows_however_many_parts_share_them() -> None:
+    """Disjoint parts have no more rows together than the table: a level of a tree costs about what its root does."""
+    columns = {**COLUMNS, "age": {**COLUMNS["age"], "upper": 10**6}}
+    schema = Schema.model_validate({"columns": columns, "max_rows": 1000})
+    score = InfoGain("income")
+
+    def price(parts: int, *candidates: Candidate) -> int:
+        split = bind(Cuts("age", tuple(range(10, 10 * parts, 10))), schema)
+        return Selection(schema, PartSet([Block(Part(), split)]), score, [candidates], [0]).work
+
+    root, level = price(2, AnyCut("age")), price(64, AnyCut("age"))
+    assert root < level < 2 * root + 128 * SCORING
+    assert price(64, AnyCut("age"), AnyCut("age")) == 2 * level  # scored twice
