@@ -22,13 +22,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["class_shares", "drowned", "least_squares", "moment_shares"]
+__all__ = ["class_shares", "drowned", "least_squares", "moment_shares", "open_shares"]
 
 Children = Sequence[Sequence[int]]
 GRID_ROWS, GRID_DISTANCES = 64, 8  # points of the grid over which an expectation is taken
 WINDOW = 5  # standard deviations on each side of a noisy number of rows: less than one in a million is outside
 MIN_NOISE = 1e-6  # in units of a node's largest count: below that an expectation is as good as the counts themselves
 NODES_AT_ONCE = 1024  # keeps the grid at a few megabytes
+UNSEEN = 0.5  # rows like the parent's that count beside a node's own, for each deviation of its noise, and one more
 
 
 def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,6 +135,29 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
         deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
             where the counts are taken as they are, those below 0 as 0.
     """
+    return _shares(children, counts, deviations, unseen=None)
+
+
+def open_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Returns class shares as ``class_shares`` does, none of them 0 or 1 where there is noise.
+
+    That a small node has no row of a class is no reason to promise that none will come. So beside a
+    node's N rows there are m more with the shares of its parent, the root's with even ones (the
+    m-estimate; Cestnik 1990, "Estimating probabilities"): one, and half a row for each that the
+    noise deviates, for N is about as uncertain as that. A node of 19 rows and next to no noise that
+    is all of one class, below a parent of 60 %, answers 1 - 0.4 / 20, which is 98 %.
+
+    Args:
+        children: As for ``class_shares``.
+        counts: As for ``class_shares``.
+        deviations: As for ``class_shares``; where it is 0 counts are taken as they are, without
+            more rows.
+    """
+    return _shares(children, counts, deviations, unseen=UNSEEN)
+
+
+def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: float | None) -> np.ndarray:
+    """Returns class shares from the root down, with unseen rows where a number for them is given."""
     deviations, lost = np.asarray(deviations, dtype=np.float64), drowned(children, counts, deviations)
     parents = np.zeros(len(children), dtype=np.int64)
     shares = np.full(counts.shape, 1 / counts.shape[1])
@@ -142,11 +166,24 @@ def class_shares(children: Children, counts: np.ndarray, deviations: np.ndarray)
         for start in range(0, len(level), NODES_AT_ONCE):
             batch = np.array(level[start : start + NODES_AT_ONCE])
             before = shares[parents[batch]]
-            shares[batch] = np.where(lost[batch, None], before, _expected(counts[batch], before, deviations[batch]))
+            own = _expected(counts[batch], before, deviations[batch])
+            if unseen is not None:
+                own = _with_unseen(own, before, counts[batch], deviations[batch], unseen)
+            shares[batch] = np.where(lost[batch, None], before, own)
         for node in level:
             parents[list(children[node])] = node
         level = [child for node in level for child in children[node]]
     return shares
+
+
+def _with_unseen(
+    own: np.ndarray, before: np.ndarray, counts: np.ndarray, deviations: np.ndarray, unseen: float
+) -> np.ndarray:
+    """Returns shares among nodes' own rows and some more that are like their parents'."""
+    rows, noise = np.maximum(counts.sum(axis=1, keepdims=True), 0.0), deviations[:, None]
+    more = np.where(noise > 0, 1 + unseen * noise, 0.0)
+    result: np.ndarray = own + more / np.maximum(rows + more, 1.0) * (before - own)
+    return result
 
 
 def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) -> np.ndarray:

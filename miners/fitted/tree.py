@@ -19,7 +19,7 @@ import numpy as np
 
 from miners.fitted.checks import checked_depths, summed
 from miners.fitted.dot import dot
-from miners.fitted.estimates import class_shares, drowned, moment_shares
+from miners.fitted.estimates import class_shares, drowned, moment_shares, open_shares
 from miners.fitted.json_form import node_in, node_out, read_json
 from miners.fitted.node import Node, Split
 from miners.fitted.plot import MAX_LINES, plot
@@ -43,7 +43,7 @@ __all__ = ["ENDS", "Node", "Split", "Tree", "as_array", "length"]
 FORMAT = "pinq-tree"
 VERSION = 1
 KINDS = ("classification", "regression")
-RULES = {"posterior": class_shares, "moments": moment_shares}
+RULES = {"open": open_shares, "posterior": class_shares, "moments": moment_shares}
 ROWS_AT_ONCE = 2**16
 NAMED_COLUMNS = 5  # in its one-line text
 
@@ -61,8 +61,9 @@ class Tree:
         schema: The public schema under which the tree was grown.
         target: The column that is predicted.
         nodes: The nodes; the root first, each node before its children.
-        shares: How class shares follow from noisy counts: ``"posterior"``, or ``"moments"`` for
-            trees that were stored when that was the rule.
+        shares: How shares follow from noisy counts: ``"open"`` for classes, ``"posterior"`` for the
+            two ends of a numeric target; ``"posterior"`` and ``"moments"`` also for trees of
+            classes that were stored when these were the rule. None for the first two.
 
     Attributes:
         classes: The declared values of the target, in the order of the counts; none of a numeric
@@ -74,12 +75,12 @@ class Tree:
 
     kept_as: ClassVar[str] = "tree"  # the attribute of a miner that holds it, without its underscore
 
-    def __init__(self, schema: Schema, target: str, nodes: Sequence[Node], *, shares: str = "posterior") -> None:
-        if not isinstance(shares, str) or shares not in RULES:
-            raise QueryError(f"the tree's `shares` are {shares!r}; they must be {' or '.join(map(repr, RULES))}.")
+    def __init__(self, schema: Schema, target: str, nodes: Sequence[Node], *, shares: str | None = None) -> None:
+        if shares is not None and shares not in RULES:
+            raise QueryError(f"the tree's `shares` are {shares!r}; they must be {', '.join(map(repr, RULES))}.")
         self.schema = schema
         self.target = target
-        self.shares = shares
+        self.shares = shares or ("open" if self._target.classes else "posterior")
         self.nodes = summed(tuple(nodes), self._target.n_counts)
         self.depths = checked_depths(schema, self._target, self.nodes)
 
@@ -134,7 +135,7 @@ class Tree:
 
         A node that is ``drowned`` answers like its parent, and any other whose noise is known leans
         on its parent's answer as far as that noise demands
-        (``miners.fitted.estimates.class_shares``). A root has nothing above it: if none of its
+        (``miners.fitted.estimates.open_shares``). A root has nothing above it: if none of its
         counts is above 0, it answers uniformly.
         """
         result = RULES[self.shares](*self._counted)
@@ -147,7 +148,7 @@ class Tree:
 
         Their rows cannot be told from zero. Pictures mark them "as above".
         """
-        result = drowned(*self._counted) & (self.shares == "posterior")
+        result = drowned(*self._counted) & (self.shares != "moments")
         result.flags.writeable = False
         return result
 
@@ -318,7 +319,7 @@ class Tree:
             schema = Schema.model_validate(stored.get("schema"))
         except ValueError as error:
             raise QueryError(f"the stored tree's schema is not valid: {error}") from None
-        tree = cls._read(schema, stored.get("target"), stored.get("nodes"), stored.get("shares", "moments"))
+        tree = cls._read(schema, stored.get("target"), stored.get("nodes"), str(stored.get("shares", "moments")))
         if tree.kind != kind:
             raise QueryError(
                 f"the stored tree says that it is for {kind}, and its target `{tree.target}` is for {tree.kind}."

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miners.fitted.estimates import class_shares, drowned, least_squares
+from miners.fitted.estimates import class_shares, drowned, least_squares, open_shares
 
 
 def random_tree(random: Any, nodes: Any) -> Any:
@@ -158,3 +158,15 @@ def test_shares_are_the_posterior_mean(counts: Any, parent: Any, deviation: Any)
     expected = np.maximum(weight @ shares / weight.sum(), 0)
     leaf = class_shares([[1], []], np.array([parent * 1e7, counts]), np.array([1.0, deviation]))[1]
     assert leaf == pytest.approx(expected / expected.sum(), abs=0.02)
+
+
+def test_no_class_of_a_noisy_node_has_a_share_of_nothing() -> None:
+    """A leaf of 19 rows of one class promises little; one of many rows promises more; without noise counts count."""
+    counts, children = np.array([[600.0, 400.0], [19.0, 0.0], [581.0, 400.0]]), [[1, 2], [], []]
+    leaf = open_shares(children, counts, np.full(3, 1e-6))[1]
+    assert leaf == pytest.approx([1 - 0.4 / 20, 0.4 / 20], rel=1e-3)
+    noisier = open_shares(children, counts, np.full(3, 4.0))[1]
+    assert 0.4 / 20 < noisier[1] < 0.2
+    assert class_shares(children, counts, np.full(3, 4.0))[1][1] < noisier[1]
+    assert open_shares(children, counts, np.zeros(3))[1].tolist() == [1, 0]
+    assert (open_shares([[]], np.array([[50.0, -3.0, -8.0]]), np.array([2.0])) > 0).all()
