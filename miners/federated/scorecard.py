@@ -163,8 +163,8 @@ class DPScorecard(Scorecard):
         steps, attributes = len(card_fit.shares.steps), len(card_fit.specs)
         return replace(card_fit, naive=self._is_naive(card_fit.objective, card_fit.shares.total, attributes, steps))
 
-    def _default_steps(self, objective: Objective, epsilon: Epsilon) -> int:
-        steps = super()._default_steps(objective, epsilon)
+    def _default_steps(self, objective: Objective, epsilon: Epsilon, attributes: int) -> int:
+        steps = super()._default_steps(objective, epsilon, attributes)
         return steps if self.strategy == "turns" else round(UNCHOSEN * steps)
 
     def _is_naive(self, objective: Objective, epsilon: Epsilon, attributes: int, steps: int) -> bool:
@@ -172,13 +172,13 @@ class DPScorecard(Scorecard):
 
         They do with many classes, and where steps reach too few attributes.
         """
-        return objective.asks_tables(epsilon) or 2 * steps < attributes
+        return objective.asks_tables(epsilon, attributes) or 2 * steps < attributes
 
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
         """Returns what each question pays; where nobody chooses, tables order the attributes."""
         if self.strategy == "turns":
             return super()._shares(epsilon, objective, attributes, steps)
-        asked = objective.asks_tables(epsilon) or (steps > 0 and attributes > 1)
+        asked = objective.asks_tables(epsilon, attributes) or (steps > 0 and attributes > 1)
         weight = TABLES if self._is_naive(objective, epsilon, attributes, steps) else ORDER
         return Shares.of(epsilon, tables=attributes if asked else 0, steps=steps, chooses=False, weight=weight)
 

@@ -19,7 +19,15 @@ from miners.scorecards.asking import P
 from miners.scorecards.card import Card
 from miners.scorecards.cells import Grid, public_cuts
 from miners.scorecards.posterior import Estimate, log_shares, newton
-from miners.scorecards.shares import rows_epsilon, steps_for_classes, steps_for_means, tables_pay
+from miners.scorecards.shares import (
+    FEW_ATTRIBUTES,
+    rows_epsilon,
+    steps_after_tables,
+    steps_for_means,
+    steps_for_two,
+    tables_pay,
+    tables_pay_for_two,
+)
 from pinq.public.accuracy import standard_deviation
 from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.epsilon import Epsilon
@@ -33,7 +41,6 @@ PRIOR = 1.0  # logits: width of the prior of a cell's points
 STEEPEST = 3.0  # logits that one step moves a cell at most
 NEVER = -40.0  # logits of a missing class, which is no class
 CLIPPED = 1.0  # rows: L1 norm to which gradients of many classes are clipped
-UNDAMPED = 5  # attributes whose naive Bayes is taken as it is
 HISTOGRAM = 32  # cells of a numeric target
 FARTHEST = 2.0  # standard deviations of the target beyond which residuals are clamped
 TIMID = 0.5  # standard deviations of the target: width of the prior of a cell's points
@@ -52,10 +59,10 @@ class Objective(ABC):
     target: str
 
     @abstractmethod
-    def steps(self, epsilon: Epsilon) -> int:
-        """Returns how many steps a budget pays for."""
+    def steps(self, epsilon: Epsilon, attributes: int) -> int:
+        """Returns how many steps a budget pays for, of so many attributes."""
 
-    def asks_tables(self, epsilon: Epsilon) -> bool:
+    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes come first."""
         return False
 
@@ -137,6 +144,12 @@ class _Classes(Objective):
         """A part for each class."""
         return Values(self.target)
 
+    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns a coarse grid where points start from tables."""
+        if not self.asks_tables(epsilon, attributes):
+            return self.grid(epsilon)
+        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes))
+
     def rows(self, everything: P) -> P:
         """Returns the rows that have a class: all, or one part of a partition by that."""
         if not self.column.nullable:
@@ -161,7 +174,7 @@ class _Classes(Objective):
         weights = np.array([1 / len(table) for table in counts])
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
         totals = np.maximum(totals, scale)
-        damping = min(1.0, (UNDAMPED / len(specs)) ** 0.5)
+        damping = min(1.0, (FEW_ATTRIBUTES / len(specs)) ** 0.5)
         base = tuple(round(share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
         for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
@@ -174,11 +187,20 @@ class _Classes(Objective):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TwoClasses(_Classes):
-    """The log-odds of the second declared class against the first."""
+    """The log-odds of the second declared class against the first.
 
-    def steps(self, epsilon: Epsilon) -> int:
+    Tables of all attributes come first where a table has few rows for its width.
+    """
+
+    def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for."""
-        return steps_for_classes(rows_epsilon(self.schema, epsilon), 2)
+        size = rows_epsilon(self.schema, epsilon)
+        tabulated = self.asks_tables(epsilon, attributes)
+        return steps_after_tables(size, 2, attributes) if tabulated else steps_for_two(size)
+
+    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
+        """Returns whether all attributes at once say more than a chosen few."""
+        return tables_pay_for_two(self.schema, rows_epsilon(self.schema, epsilon), attributes)
 
     @property
     def bound(self) -> float:
@@ -213,21 +235,17 @@ class ManyClasses(_Classes):
     gradient, whose entries of all classes move. Steps then mend what the tables count twice.
     """
 
-    def steps(self, epsilon: Epsilon) -> int:
+    def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for."""
-        return steps_for_classes(rows_epsilon(self.schema, epsilon), self.column.cells)
+        return steps_after_tables(rows_epsilon(self.schema, epsilon), self.column.cells, attributes)
 
-    def asks_tables(self, epsilon: Epsilon) -> bool:
+    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables can be told from noise."""
         return tables_pay(rows_epsilon(self.schema, epsilon), self.column.cells)
 
     def grid(self, epsilon: Epsilon) -> Grid:
         """Returns the grid of two classes, as if three of these shared its rows."""
         return Grid.of_steps(3 * rows_epsilon(self.schema, epsilon) / self.column.cells)
-
-    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns a coarse grid."""
-        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes))
 
     @property
     def bound(self) -> float:
@@ -277,7 +295,7 @@ class Mean(Objective):
         """The target's declaration."""
         return self.schema.numeric(self.target)
 
-    def steps(self, epsilon: Epsilon) -> int:
+    def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for."""
         return steps_for_means(rows_epsilon(self.schema, epsilon))
 

@@ -124,20 +124,20 @@ class ScorecardMiner(HandleMiner[CardFit]):
         attributes = attribute_names(schema, target, self.attributes)
         grids = objective.grid(epsilon), objective.table_grid(epsilon, len(attributes))
         specs, coarse = (attribute_cells(schema, target, attributes, self.cuts, grid) for grid in grids)
-        steps = self._default_steps(objective, epsilon)
+        steps = self._default_steps(objective, epsilon, len(attributes))
         if self.steps is not None:
             steps = whole_number("steps", self.steps, 0, MAX_STEPS)
         elif len(specs) == 1:
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
         return CardFit(objective, specs, coarse, self._shares(epsilon, objective, len(specs), steps))
 
-    def _default_steps(self, objective: Objective, epsilon: Epsilon) -> int:
+    def _default_steps(self, objective: Objective, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps public facts let expect to be of use."""
-        return objective.steps(epsilon)
+        return objective.steps(epsilon, attributes)
 
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
         """Returns what each question pays."""
-        tables = attributes if objective.asks_tables(epsilon) else 0
+        tables = attributes if objective.asks_tables(epsilon, attributes) else 0
         return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1)
 
     def _learned(self, card_fit: CardFit, handle: PrivateQueryable, target: str) -> Card:

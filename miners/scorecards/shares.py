@@ -20,12 +20,18 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
 __all__ = [
+    "FEW_ATTRIBUTES",
     "MAX_STEPS",
+    "SCARCE_ROWS",
     "CardStep",
     "Shares",
+    "few_rows",
     "rows_epsilon",
-    "steps_for_classes",
+    "steps_after_tables",
     "steps_for_means",
+    "steps_for_two",
+    "tables_pay",
+    "tables_pay_for_two",
     "with_turns",
 ]
 
@@ -36,7 +42,10 @@ BASE, CHOICE = 100, 250  # of it: where scores start; each step's choice, the re
 SUMS_GROW, CHOICES_GROW = 1.1, 1.2
 # Below so many rows times epsilon (for many classes: by class) noise eats all that can be learned.
 HOPELESS_TWO, HOPELESS_EACH = 100.0, 25.0
-TABLES_KNOW = 4  # steps that tables of all attributes replace
+TABLES_KNOW = 4  # steps that tables of all attributes replace, and twice as many of few attributes
+FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
+SCARCE_ROWS = 50  # rows for each attribute below which tables of all say more than a chosen few
+TOLD_APART = 25  # rows times epsilon for each attribute from which they can be told from noise
 TABLES = 2.3  # what all of them together weigh, for each unit of all steps: seven tenths
 
 
@@ -129,19 +138,32 @@ def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
-def steps_for_classes(size: float, classes: int) -> int:
-    """Returns how many steps pay for classes (docs/defaults.md).
+def few_rows(schema: Schema, attributes: int) -> bool:
+    """Returns whether a table has few rows for its width."""
+    return schema.max_rows < SCARCE_ROWS * attributes
 
-    Twice the rows or twice the epsilon pay for a quarter more of them. With more than two classes
-    tables of all attributes come first, and steps only mend what those count twice.
+
+def steps_for_two(size: float) -> int:
+    """Returns how many steps pay for two classes where nothing comes before them (docs/defaults.md).
+
+    Twice the rows or twice the epsilon pay for a quarter more of them.
+    """
+    return _at_most(11 * (size / 50_000) ** 0.35) if size >= HOPELESS_TWO else 0
+
+
+def steps_after_tables(size: float, classes: int, attributes: int) -> int:
+    """Returns how many steps pay after tables of all attributes: they mend what those count twice.
+
+    Few attributes seldom do, so there steps begin at more rows; below that the tables are all, in
+    one step over all attributes at once.
 
     Args:
         size: ``rows_epsilon``.
-        classes: Of the target.
+        classes: Of the target; three of them are like two without tables.
+        attributes: How many there are.
     """
-    if classes == 2:
-        return _at_most(11 * (size / 50_000) ** 0.35) if size >= HOPELESS_TWO else 0
-    return _at_most(11 * (3 * size / classes / 50_000) ** 0.35 - TABLES_KNOW)
+    known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else 2 * TABLES_KNOW
+    return _at_most(11 * (max(1.0, 3 / classes) * size / 50_000) ** 0.35 - known)
 
 
 def steps_for_means(size: float) -> int:
@@ -150,8 +172,17 @@ def steps_for_means(size: float) -> int:
 
 
 def tables_pay(size: float, classes: int) -> bool:
-    """Returns whether tables of all attributes can be told from noise."""
-    return classes > 2 and size >= HOPELESS_EACH * classes
+    """Returns whether tables of many classes can be told from noise."""
+    return size >= HOPELESS_EACH * classes
+
+
+def tables_pay_for_two(schema: Schema, size: float, attributes: int) -> bool:
+    """Returns whether tables of two classes say more than steps, which choose a few attributes.
+
+    Naive Bayes is near its best with about as many rows as the logarithm of the attributes, a model
+    of their joint effect with as many as there are attributes (Ng & Jordan 2002).
+    """
+    return few_rows(schema, attributes) and size >= TOLD_APART * attributes
 
 
 def _at_most(steps: float) -> int:

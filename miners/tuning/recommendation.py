@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from miners.estimator import whole_number
 from miners.growth.candidates import attribute_names
 from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
-from miners.scorecards.shares import rows_epsilon
+from miners.scorecards.shares import SCARCE_ROWS, rows_epsilon
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from pinq.errors import QueryError
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Alternative", "Recommendation", "recommend"]
 
 MOSTLY = 0.5  # of the attributes: more numeric ones make a table one for trees
-SCARCE = 500.0  # rows times epsilon for each class below which a random choice among attributes pays
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
+CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. What the rows say may differ."
 
 
@@ -46,12 +46,14 @@ class Facts:
         attributes: How many columns there are beside the target.
         numeric: How many of them are numeric.
         classes: Of the target; 0 where it is numeric.
+        rows: ``max_rows``.
         size: ``max_rows`` times epsilon: how many scales of a count's noise the whole table is.
     """
 
     attributes: int
     numeric: int
     classes: int
+    rows: int
     size: float
 
     @property
@@ -60,9 +62,9 @@ class Facts:
         return self.numeric > MOSTLY * self.attributes
 
     @property
-    def scarce(self) -> bool:
-        """Whether there are few rows times epsilon for each class."""
-        return self.size < SCARCE * max(self.classes, 1)
+    def wide(self) -> bool:
+        """Whether there are so few rows for each attribute that all of them together say the most."""
+        return self.rows < SCARCE_ROWS * self.attributes and self.size >= CLEAR * self.attributes
 
     @property
     def combinable(self) -> bool:
@@ -169,7 +171,7 @@ def _facts(schema: Schema, target: str, epsilon: Epsilon) -> Facts:
     names = attribute_names(schema, target, None)
     numeric = sum(name in schema.numeric_columns for name in names)
     classes = 0 if target in schema.numeric_columns else column.cells
-    return Facts(len(names), numeric, classes, rows_epsilon(schema, epsilon))
+    return Facts(len(names), numeric, classes, schema.max_rows, rows_epsilon(schema, epsilon))
 
 
 def _choice(facts: Facts) -> tuple[str, str]:
@@ -177,6 +179,11 @@ def _choice(facts: Facts) -> tuple[str, str]:
     if not facts.classes:
         return "ScorecardRegressor", (
             "a number is predicted; points that add up were ahead of trees on every number measured but one."
+        )
+    if facts.wide:
+        return "Scorecard", (
+            f"fewer than {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
+            "a tree can ask."
         )
     if not facts.mostly_numeric and facts.combinable:
         return "DiffPC45", (
@@ -186,11 +193,6 @@ def _choice(facts: Facts) -> tuple[str, str]:
         return "Scorecard", (
             "most attributes are categorical, and what their values say adds up more often than not; "
             "points need fewer rows than a tree, which halves them at every level."
-        )
-    if facts.scarce:
-        return "DiPriMeTreeClassifier", (
-            f"most attributes are numeric, for which a tree finds cut points of its own; below {SCARCE:,.0f} rows "
-            "times epsilon a class its choice among a few random attributes is the clearer."
         )
     return "DiffPC45", (
         "most attributes are numeric, for which a tree finds cut points of its own; a card has only cells of "
@@ -211,5 +213,5 @@ def _considered(facts: Facts, epsilon: Loss) -> Iterator[Alternative]:
         DiffPC45(epsilon=epsilon), "where attributes act together: rules, positions, sensors; numeric columns"
     )
     yield Alternative(
-        DiPriMeTreeClassifier(epsilon=epsilon), f"as DiffPC45, below {SCARCE:,.0f} rows times epsilon a class"
+        DiPriMeTreeClassifier(epsilon=epsilon), "as DiffPC45, and as good; each node looks at a few random attributes"
     )

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miners.scorecards.cells import Grid, attribute_cells, public_cuts
-from miners.scorecards.shares import MAX_STEPS, Shares, steps_for_classes, steps_for_means, tables_pay
+from miners.scorecards.shares import (
+    MAX_STEPS,
+    Shares,
+    few_rows,
+    steps_after_tables,
+    steps_for_means,
+    steps_for_two,
+    tables_pay,
+    tables_pay_for_two,
+)
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
@@ -50,20 +59,36 @@ def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
 
 def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
     """The figures of docs/defaults.md: Adult's for the epsilons from 0.1 to 4."""
-    assert [steps_for_classes(50_000 * epsilon, 2) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [5, 7, 9, 11, 14, 18]
+    assert [steps_for_two(50_000 * epsilon) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [5, 7, 9, 11, 14, 18]
     assert [steps_for_means(20_000 * epsilon) for epsilon in (0.1, 1, 10)] == [2, 6, 15]
-    assert steps_for_classes(10**12, 2) == MAX_STEPS
+    assert steps_for_two(10**12) == MAX_STEPS
     for size in (10.0, 10**3, 10**5, 10**7):
-        counts = [steps_for_classes(size, classes) for classes in (2, 3, 10, 100)]
-        assert counts == sorted(counts, reverse=True)
+        many, few = ([steps_after_tables(size, classes, count) for classes in (3, 10, 100)] for count in (7, 6))
+        assert many == sorted(many, reverse=True)
+        assert all(here >= there for here, there in zip(many, few, strict=True))
 
 
 def test_a_table_that_is_too_small_pays_for_nothing() -> None:
     """Neither for steps nor for tables: the majority answers."""
-    assert steps_for_classes(99, 2) == 0
+    assert steps_for_two(99) == 0
     assert not tables_pay(24 * 5, 5)
     assert tables_pay(26 * 5, 5)
-    assert not tables_pay(10**9, 2)
+
+
+def test_two_classes_start_from_tables_only_where_a_table_is_wide_for_its_rows() -> None:
+    """By rows for each attribute, and where the tables can be told from noise."""
+    schema = Schema(columns={"age": Numeric(lower=0, upper=100, integer=True)}, max_rows=300)
+    assert few_rows(schema, 22)
+    assert not few_rows(schema, 6)
+    assert tables_pay_for_two(schema, 300 * 4, 22)
+    assert not tables_pay_for_two(schema, 300, 22)
+    assert not tables_pay_for_two(schema, 300 * 4, 6)
+
+
+def test_few_attributes_are_tabulated_and_left_at_that() -> None:
+    """Car at epsilon 4 (6 attributes), Contraceptive Method (9), both with some 2,000 rows a class."""
+    assert steps_after_tables(4 * 2_000, 4, 6) == 0
+    assert steps_after_tables(4 * 2_000, 3, 9) > 0
 
 
 SCHEMA = Schema(

@@ -29,7 +29,7 @@ def schema(*parts: dict[str, Any], rows: int = 10_000) -> Schema:
         (WORDS | {f"w{number}": WORDS["d"] for number in range(9)}, "y", 1, "Scorecard"),
         (NUMERIC | WORDS, "y", 0.1, "Scorecard"),
         (NUMERIC, "y", 1, "DiffPC45"),
-        (NUMERIC, "y", 0.05, "DiPriMeTreeClassifier"),
+        (NUMERIC, "y", 0.05, "DiffPC45"),
         (NUMERIC | WORDS, "a", 1, "ScorecardRegressor"),
     ],
 )
@@ -46,8 +46,10 @@ def test_the_kind_of_columns_decides(columns: Any, target: str, epsilon: float, 
 
 def test_fewer_rows_are_another_table() -> None:
     """``max_rows`` may be given where the schema's bound is loose; a hopeless table is warned of."""
-    wide = schema(NUMERIC)
-    assert recommend(wide, "y", 1, max_rows=500).name == "DiPriMeTreeClassifier"
+    wide = schema({f"n{number}": NUMERIC["a"] for number in range(12)})
+    assert recommend(wide, "y", 1).name == "DiffPC45"
+    assert recommend(wide, "y", 1, max_rows=500).name == "Scorecard"
+    assert recommend(wide, "y", 0.1, max_rows=500).name == "DiffPC45"
     few = recommend(schema(WORDS), "y", 0.1, max_rows=100)
     assert "Warning: at epsilon 0.1" in repr(few)
     assert "max_rows times epsilon 10" in str(few.facts)
