@@ -157,7 +157,7 @@ def open_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) 
 
 
 def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: float | None) -> np.ndarray:
-    """Returns class shares from the root down, with unseen rows where a number for them is given."""
+    """Returns class shares from the root down, perhaps with unseen rows."""
     deviations, lost = np.asarray(deviations, dtype=np.float64), drowned(children, counts, deviations)
     parents = np.zeros(len(children), dtype=np.int64)
     shares = np.full(counts.shape, 1 / counts.shape[1])

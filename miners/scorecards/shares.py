@@ -144,7 +144,7 @@ def few_rows(schema: Schema, attributes: int) -> bool:
 
 
 def steps_for_two(size: float) -> int:
-    """Returns how many steps pay for two classes where nothing comes before them (docs/defaults.md).
+    """Returns how many steps pay for two classes without tables (docs/defaults.md).
 
     Twice the rows or twice the epsilon pay for a quarter more of them.
     """

@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def wide(self) -> bool:
-        """Whether there are so few rows for each attribute that all of them together say the most."""
+        """Whether rows are so few for each attribute that all together say the most."""
         return self.rows < SCARCE_ROWS * self.attributes and self.size >= CLEAR * self.attributes
 
     @property
