@@ -159,11 +159,11 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
 
     Args:
         size: ``rows_epsilon``.
-        classes: Of the target; three of them are like two without tables.
+        classes: Of the target; those beyond three share the rows that three would have.
         attributes: How many there are.
     """
     known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else 2 * TABLES_KNOW
-    return _at_most(11 * (max(1.0, 3 / classes) * size / 50_000) ** 0.35 - known)
+    return _at_most(11 * (min(1.0, 3 / classes) * size / 50_000) ** 0.35 - known)
 
 
 def steps_for_means(size: float) -> int:
