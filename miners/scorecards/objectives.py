@@ -26,7 +26,6 @@ from miners.scorecards.shares import (
     steps_for_means,
     steps_for_two,
     tables_pay,
-    tables_pay_for_two,
 )
 from pinq.public.accuracy import standard_deviation
 from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
@@ -144,12 +143,6 @@ class _Classes(Objective):
         """A part for each class."""
         return Values(self.target)
 
-    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns a coarse grid where points start from tables."""
-        if not self.asks_tables(epsilon, attributes):
-            return self.grid(epsilon)
-        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes))
-
     def rows(self, everything: P) -> P:
         """Returns the rows that have a class: all, or one part of a partition by that."""
         if not self.column.nullable:
@@ -187,20 +180,11 @@ class _Classes(Objective):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TwoClasses(_Classes):
-    """The log-odds of the second declared class against the first.
-
-    Tables of all attributes come first where a table has few rows for its width.
-    """
+    """The log-odds of the second declared class against the first."""
 
     def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for."""
-        size = rows_epsilon(self.schema, epsilon)
-        tabulated = self.asks_tables(epsilon, attributes)
-        return steps_after_tables(size, 2, attributes) if tabulated else steps_for_two(size)
-
-    def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether all attributes at once say more than a chosen few."""
-        return tables_pay_for_two(self.schema, rows_epsilon(self.schema, epsilon), attributes)
+        return steps_for_two(rows_epsilon(self.schema, epsilon))
 
     @property
     def bound(self) -> float:
@@ -246,6 +230,10 @@ class ManyClasses(_Classes):
     def grid(self, epsilon: Epsilon) -> Grid:
         """Returns the grid of two classes, as if three of these shared its rows."""
         return Grid.of_steps(3 * rows_epsilon(self.schema, epsilon) / self.column.cells)
+
+    def table_grid(self, epsilon: Epsilon, attributes: int) -> Grid:
+        """Returns a coarse grid."""
+        return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes))
 
     @property
     def bound(self) -> float:

@@ -22,16 +22,13 @@ from pinq.public.schema import Schema
 __all__ = [
     "FEW_ATTRIBUTES",
     "MAX_STEPS",
-    "SCARCE_ROWS",
     "CardStep",
     "Shares",
-    "few_rows",
     "rows_epsilon",
     "steps_after_tables",
     "steps_for_means",
     "steps_for_two",
     "tables_pay",
-    "tables_pay_for_two",
     "with_turns",
 ]
 
@@ -44,8 +41,6 @@ SUMS_GROW, CHOICES_GROW = 1.1, 1.2
 HOPELESS_TWO, HOPELESS_EACH = 100.0, 25.0
 TABLES_KNOW = 4  # steps that tables of all attributes replace, and twice as many of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
-SCARCE_ROWS = 50  # rows for each attribute below which tables of all say more than a chosen few
-TOLD_APART = 25  # rows times epsilon for each attribute from which they can be told from noise
 TABLES = 2.3  # what all of them together weigh, for each unit of all steps: seven tenths
 
 
@@ -138,11 +133,6 @@ def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
-def few_rows(schema: Schema, attributes: int) -> bool:
-    """Returns whether a table has few rows for its width."""
-    return schema.max_rows < SCARCE_ROWS * attributes
-
-
 def steps_for_two(size: float) -> int:
     """Returns how many steps pay for two classes without tables (docs/defaults.md).
 
@@ -159,11 +149,11 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
 
     Args:
         size: ``rows_epsilon``.
-        classes: Of the target; those beyond three share the rows that three would have.
+        classes: Of the target, three or more; those beyond three share the rows that three would have.
         attributes: How many there are.
     """
     known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else 2 * TABLES_KNOW
-    return _at_most(11 * (min(1.0, 3 / classes) * size / 50_000) ** 0.35 - known)
+    return _at_most(11 * (3 / classes * size / 50_000) ** 0.35 - known)
 
 
 def steps_for_means(size: float) -> int:
@@ -174,15 +164,6 @@ def steps_for_means(size: float) -> int:
 def tables_pay(size: float, classes: int) -> bool:
     """Returns whether tables of many classes can be told from noise."""
     return size >= HOPELESS_EACH * classes
-
-
-def tables_pay_for_two(schema: Schema, size: float, attributes: int) -> bool:
-    """Returns whether tables of two classes say more than steps, which choose a few attributes.
-
-    Naive Bayes is near its best with about as many rows as the logarithm of the attributes, a model
-    of their joint effect with as many as there are attributes (Ng & Jordan 2002).
-    """
-    return few_rows(schema, attributes) and size >= TOLD_APART * attributes
 
 
 def _at_most(steps: float) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from miners.estimator import whole_number
 from miners.growth.candidates import attribute_names
 from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
-from miners.scorecards.shares import SCARCE_ROWS, rows_epsilon
+from miners.scorecards.shares import rows_epsilon
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeClassifier, DiPriMeTreeRegressor
 from pinq.errors import QueryError
@@ -34,6 +34,7 @@ __all__ = ["Alternative", "Recommendation", "recommend"]
 
 MOSTLY = 0.5  # of the attributes: more numeric ones make a table one for trees
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
+SCARCE_ROWS = 50  # for each attribute: with fewer, points of all say more than the few that a tree asks
 CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. What the rows say may differ."
 

@@ -14,12 +14,10 @@ from miners.scorecards.cells import Grid, attribute_cells, public_cuts
 from miners.scorecards.shares import (
     MAX_STEPS,
     Shares,
-    few_rows,
     steps_after_tables,
     steps_for_means,
     steps_for_two,
     tables_pay,
-    tables_pay_for_two,
 )
 from pinq.errors import QueryError
 from pinq.public.epsilon import ZERO, Epsilon
@@ -74,16 +72,6 @@ def test_a_table_that_is_too_small_pays_for_nothing() -> None:
     assert steps_for_two(99) == 0
     assert not tables_pay(24 * 5, 5)
     assert tables_pay(26 * 5, 5)
-
-
-def test_two_classes_start_from_tables_only_where_a_table_is_wide_for_its_rows() -> None:
-    """By rows for each attribute, and where the tables can be told from noise."""
-    schema = Schema(columns={"age": Numeric(lower=0, upper=100, integer=True)}, max_rows=300)
-    assert few_rows(schema, 22)
-    assert not few_rows(schema, 6)
-    assert tables_pay_for_two(schema, 300 * 4, 22)
-    assert not tables_pay_for_two(schema, 300, 22)
-    assert not tables_pay_for_two(schema, 300 * 4, 6)
 
 
 def test_few_attributes_are_tabulated_and_left_at_that() -> None:
