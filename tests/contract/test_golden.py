@@ -129,3 +129,31 @@ def test_the_demo_does_the_main_job(demo: tuple[str, Path]) -> None:
     assert "Refused: This would cost epsilon 0.3" in printed
     for name in ("tree.png", "tree.txt", "tree.json", "audit.html"):
         assert (folder / name).stat().st_size > 500
+
+
+NOISE = {"counts": 100, "average": 1.0, "accuracy": 0.03}  # ten times the scale, or what fits differ by
+
+
+def test_the_story_tells_what_the_demo_prints(demo: tuple[str, Path]) -> None:
+    """Each line that docs/start/demo.md shows is printed as it stands; its noisy numbers are as near as their noise."""
+    printed = " ".join(demo[0].split())
+    story = (ROOT / "docs" / "start" / "demo.md").read_text(encoding="utf-8")
+    noisy = {
+        r"((?:Fe)?[Mm]ale [<>]=?50K) (\d+)": NOISE["counts"],
+        r"(Average hours per week:) (\d+\.\d+)": NOISE["average"],
+        r"(DiffPC45, epsilon 1) (0\.\d+)": NOISE["accuracy"],
+    }
+    shown = [" ".join(block.split()) for block in re.findall(r"```text\n(.*?)```", story, flags=re.DOTALL)]
+    assert len(shown) == 4
+    for pattern, apart in noisy.items():
+        here, there = (dict(re.findall(pattern, text)) for text in (" ".join(shown), printed))
+        assert here
+        assert here.keys() <= there.keys()
+        assert all(abs(float(number) - float(there[name])) <= apart for name, number in here.items()), (here, there)
+    exact = [re.sub("|".join(noisy), "#", block) for block in [*shown, "24,420 rows, 24,420 encoded, 0 left out"]]
+    known = re.sub("|".join(noisy), "#", printed)
+    for block in exact:
+        assert block.removesuffix("...").strip() in known, block
+    for told, number in (("0.119", "0.119047619"), ("0.167", "0.166666667"), ("1.8 of the cap of 5", "1.8 of 5 spent")):
+        assert told in " ".join(story.split())
+        assert number in printed

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -71,7 +72,8 @@ def test_what_is_cited_is_this_version() -> None:
 
 def test_every_public_name_is_in_the_reference_with_an_example() -> None:
     """The reference shows each name's docstring, and a block that runs uses it."""
-    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    pages = ("reference.md", "reference-miners.md")
+    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in pages)
     examples = "".join(re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE))
     for module in (pinq, miners):
         for name in {*module.__all__, "open"} if module is pinq else module.__all__:
@@ -79,6 +81,31 @@ def test_every_public_name_is_in_the_reference_with_an_example() -> None:
             assert re.search(rf"\b{name}\b", examples), name
     (tables,) = re.findall(r"members: \[(.*)\]", page)
     assert tables.split(", ") == miners.tables.__all__
+
+
+def test_what_a_page_means_is_what_the_site_shows() -> None:
+    """A list needs an empty line above it there, tables too, and no page has formulas for a script to draw."""
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")):
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for above, line in pairwise(text.splitlines()):
+            follows = above.strip() and not re.match(r"\s|[-*|] ?|\d+\. |<!--", above)
+            assert not (follows and re.match(r"- |\* |\d+\. |\|", line)), f"{page.name}: {line}"
+            assert not re.search(r"\$\S[^`$]*\$", line.replace("`$", "")), f"{page.name}: {line}"
+
+
+def test_every_miner_has_a_page_of_one_shape() -> None:
+    """When to take it and when not, a picture, and a table of what was measured."""
+    index = (ROOT / "docs" / "miners.md").read_text(encoding="utf-8")
+    names = {name for name in miners.__all__ if hasattr(getattr(miners, name), "from_json")} - {"Tree", "Forest"}
+    assert not [name for name in names if f"`{name}`" not in index]
+    pages = set(re.findall(r"^\|.*\]\((\w+\.md)#?[\w-]*\) \|$", index, flags=re.MULTILINE))
+    assert len(pages) == 6
+    for name in pages:
+        page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        assert "\n## When, and when not\n" in page, name
+        assert "![" in page, name
+        (measured,) = re.findall(r"^## Measured\n(.*?)(?=^## |\Z)", page, flags=re.DOTALL | re.MULTILINE)
+        assert "|---|" in measured, name
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="make docs installs mkdocs")

@@ -20,7 +20,16 @@ from pinq.cli.main import app
 from tests.checkout import ROOT
 from tests.processes import PinqProcess
 
-PAGES = ("start/provider", "start/analyst", "start/auditor", "start/operator", "epsilon", "verbs", "reference")
+PAGES = (
+    "start/provider",
+    "start/analyst",
+    "start/auditor",
+    "start/operator",
+    "epsilon",
+    "verbs",
+    "reference",
+    "reference-miners",
+)
 
 
 class Terminal:

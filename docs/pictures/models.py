@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws what miners learn from Adult, for README and the miners' pages: ``python docs/pictures/models.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib import pyplot as plt
+
+import pinq
+from miners import DiffPC45, Scorecard
+
+FOLDER = Path(__file__).parent
+
+
+def main() -> None:
+    """Fits to public rows behind a simulated handle, and writes a picture of each miner."""
+    mpl.use("Agg")
+    policy = pinq.load_policy("policies/adult.yaml")
+    with pinq.simulate(policy, data=pd.read_parquet("data/adult.parquet"), epsilon=2) as handle:
+        tree = DiffPC45(epsilon=1, max_depth=3).fit(handle, "income")
+        card = Scorecard(epsilon=1).fit(handle, "income")
+    tree.plot(max_depth=2).figure.savefig(FOLDER / "tree.png", dpi=110, bbox_inches="tight")
+    card.plot(max_attributes=6).savefig(FOLDER / "card.png", dpi=90)
+    secure(pd.read_csv("benchmarks/results/secure/accuracy.csv"))
+
+
+def secure(figures: pd.DataFrame) -> None:
+    """Draws the accuracy of trees among four holders over epsilon."""
+    methods = {"noise inside, none collude": "one noise, inside", "each holder its own noise": "each holder its own"}
+    figure, panels = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+    for axes, data in zip(panels, ("adult", "car"), strict=True):
+        rows = figures[figures["data"] == data]
+        plain = rows[rows["method"] == "plain ID3, not private"]["accuracy"].iloc[0]
+        axes.axhline(plain, color="#999999", linestyle="--", linewidth=1, label="not private")
+        for method, label in methods.items():
+            line = rows[rows["method"] == method]
+            error = 2 * line["sd"] / line["n"] ** 0.5
+            axes.errorbar(line["epsilon"], line["accuracy"], yerr=error, marker="o", markersize=4, label=label)
+        axes.set(xscale="log", title=data, xlabel="epsilon", ylabel="accuracy")
+        axes.set_xticks([0.25, 0.5, 1, 2, 4], ["0.25", "0.5", "1", "2", "4"])
+        axes.minorticks_off()
+    panels[0].legend(fontsize=8)
+    figure.savefig(FOLDER / "secure.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()
