@@ -84,9 +84,10 @@ def test_every_public_name_is_in_the_reference_with_an_example() -> None:
 
 
 def test_what_a_page_means_is_what_the_site_shows() -> None:
-    """A list needs an empty line above it there, tables too, and no page has formulas for a script to draw."""
+    """Lists and tables need an empty line above them, what is in a list four spaces, and no script draws formulas."""
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")):
         text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        assert not re.search(r"^ {1,3}```", text, flags=re.MULTILINE), page.name
         for above, line in pairwise(text.splitlines()):
             follows = above.strip() and not re.match(r"\s|[-*|] ?|\d+\. |<!--", above)
             assert not (follows and re.match(r"- |\* |\d+\. |\|", line)), f"{page.name}: {line}"
