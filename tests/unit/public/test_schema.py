@@ -196,6 +196,7 @@ def test_distance_of_neighbours(adjacency: Any, unit: Any, distance: int) -> Non
 def test_a_schema_shows_itself() -> None:
     """One line per column, text and HTML; hostile names are escaped."""
     schema = Schema(columns={"<b>": SEX, "age": Numeric(lower=0, upper=9, integer=True)}, max_rows=1000)
+    assert str(schema) == repr(schema)
     assert repr(schema).splitlines() == [
         "Schema: at most 1,000 rows, adjacency add-remove, privacy unit row",
         "  <b>  2 values: f, m, may be missing",
