@@ -8,9 +8,9 @@ thread, and one more core of another dataset is never theirs.
 
 What charges waits for the disk most of its time, so many may be at it; what only reads keeps the
 interpreter to itself, and of that two are worked on at a time for each dataset. So whoever reads
-histories as fast as a machine can, takes two threads' turns from those who ask. In the heavy lane
-what reads keeps its place for as long again as it took, up to a tenth of a second: pages that follow
-each other leave half of the time to others.
+histories as fast as a machine can, takes two threads' turns from those who ask. And while others wait
+for its place, a reader keeps it for three times as long as it took, up to a fifth of a second: what
+reads without a pause leaves most of the time to those who ask.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -35,7 +35,7 @@ __all__ = ["Lanes"]
 
 READERS = 2  # of a dataset at a time, of what only reads
 LOOK_SECONDS = 0.5  # how often a running request's client and grant are looked at
-REST_SECONDS = 0.1
+RESTS, LONGEST_REST = 3, 0.2  # times as long as a reader worked; seconds
 STOP_SECONDS = 5.0  # how long what was stopped may take to notice
 
 T = TypeVar("T")
@@ -57,15 +57,17 @@ class Lanes:
         self._shares: dict[str, Share] = {}
         self._reading = defaultdict[str, Share](partial(Share, READERS))
         self._others = Share(max(1, settings.threads // 4))
-        self._heavy_of: dict[str, asyncio.Lock] = {}
+        self._heavy_of: dict[str, Share] = {}
         self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._heavy = asyncio.Semaphore(settings.heavy)
 
     async def soon(self, dataset: str, holder: str, job: Callable[[], T], *, charges: bool = False) -> T:
         """Does what is soon done."""
-        reading = nullcontext() if charges else self._reading[dataset if dataset in self._datasets else ""].take(holder)
-        async with reading, self._share(dataset).take(holder):
-            return await asyncio.get_running_loop().run_in_executor(self._light, job)
+        if charges:
+            return await self._light_job(dataset, holder, job)
+        reading = self._reading[dataset if dataset in self._datasets else ""]
+        async with reading.take(holder):
+            return await _rested(reading, self._light_job(dataset, holder, job))
 
     async def run(
         self,
@@ -95,16 +97,14 @@ class Lanes:
                 return await self.soon(visit.asked, holder, job, charges=charges)
         # In this order: who waits for the turn of an analyst or a dataset holds no thread
         # meanwhile.
-        async with self._heavy_by[holder], self._lock(visit.asked), self._heavy:
+        lane = self._lane(visit.asked)
+        async with self._heavy_by[holder], lane.take(holder), self._heavy:
             visit.turn = Turn(self._settings.work_seconds, token=holder)
             self._turns.add(visit.turn)
             watching = asyncio.create_task(self._look(http, visit, opens))
-            began = time.monotonic()
+            work = asyncio.get_running_loop().run_in_executor(self._long, job)
             try:
-                result = await asyncio.get_running_loop().run_in_executor(self._long, job)
-                if not charges:
-                    await asyncio.sleep(min(REST_SECONDS, time.monotonic() - began))
-                return result
+                return await (work if charges else _rested(lane, work))
             finally:
                 visit.turn.stop()  # where the asker's task was cancelled, the work goes on without it
                 self._turns.discard(visit.turn)
@@ -127,9 +127,13 @@ class Lanes:
         share = self._settings.threads * 3 // 4 if len(self._datasets) > 1 else self._settings.threads - 1
         return self._shares.setdefault(name, Share(max(1, share)))
 
-    def _lock(self, name: str) -> asyncio.Lock:
+    async def _light_job(self, dataset: str, holder: str, job: Callable[[], T]) -> T:
+        async with self._share(dataset).take(holder):
+            return await asyncio.get_running_loop().run_in_executor(self._light, job)
+
+    def _lane(self, name: str) -> Share:
         """A dataset's place in the heavy lane; one of its own for a name that is none."""
-        return self._heavy_of.setdefault(name, asyncio.Lock()) if name in self._datasets else asyncio.Lock()
+        return self._heavy_of.setdefault(name, Share(1)) if name in self._datasets else Share(1)
 
     async def _look(self, http: Request, visit: Visit, opens: Callable[[], bool]) -> None:
         """Ends a turn whose client has gone or whose grant has ended.
@@ -143,6 +147,15 @@ class Lanes:
                 visit.turn.stop(_bucket_end(visit))
             if not await asyncio.get_running_loop().run_in_executor(self._watch, opens):
                 visit.turn.stop()
+
+
+async def _rested(lane: Share, work: Awaitable[T]) -> T:
+    """Does what reads, and then keeps its place for longer than it took if others wait for it."""
+    began = time.monotonic()
+    result = await work
+    if lane.is_wanted:
+        await asyncio.sleep(min(LONGEST_REST, RESTS * (time.monotonic() - began)))
+    return result
 
 
 def _bucket_end(visit: Visit) -> float:

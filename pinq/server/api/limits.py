@@ -157,6 +157,11 @@ class Share:
         self._free, self._held = threads, Counter[str]()
         self._waiting = list[asyncio.Future[None]]()
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for one."""
+        return any(not changed.done() for changed in self._waiting)
+
     @asynccontextmanager
     async def take(self, holder: str) -> AsyncIterator[None]:
         """Waits for a thread, and holds it."""
