@@ -134,6 +134,7 @@ def main() -> None:
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as name, flooded(Path(name)) as flood:
         write_lines(flood)
+        _waits(flood, 1.0)  # the first answers of a server take longer
         under(flood, seconds, "nothing", "13 to 34 ms")
         under(flood, seconds, "16 choices of minutes", "3 answers in 20 s", "query", groupings)
         under(flood, seconds, "16 previews of 100,000 candidates", "502 ms", "preview", candidates)
