@@ -37,7 +37,7 @@ def test_a_fitted_miner_comes_back_with_its_values(name: str) -> None:
         if regression != (target == "number") and name != "DPDilca":
             continue
         with simulated(SCHEMA, data=rows, epsilon=1000) as handle:
-            shallow = {"max_depth": 2} if "max_depth" in kind._get_param_names() else {}
+            shallow = {"max_depth": 2} if "max_depth" in kind.param_names() else {}
             miner = kind(epsilon=1000, **shallow).fit(handle, target)
         again = kind.from_json(miner.to_json())
         assert again.to_json() == miner.to_json()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, RandomForestClassifier, RandomForestRegressor
@@ -103,13 +103,13 @@ def split(name: str, run: int) -> np.ndarray:
     return stratified_folds(np.zeros(len(rows), dtype=np.int64), 10, seed=run) == 0
 
 
-def private(miner: type, **fixed: object) -> Learner:
+def private(miner: type[Any], **fixed: object) -> Learner:
     """Returns a miner of this project; what neither ``fixed`` nor the sweep says is its own default."""
     return partial(_private, miner, fixed)
 
 
-def _private(miner: type, fixed: dict[str, object], rows: Rows, settings: Settings) -> float:
-    params = miner._get_param_names()  # type: ignore[attr-defined]
+def _private(miner: type[Any], fixed: dict[str, object], rows: Rows, settings: Settings) -> float:
+    params = miner.param_names()
     varied = {name: value for name, value in settings.items() if value is not None and name in params}
     model = miner(**fixed | varied).fit(rows.handle, rows.target)
     return _score(rows, model.predict(rows.test))
