@@ -109,8 +109,8 @@ OURS = {*CLASSES, *MEANS} - {"naive Bayes", "most frequent class", "mean"}
 ABOUT = (
     "Means of test rows with all defaults, pure epsilon; 90/10 splits, Adult by UCI's own. **Bold**: what `recommend` "
     "names. *Missed by*: how far that is below the best of ours (naive Bayes and the most frequent class stand beside "
-    "them). Small tables have 27 to 180 test rows, so a hundredth is within chance there. *Held out*: the rule was not "
-    "fitted to these, though two runs of them were seen before it was final."
+    "them). Small tables have 27 to 180 test rows, so a hundredth is within chance there. *Seen*: held out until the "
+    "rule was mended for them. *Held out*: the rule was not fitted to these."
 )
 
 
