@@ -107,7 +107,11 @@ def _filled(rows: pd.DataFrame, columns: dict[str, dict[str, object]]) -> pd.Dat
 def _write(rows: pd.DataFrame, versions: dict[str, str]) -> None:
     """Writes ``peers.csv`` and its section of the page."""
     folder = RESULTS / "scorecards"
-    rows.to_csv(folder / "peers.csv", index=False, float_format="%.5g", lineterminator="\n")
+    named = rows.rename(columns={"data": "figure", "name": "algorithm", "epsilon": "x"})
+    cells = named.drop(columns="run").melt(["figure", "algorithm", "x"], var_name="measure")
+    grouped = cells.groupby(["figure", "measure", "algorithm", "x"], sort=False)["value"]
+    means = grouped.agg(n="count", mean="mean", sd="std").reset_index()
+    means.to_csv(folder / "peers.csv", index=False, float_format="%.5g", lineterminator="\n")
     about = (
         "Means of test rows ± standard deviation of the runs, one run of one machine, everybody's defaults, the same "
         "splits, bounds and values: Adult by UCI's split (no declared cuts), Credit Card Default 90/10. *delta*: "
