@@ -37,10 +37,11 @@ IMPORTED = [
     "uvicorn.protocols.http.h11_impl",
     "uvicorn.protocols.websockets.auto",
     "uvloop",
+    "tests.killed",
     "tests.frozen",  # the last: what is there by then is looked at by no collector any more
 ]
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(IMPORTED)
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(IMPORTED)
 
 
 class PinqProcess:
@@ -65,7 +66,7 @@ class PinqProcess:
     ) -> None:
         settings = dict(os.environ) if environment is None else environment
         self._output, self._errors = output, errors
-        self._process = _FORKS.Process(
+        self._process = FORKS.Process(
             target=_run, args=(words, output, errors, settings, shutdown_seconds, os.getcwd())
         )
         self._process.start()

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that charges a ledger and is killed at its commit. Nothing that takes long to import stands here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from pinq.ledger import log, terms
+from pinq.ledger.composition import Demand
+from pinq.ledger.ledger import Ledger
+from pinq.public.epsilon import Epsilon
+
+
+def killed_at_commit(
+    url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str
+) -> int | None:
+    """Charges in a process of its own, whose clock says ``at``; returns its status.
+
+    Args:
+        url: The ledger.
+        at: What the time is there.
+        analyst, request, demand, nano: The charge.
+        when: ``before the commit`` or ``after the commit``.
+    """
+    from tests.processes import FORKS
+
+    process = FORKS.Process(target=_charge_and_die, args=(url, at, analyst, request, demand, nano, when))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _charge_and_die(url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str) -> None:
+    vars(terms)["now"] = vars(log)["now"] = lambda: at
+    ledger = Ledger(url, "d")
+    right = ledger._store.transaction
+
+    @contextmanager
+    def deadly(write: bool = True) -> Iterator[sa.Connection]:
+        with right(write) as connection:
+            yield connection
+            if write and when == "before the commit":
+                os.kill(os.getpid(), signal.SIGKILL)
+        if write:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    vars(ledger._store)["transaction"] = deadly
+    ledger.charge(analyst, request, demand, Epsilon(nano))
