@@ -93,4 +93,4 @@ def _print(seen: Report) -> None:
     if seen.left_out:
         screen.print(f"Not done: {'; '.join(seen.left_out)}.")
     verdict = "Nothing was refuted." if seen.holds else "A claim was refuted: do not release answers."
-    screen.print(f"{verdict} pinq {seen.version}, {seen.through}, {seen.seconds / 60:.1f} minutes.")
+    screen.print(f"{verdict} {seen.power} pinq {seen.version}, {seen.through}, {seen.seconds / 60:.1f} minutes.")

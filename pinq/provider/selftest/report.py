@@ -152,13 +152,21 @@ class Report:
         results: list[Finding | Law | Canary | Check] = [*self.findings, *self.laws, *self.canaries, *self.checks]
         return all(result.holds for result in results)
 
+    @property
+    def power(self) -> str:
+        """How many faults the test would have seen, as a sentence."""
+        questions, miners = (
+            f"{sum(each.sharp for each in tried)} of {len(tried)}" for tried in (self.findings, self.canaries)
+        )
+        return f"Noise 15 % too small would have been seen in {questions} questions, a tenth of it in {miners} miners."
+
     def __repr__(self) -> str:
         verdict = "nothing refuted" if self.holds else "REFUTED"
         return f"Report({verdict}: {len(self.findings)} claims, {len(self.laws)} laws, {len(self.canaries)} miners)"
 
     def to_json(self) -> str:
         """Returns everything as JSON, with the verdicts."""
-        return json.dumps(asdict(self) | {"holds": self.holds, "cannot_show": CANNOT}, indent=1)
+        return json.dumps(asdict(self) | {"holds": self.holds, "power": self.power, "cannot_show": CANNOT}, indent=1)
 
     def tables(self) -> list[tuple[str, Sequence[str], list[list[str]]]]:
         """Returns titles, heads and rows of texts, for a terminal and for a page."""
@@ -195,7 +203,7 @@ class Report:
         pieces = [
             element("h1", title),
             element("p", head),
-            element("p", element("b", verdict)),
+            element("p", element("b", verdict), " ", self.power),
             *(table(*shown, "") for shown in self.tables() if shown[2]),
             *([element("p", "Not done: ", "; ".join(self.left_out), ".")] if self.left_out else []),
             table(

@@ -115,10 +115,10 @@ class _Step:
 def _steps(server: bool) -> Iterator[_Step]:
     door = through_a_server if server else in_process
     yield _Step("laws", 15, partial(_laws, door))
-    for claim in CLAIMS:
-        yield _Step(claim.name, claim.seconds, partial(_claim, claim, door))
     for name, fit in plugin("pinq.selftest", "miners", "A self-test fits miners.").items():
         yield _Step(name, 2, partial(_canary, name, fit))
+    for claim in CLAIMS:
+        yield _Step(claim.name, claim.seconds, partial(_claim, claim, door))
 
 
 def _laws(door: Door, folder: Path, limit: Time) -> list[Result]:
