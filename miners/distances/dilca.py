@@ -291,7 +291,7 @@ class DPDilca(Certified, Parameterised):
             contexts = {name: tuple(entry["context"]) for name, entry in targets.items()}
             if not _fits(task, contexts, distances):
                 raise ValueError
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise QueryError(
                 "this is not a stored DPDilca: its schema, contexts and distances do not fit together."
             ) from None

@@ -54,6 +54,10 @@ def read_stored(
     params = stored.get("params")
     if not isinstance(params, dict) or not set(params) <= set(known):
         raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
+    try:
+        json.dumps(params, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise QueryError(f"`params` of a stored {name} have a value that JSON has not: {error}.") from None
     cost: Any = stored.get("cost")
     # A fit whose questions were all paid for before costs nothing.
     return stored, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact

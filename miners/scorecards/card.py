@@ -30,6 +30,7 @@ from pinq.public.specs import Axis, Cuts, bind
 __all__ = ["Card", "Term", "outputs_of"]
 
 FORMAT, VERSION = "pinq-scorecard", 1
+MOST_POINTS = 2**48
 DOUBLES = 20  # printed points that double the odds
 NO_PART = "A value that the card does not know adds no points."
 
@@ -93,6 +94,12 @@ class Term:
         return self.on(both, schema).plus(other.on(both, schema))
 
     @property
+    def is_sound(self) -> bool:
+        """Whether its numbers can be what they stand for: finite, weights and deviations not below 0."""
+        sizes = np.concatenate([self.deviations.ravel(), self.weights])
+        return bool((np.abs(self.points) <= MOST_POINTS).all() and ((sizes >= 0) & (sizes <= MOST_POINTS)).all())
+
+    @property
     def spread(self) -> float:
         """Standard deviation of the points over rows, by weights: how much the attribute says."""
         weights = self.weights + 1e-9
@@ -122,12 +129,16 @@ class Card:
     kept_as: ClassVar[str] = "card"
 
     def __post_init__(self) -> None:
+        if len(self.classes) == 1:
+            raise QueryError(f"`{self.target}` has one value only; there is nothing to predict.")
         if len(self.base) != outputs_of(self.goal):
             raise QueryError(f"a card for `{self.target}` needs {outputs_of(self.goal)} bases, not {len(self.base)}.")
+        if any(abs(points) > MOST_POINTS for points in self.base):
+            raise QueryError(f"the bases of a card are at most {MOST_POINTS:,} in size.")
         for term in self.terms:
             shape = (bind(term.spec, self.schema).size, len(self.base))
             fits = term.points.shape == term.deviations.shape == shape and term.weights.shape == shape[:1]
-            if not fits or not np.isfinite([*term.deviations.ravel(), *term.weights]).all():
+            if not fits or not term.is_sound:
                 raise QueryError(f"the points of {term.spec!r} do not fit its {shape[0]} cells.")
 
     @cached_property

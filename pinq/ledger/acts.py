@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from pinq.ledger.body import Body, moment_of, text_of_moment, without
-from pinq.ledger.composition import CapRule
+from pinq.ledger.body import Body, loss_of, moment_of, text_of, text_of_moment, without
+from pinq.ledger.composition import CAP_RULES, CapRule
 from pinq.ledger.terms import FREE, Terms
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -31,7 +31,10 @@ class Created:
     @classmethod
     def from_body(cls, body: Body) -> Created:
         """Reads the record back."""
-        return cls(**body)
+        created = cls(**body)
+        text_of(created.dataset)
+        bytes.fromhex(text_of(created.salt))
+        return created
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,11 @@ class Declared:
     @classmethod
     def from_body(cls, body: Body) -> Declared:
         """Reads the record back."""
-        return cls(**body | {"cap": Epsilon(body["cap"])})
+        declared = cls(**body | {"cap": loss_of(body["cap"]), "schema": dict(body["schema"])})
+        text_of(declared.digest)
+        if text_of(declared.cap_rule) not in CAP_RULES:
+            raise ValueError(f"{declared.cap_rule!r} is no rule of a cap")
+        return declared
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class Granted:
     def from_body(cls, body: Body) -> Granted:
         """Reads the record back."""
         terms = Terms.of(without(body, "limit", "expires", "token"))
-        return cls(Epsilon(body["limit"]), moment_of(body["expires"]), terms, body.get("token", ""))
+        return cls(loss_of(body["limit"]), moment_of(body["expires"]), terms, text_of(body.get("token", "")))
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class Extended:
     @classmethod
     def from_body(cls, body: Body) -> Extended:
         """Reads the record back."""
-        return cls(**body | {"more": Epsilon(body["more"]), "expires": moment_of(body["expires"])})
+        return cls(**body | {"more": loss_of(body["more"]), "expires": moment_of(body["expires"])})
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,9 @@ class TokenSet:
     @classmethod
     def from_body(cls, body: Body) -> TokenSet:
         """Reads the record back."""
-        return cls(**body)
+        record = cls(**body)
+        text_of(record.token)
+        return record
 
 
 @dataclass(frozen=True)

@@ -95,12 +95,19 @@ class Demand:
 
     @classmethod
     def load(cls, dumped: DumpedDemand) -> Demand:
-        """A demand as the log holds it."""
+        """Reads a demand as the log holds it. ``ValueError`` where a number names nothing before it."""
         partitions = [bytes.fromhex(key) for key in dumped[0]]
-        return cls(
-            tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1]),
-            tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2]),
-        )
+        nodes = tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1])
+        asked = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])
+        numbers = (*(split for _, split, _ in dumped[1]), *(number for pair in dumped[2] for number in pair))
+        above = enumerate(parent for parent, _, _ in dumped[1])
+        if not all(type(number) is int for number in numbers) or not all(
+            type(parent) is int and 0 <= parent <= position for position, parent in above
+        ):
+            raise ValueError("a part has no part above it")
+        if any(split < 0 for _, split, _ in dumped[1]) or not all(0 <= node <= len(nodes) for node, _ in dumped[2]):
+            raise ValueError("a part or a partition is not listed")
+        return cls(nodes, asked)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
-from pinq.ledger.body import Body, without
+from pinq.ledger.body import Body, text_of, without
 from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
 from pinq.ledger.signature import Signature
 
@@ -62,16 +62,17 @@ def read(kind: str, body: Body) -> tuple[Record, Signature | None]:
     """Reads an event's record, and who signed it.
 
     Raises:
-        UnknownEvent: A kind or field that this version lacks.
+        UnknownEvent: A kind or field that this version lacks, or a field that is not what it was.
     """
     if kind not in _READERS:
         raise UnknownEvent(f"is of the kind {kind!r}")
-    by = None
-    if kind in _SIGNED and "by" in body:
-        by, body = Signature(body["by"], body.get("because", "")), without(body, "by", "because")
     try:
+        by = None
+        if kind in _SIGNED and "by" in body:
+            by = Signature(text_of(body["by"]), text_of(body.get("because", "")))
+            body = without(body, "by", "because")
         return _READERS[kind](body), by
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise UnknownEvent(f"of the kind {kind!r} has other fields ({error})") from None
 
 

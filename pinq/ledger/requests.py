@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from pinq.errors import BudgetExceeded, NotAuthorised, PinqError
-from pinq.ledger.body import Body, without
+from pinq.ledger.body import Body, loss_of, text_of, texts_of, whole_of, without
 from pinq.ledger.composition import Demand
 from pinq.public.epsilon import NANO, Epsilon
 
@@ -40,6 +40,15 @@ class LoggedQuestion:
         """Writes it down as part of a record."""
         return {name: fact for name, fact in vars(self).items() if fact}
 
+    @classmethod
+    def from_body(cls, body: Body) -> LoggedQuestion:
+        """Reads it back from what a record has beside its own fields."""
+        question = cls(**body)
+        whole_of(question.stored)
+        for fact in (question.verb, question.session, question.about, question.question, question.classes):
+            text_of(fact)
+        return question
+
 
 NOTHING = LoggedQuestion()
 
@@ -64,9 +73,8 @@ class Charged:
     @classmethod
     def from_body(cls, body: Body) -> Charged:
         """Reads the record back."""
-        return cls(
-            Epsilon(body["epsilon"]), Demand.load(body["demand"]), LoggedQuestion(**without(body, "epsilon", "demand"))
-        )
+        question = LoggedQuestion.from_body(without(body, "epsilon", "demand"))
+        return cls(loss_of(body["epsilon"]), Demand.load(body["demand"]), question)
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,9 @@ class Answered:
     @classmethod
     def from_body(cls, body: Body) -> Answered:
         """Reads the record back."""
-        return cls(**body)
+        record = cls(**body)
+        text_of(record.payload)
+        return record
 
 
 @dataclass(frozen=True)
@@ -126,9 +136,9 @@ class Refused:
     @classmethod
     def from_body(cls, body: Body) -> Refused:
         """Reads the record back."""
-        asked, remaining = (Epsilon(body[name]) if name in body else None for name in ("asked", "remaining"))
-        question = LoggedQuestion(**without(body, "reason", "asked", "remaining", "scope"))
-        return cls(body["reason"], asked, remaining, body.get("scope", ""), question)
+        asked, remaining = (loss_of(body[name]) if name in body else None for name in ("asked", "remaining"))
+        question = LoggedQuestion.from_body(without(body, "reason", "asked", "remaining", "scope"))
+        return cls(text_of(body["reason"]), asked, remaining, text_of(body.get("scope", "")), question)
 
 
 @dataclass(frozen=True)
@@ -149,7 +159,7 @@ class SessionLogged:
     @classmethod
     def from_body(cls, body: Body) -> SessionLogged:
         """Reads the record back."""
-        return cls(LoggedQuestion(**without(body, "opens")), tuple(body["opens"]))
+        return cls(LoggedQuestion.from_body(without(body, "opens")), texts_of(body["opens"]))
 
 
 def _nano(loss: Fraction) -> Epsilon:

@@ -159,7 +159,11 @@ class Account:
         self.totals.append(self.spent.nano)
 
     def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
-        assert self.grant is not None
+        if self.grant is None:
+            raise LedgerError(
+                f"The ledger is damaged: it changes a grant of {self.analyst!r}, who was granted nothing before. "
+                "The dataset stays closed; restore the ledger from a backup."
+            )
         match record:
             case Extended():
                 self.grant.limit += record.more

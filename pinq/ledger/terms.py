@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pinq.errors import NotAllowed, TooManyRequests
-from pinq.ledger.body import Body, without
+from pinq.ledger.body import Body, loss_of, texts_of, whole_of, without
 from pinq.ledger.composition import Costs
 from pinq.public.epsilon import ZERO, Epsilon
 
@@ -55,16 +55,16 @@ class Terms:
 
     @classmethod
     def of(cls, body: Body) -> Terms:
-        """Reads terms back. ``TypeError`` for a field that is no term."""
+        """Reads terms back. ``TypeError`` for a field that is no term, or a value that is none."""
         unknown = without(body, "max_epsilon_per_query", "columns", "verbs", *_NUMBERS)
         if unknown:
             raise TypeError(f"no term is called {', '.join(sorted(unknown))}")
         nano, columns, verbs = (body.get(name) for name in ("max_epsilon_per_query", "columns", "verbs"))
         return cls(
-            None if nano is None else Epsilon(nano),
-            None if columns is None else tuple(columns),
-            None if verbs is None else tuple(verbs),
-            *(body.get(name) for name in _NUMBERS),
+            None if nano is None else loss_of(nano),
+            None if columns is None else texts_of(columns),
+            None if verbs is None else texts_of(verbs),
+            *(None if body.get(name) is None else whole_of(body[name]) for name in _NUMBERS),
         )
 
     def to_body(self) -> Body:

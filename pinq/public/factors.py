@@ -284,7 +284,10 @@ def _point(value: object) -> CutPoint:
 def _number(value: object) -> float:
     if isinstance(value, bool) or (not isinstance(value, (int, float, np.number)) and not hasattr(value, "as_tuple")):
         raise QueryError(f"the cut {value!r} is neither a number nor a date.")
-    number = float(value)  # type: ignore[arg-type]
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = float("inf")
     if number != number or number in (float("inf"), float("-inf")):
         raise QueryError(f"the cut {value!r} is not finite.")
     return number

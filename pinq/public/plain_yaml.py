@@ -9,8 +9,9 @@ quotes is a text, a decimal number or nothing.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -18,6 +19,9 @@ import yaml
 from pydantic import JsonValue
 
 __all__ = ["plain_number", "read_yaml", "write_yaml"]
+
+MAX_REPEATED = 100_000
+"""Values that references may add to those that stand in a text."""
 
 _MEANINGS = {  # what a scalar without quotes can be, and the characters that it starts with
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -38,6 +42,8 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is a list or a mapping", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} stands twice", key_node.start_mark
@@ -72,8 +78,51 @@ _Dumper.add_implicit_resolver("!number-like", re.compile(r"^[-+]?[0-9]"), list("
 
 
 def read_yaml(text: str) -> Any:
-    """Reads the content of a text. ``yaml.YAMLError`` where it is none."""
-    return yaml.load(text, Loader=_Loader)
+    """Reads the content of a text. ``yaml.YAMLError`` where it is none, or much too large."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_expansions(node)
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deep") from None
+    except yaml.YAMLError:
+        raise
+    except ValueError as error:  # a number of thousands of digits, a text that is no base64
+        raise yaml.YAMLError(f"it has a value that cannot be read: {error}") from None
+    finally:
+        loader.dispose()
+
+
+def _refuse_expansions(root: yaml.Node) -> None:
+    """``ComposerError`` where references make a text say much more than stands in it.
+
+    Nine references to nine references, nine times over, are four hundred million values in two
+    lines; a list that holds itself has no end.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if sizes.get(id(node)) == 0:
+            raise yaml.composer.ComposerError(None, None, "it refers to itself", node.start_mark)
+        if id(node) not in sizes:
+            sizes[id(node)] = 0  # until it is known
+            sizes[id(node)] = 1 + sum(map(size, _inside(node)))
+        return sizes[id(node)]
+
+    if size(root) > len(sizes) + MAX_REPEATED:
+        raise yaml.composer.ComposerError(None, None, "its references say too much", root.start_mark)
+
+
+def _inside(node: yaml.Node) -> Iterable[yaml.Node]:
+    match node:
+        case yaml.MappingNode():
+            return itertools.chain.from_iterable(node.value)
+        case yaml.SequenceNode():
+            return node.value
+    return ()
 
 
 def write_yaml(content: object, flow: bool | None = False) -> str:
