@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
-
-import sqlalchemy as sa
 
 from pinq.ledger import log, terms
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.writing import Writing
 from pinq.public.epsilon import Epsilon
 
 
@@ -39,16 +36,13 @@ def killed_at_commit(
 def _charge_and_die(url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str) -> None:
     vars(terms)["now"] = vars(log)["now"] = lambda: at
     ledger = Ledger(url, "d")
-    right = ledger._store.transaction
+    right = Writing.commit
 
-    @contextmanager
-    def deadly(write: bool = True) -> Iterator[sa.Connection]:
-        with right(write) as connection:
-            yield connection
-            if write and when == "before the commit":
-                os.kill(os.getpid(), signal.SIGKILL)
-        if write:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def deadly(self: Writing) -> None:
+        self.flush()  # the database has it all, and forgets it unless it is committed
+        if when == "after the commit":
+            right(self)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    vars(ledger._store)["transaction"] = deadly
+    Writing.commit = deadly  # type: ignore[method-assign]
     ledger.charge(analyst, request, demand, Epsilon(nano))

@@ -39,7 +39,7 @@ from tests.evidence import ASSURANCE, note
 from tests.killed import killed_at_commit
 from tests.postgresql import HERE, kind_of
 
-EXAMPLES, STEPS = (200, 60) if ASSURANCE else (8, 30)
+EXAMPLES, STEPS = (200, 60) if ASSURANCE else (10, 30)
 SCHEMA = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
 HALVES = bind(Values("s"), SCHEMA)
 WHERE = {
@@ -49,7 +49,7 @@ WHERE = {
 }
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
-ANALYSTS, IDS = st.sampled_from(["ana", "bob"]), st.sampled_from([f"id-{number}" for number in range(6)])
+ANALYSTS, IDS = st.sampled_from(["ana", "bob"]), st.sampled_from([f"id-{number}" for number in range(3)])
 LOSSES, DAYS = st.integers(1, 40), st.integers(-3, 30)
 KILLED_AT = st.sampled_from(["before the commit", "after the commit"])
 
@@ -194,6 +194,11 @@ class LedgerBesideModel(RuleBasedStateMachine):
         first = self.model.charged[key] or text
         assert self.ledger.answer(*key, text) == first
         self.model.charged[key] = first
+
+    @precondition(lambda self: self.model.charged)
+    @rule(data=st.data(), where=st.sampled_from(sorted(WHERE)), loss=LOSSES)
+    def retry(self, data: st.DataObject, where: str, loss: int) -> None:
+        self.charge(*data.draw(st.sampled_from(sorted(self.model.charged))), where, loss)
 
     # What goes wrong
 
