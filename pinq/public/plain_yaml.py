@@ -90,7 +90,8 @@ def read_yaml(text: str) -> Any:
         raise yaml.YAMLError("it is nested too deep") from None
     except yaml.YAMLError:
         raise
-    except ValueError as error:  # a number of thousands of digits, a text that is no base64
+    # A number of thousands of digits; `!!timestamp x`, `!!bool x`, `!!binary x`: PyYAML trusts tags.
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise yaml.YAMLError(f"it has a value that cannot be read: {error}") from None
     finally:
         loader.dispose()
