@@ -119,7 +119,6 @@ def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[tu
                     charges[key] = event, charged
                 case Answered() as answered:
                     answers[key] = answered.payload
-    # Two analysts may have used one id: all answers must be those of one of them.
     analysts = {analyst for analyst, _ in charges}
     for analyst in sorted(analysts):
         if all(_matches(release, analyst, charges, answers) for release in wanted.values()):
@@ -141,7 +140,8 @@ def _matches(release: Release, analyst: str, charges: Charges, answers: dict[tup
     if key not in charges or answers.get(key) != release.answer:
         return False
     _, charged = charges[key]
-    return charged.question.question == release.question and charged.epsilon == Epsilon.of(release.epsilon)
+    logged = charged.question.question, charged.question.verb, charged.epsilon
+    return logged == (release.question, release.verb, Epsilon.of(release.epsilon))
 
 
 def _read(file: str | os.PathLike[str]) -> str:
