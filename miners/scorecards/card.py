@@ -95,7 +95,7 @@ class Term:
 
     @property
     def is_sound(self) -> bool:
-        """Whether its numbers can be what they stand for: finite, weights and deviations not below 0."""
+        """Whether its numbers can be those of a card: finite, sizes not below 0."""
         sizes = np.concatenate([self.deviations.ravel(), self.weights])
         return bool((np.abs(self.points) <= MOST_POINTS).all() and ((sizes >= 0) & (sizes <= MOST_POINTS)).all())
 
