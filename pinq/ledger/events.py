@@ -9,15 +9,17 @@ too little as spent. What the records mean together is in ``state.py``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from pinq.ledger.acts import Created, Declared, Extended, Granted, Revoked, TermsSet, TokenSet
 from pinq.ledger.body import Body, text_of, without
 from pinq.ledger.requests import Answered, Charged, Refused, SessionLogged
 from pinq.ledger.signature import Signature
 
-__all__ = ["Event", "Record", "UnknownEvent", "read"]
+__all__ = ["Event", "Record", "UnknownEvent", "body_of", "read"]
 
 
 class UnknownEvent(ValueError):
@@ -56,6 +58,17 @@ _READERS: dict[str, Callable[[Body], Record]] = {kind.kind: kind.from_body for k
 
 # What a provider does is signed; the log keeps by whom, and why, beside the act.
 _SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked)}
+
+
+def body_of(at: str, analyst: str, request: str, text: str) -> Body:
+    """Reads a body. ``UnknownEvent`` unless it is an object, at a moment, beside texts."""
+    try:
+        datetime.fromisoformat(at)
+        text_of(analyst)
+        text_of(request)
+        return dict(json.loads(text))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnknownEvent(f"is written otherwise ({error})") from None
 
 
 def read(kind: str, body: Body) -> tuple[Record, Signature | None]:

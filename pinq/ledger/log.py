@@ -15,17 +15,15 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from pinq.errors import LedgerError
-from pinq.ledger.body import Body, text_of
 from pinq.ledger.checkpoint import read as read_checkpoint
 from pinq.ledger.checkpoint import write as write_checkpoint
-from pinq.ledger.events import Event, Record, UnknownEvent, read
+from pinq.ledger.events import Event, Record, UnknownEvent, body_of, read
 from pinq.ledger.head import Head
 from pinq.ledger.requests import Answered, Charged, LoggedQuestion
 from pinq.ledger.signature import Signature
@@ -382,7 +380,7 @@ class Log:
     def event(self, row: EventRow) -> Event:
         """The event of a row."""
         try:
-            record, by = read(row.kind, _body(row))
+            record, by = read(row.kind, body_of(row.at, row.analyst, row.request, row.body))
         except UnknownEvent as error:
             raise LedgerError(
                 f"The ledger {self.store} was written by another version of pinq: event {row.seq} {error}, "
@@ -394,17 +392,6 @@ class Log:
     def _cut(self, seq: int) -> str:
         what = f"event {seq}, which was committed, is not in it"
         return f"The ledger {self.store} was cut or rolled back: {what}. The dataset stays closed; restore the ledger."
-
-
-def _body(row: EventRow) -> Body:
-    """Reads a row's body. ``UnknownEvent`` unless it is an object, at a moment, of texts."""
-    try:
-        datetime.fromisoformat(row.at)
-        text_of(row.analyst)
-        text_of(row.request)
-        return dict(json.loads(row.body))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UnknownEvent(f"is written otherwise ({error})") from None
 
 
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
