@@ -264,16 +264,22 @@ def test_every_key_of_a_session_is_documented(model: type[BaseModel]) -> None:
 
 
 def test_what_is_installed_exists() -> None:
-    """Every `pip install` of the documents works in a clone: there is no package of this name elsewhere."""
+    """Every `pip install` of the documents is a clone's; the README has each also for the released package."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    commands = 0
+    commands, install = 0, r"'?(?:\.|(pinq-miners))(?:\[([\w,]+)\])?'?"
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for what in re.findall(r"pip install ('[^']*'|[^\s`]+)", page.read_text(encoding="utf-8")):
-            command = re.fullmatch(r"'?\.(?:\[([\w,]+)\])?'?", what)
+            command = re.fullmatch(install, what)
             assert command, f"{page.name}: pip install {what}"
-            assert set(filter(None, (command[1] or "").split(","))) <= set(extras), what
+            assert not command[1] or page.name == "README.md", f"{page.name}: pip install {what} works once released"
+            assert set(filter(None, (command[2] or "").split(","))) <= set(extras), what
             commands += 1
     assert commands >= 5
+    rows = re.findall(
+        r"\| `pip install (\S+)` \| `pip install (\S+)` \|", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert len(rows) >= 5
+    assert all(released.replace("pinq-miners", "") == clone.replace(".", "") for clone, released in rows)
 
 
 def test_every_promise_names_a_test() -> None:
