@@ -21,7 +21,7 @@ __all__ = ["Counted", "finer_points", "ladder", "located", "most_finer", "most_r
 
 STEP = 4  # a ladder's points are 1, 4, 16, ... cells from a chosen cut
 PIECES = 16  # the cells that a ladder leaves to a quantile are counted in so many pieces at most
-SURE = 2.0  # standard deviations from 0, beyond which a surplus has a sign
+LIKELY, SURE = 2.0, 3.0  # standard deviations from 0, beyond which a surplus likely, or surely, has a sign
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Counted:
 
     def around(self, share: float) -> tuple[int, int]:
         """Returns the first cell that is likely the quantile's, and the first above all such."""
-        low, high = self._between(self.surplus(share), SURE * self.deviations(share))
+        low, high = self._between(self.surplus(share), LIKELY * self.deviations(share))
         return (low, high) if low < high else (0, self.cells)
 
     def crossing(self, share: float) -> int:

@@ -57,7 +57,7 @@ def quantiles(
         column: A numeric column.
         shares: One or several, between 0 and 1: 0.5 is the median. A text like ``"1/3"`` is exact.
         by: Groups, each with quantiles of its own, at the price of one.
-        epsilon: Loss; one third chooses, two thirds count rows around what was chosen.
+        epsilon: Loss; one half chooses, the other counts rows around what was chosen, twice.
         level: Of the intervals.
         reuse: Return the stored answers where this was asked before, at no cost.
 

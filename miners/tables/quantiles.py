@@ -82,9 +82,9 @@ class Quantiles:
 
     @property
     def _losses(self) -> list[Epsilon]:
-        """The loss of each level of choices, and of each of the two questions for counts."""
+        """The loss of each level of choices, together a half, and of the two questions for counts."""
         levels = levels_of(len(self.shares))
-        return divided(self.epsilon, [1] * levels + [levels] * 2)
+        return divided(self.epsilon, [5] * levels + [2 * levels, 3 * levels])
 
     def lines(self, groups: int) -> tuple[PlanLine, ...]:
         """The plan's lines: a level of choices each, then the counts."""
