@@ -328,6 +328,8 @@ def main() -> None:
             RESULTS / "errors.csv", keep_default_na=False, na_values={"error": "", "sure": "", "seconds": ""}
         )
         results = pd.concat([kept[kept["library"] != arguments.only], results], ignore_index=True)
+        order = {library: number for number, library in enumerate([OURS, NONNEGATIVE, *PEERS])}
+        results = results.sort_values("library", key=lambda names: names.map(order), kind="stable")
     results.to_csv(RESULTS / "errors.csv", index=False, float_format="%.6g")
     (RESULTS / "README.md").write_text(page(results), encoding="utf-8")
     draw(results, RESULTS / "errors.png")
