@@ -82,7 +82,7 @@ class Quantiles:
 
     @property
     def _losses(self) -> list[Epsilon]:
-        """The loss of each level of choices, together a half, and of the two questions for counts."""
+        """Losses of the levels of choices, together a half, and of both counts."""
         levels = levels_of(len(self.shares))
         return divided(self.epsilon, [5] * levels + [2 * levels, 3 * levels])
 
