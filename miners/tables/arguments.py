@@ -9,8 +9,11 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_number, is_whole
 from pinq.public.epsilon import Epsilon
+from pinq.public.specs import MAX_PARTS
 
-__all__ = ["divided", "require_count", "require_level", "required_handle"]
+__all__ = ["divided", "require_count", "require_level", "require_parts", "required_handle"]
+
+SUREST = 1 - 1e-9  # what holds for many numbers together is surer yet, and must differ from 1
 
 
 def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
@@ -31,10 +34,17 @@ def divided(epsilon: Epsilon, weights: Sequence[int]) -> list[Epsilon]:
 
 
 def require_level(level: float) -> float:
-    """Returns the level. ``QueryError`` unless it lies between 0 and 1."""
-    if not is_number(level, 0, 1) or level in (0, 1):
-        raise QueryError(f"is {level!r}", parameter="level", allowed="between 0 and 1, both excluded, for example 0.95")
+    """Returns the level. ``QueryError`` unless it lies above 0 and plainly below 1."""
+    if not is_number(level, 0, SUREST) or level == 0:
+        allowed = "between 0 and 1, 0 excluded and at most 0.999999999, for example 0.95"
+        raise QueryError(f"is {level!r}", parameter="level", allowed=allowed)
     return level
+
+
+def require_parts(parts: int) -> None:
+    """Raises ``QueryError`` where a question would have too many parts, before any is asked."""
+    if parts > MAX_PARTS:
+        raise QueryError(f"this makes {parts:,} parts; at most {MAX_PARTS:,} are possible.")
 
 
 def require_count(value: object, name: str, least: int, most: int, what: str = "") -> int:

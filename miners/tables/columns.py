@@ -22,7 +22,7 @@ from pinq.public.accuracy import standard_deviation
 from pinq.public.checks import is_listing
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema, Value
-from pinq.public.specs import Cuts, Groups, Spec, Splitting, Values, bind
+from pinq.public.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
 
 __all__ = [
     "ALL",
@@ -153,7 +153,7 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
     if condition is None:
         if not column.nullable:
             raise QueryError(f"`{name}` declares no missing values.")
-        return _part(handle, missing_apart(handle.schema, name), 2)
+        return _part(handle, *missing_apart(handle.schema, name))
     if not isinstance(condition, (tuple, list)) or len(condition) != 2:
         raise QueryError(
             f"the condition on `{name}` is {condition!r}; it must be a pair (low, high), None for an open end."
@@ -176,6 +176,8 @@ def counts_between(
 ) -> tuple[list[np.ndarray], float]:
     """Counts the rows of each group between points of its own, missing values left out.
 
+    Groups are disjoint, so where all bins are too many for one question, several cost the same.
+
     Args:
         groups: A flat collection.
         numeric: The column.
@@ -188,16 +190,23 @@ def counts_between(
         For each group as many noisy counts as points and one more; and the scale of their noise.
     """
     specs = [Cuts(column, tuple(map(numeric.cut_before, row.tolist()))) for row in points]
-    answer = groups.partition(specs).noisy_count(epsilon=epsilon.exact, reuse=reuse)
-    bins = [len(row) + 1 for row in points]
-    by_group = np.split(+answer, np.cumsum([each + numeric.nullable for each in bins])[:-1])
-    return [counts[:each] for counts, each in zip(by_group, bins, strict=True)], scale_of(answer)
+    bins, scale, counts = np.array([len(row) + 1 for row in points]), 0.0, list[np.ndarray]()
+    step = MAX_PARTS // int(bins.max() + numeric.nullable)
+    for start in range(0, len(specs), step):
+        own = slice(start, start + step)
+        answer = groups[own].partition(specs[own]).noisy_count(epsilon=epsilon.exact, reuse=reuse)
+        by_group = np.split(+answer, np.cumsum(bins[own] + numeric.nullable)[:-1])
+        counts += [row[:each] for row, each in zip(by_group, bins[own], strict=True)]
+        scale = scale_of(answer)
+    return counts, scale
 
 
-def missing_apart(schema: Schema, column: str) -> Cuts:
-    """Splits a nullable numeric column in two halves; its missing values are the third part."""
+def missing_apart(schema: Schema, column: str) -> tuple[Spec, int]:
+    """Splits a nullable numeric column; returns which part, the last, has its missing values."""
     numeric = schema.numeric(column)
-    return Cuts(column, (numeric.cut_before(max(1, numeric.cells // 2)),))
+    if numeric.cells < 2:  # there is nothing to cut
+        return Values(column), 1
+    return Cuts(column, (numeric.cut_before(numeric.cells // 2),)), 2
 
 
 def _part(handle: PrivateQueryable, spec: Spec, index: int) -> PrivateQueryable:

@@ -32,7 +32,7 @@ from typing import cast
 import numpy as np
 
 from miners.budget.plan import PlanLine
-from miners.tables.arguments import divided
+from miners.tables.arguments import divided, require_parts
 from miners.tables.columns import count_line, counts_between
 from miners.tables.crossings import Counted, finer_points, ladder, located, most_finer, most_rungs
 from pinq.analyst.queryable import Parts
@@ -90,6 +90,7 @@ class Quantiles:
         """The plan's lines: a level of choices each, then the counts."""
         if self._numeric.cells < 2:  # its value is public
             return ()
+        require_parts(groups * len(self.shares))
         asked = f"cuts of {self.column} at quantiles"
         lines = [
             PlanLine(level, asked, "exp_mech", groups * min(2**level, len(self.shares)), loss.exact)

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from miners.budget.plan import PlanLine
-from miners.tables.arguments import divided
+from miners.tables.arguments import divided, require_parts
 from miners.tables.columns import count_line, counts_between, is_categorical, missing_apart
 from miners.tables.noise import half_width, scale_of
 from miners.tables.quantiles import Quantiles
@@ -128,7 +128,8 @@ class Missing(Statistic):
         else:
             # Of each group come the rows below a cut, above it, and without a value: the third of
             # three.
-            parts = groups.partition(missing_apart(self.schema, self.column))[np.arange(self.groups) * 3 + 2]
+            spec, last = missing_apart(self.schema, self.column)
+            parts = groups.partition(spec)[np.arange(self.groups) * (last + 1) + last]
         return [
             _released(
                 "missing", self.column, parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse), self.level
@@ -303,6 +304,7 @@ class ValueCounts(Statistic):
 
     def lines(self) -> tuple[PlanLine, ...]:
         values = self.schema.categorical(self.column).codes
+        require_parts(values * self.groups)
         return (count_line(self.schema, f"rows by {self.column}", values * self.groups, self.epsilon),)
 
     def ask(self, groups: Parts) -> list[Estimate]:
