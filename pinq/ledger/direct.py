@@ -59,6 +59,14 @@ class Direct(ABC):
 
     def release(self) -> None:
         """Ends the transaction also for SQLAlchemy, if that took part in it."""
+        if self.is_lost:
+            return
         self.rollback()
         if self.connection.in_transaction():
             self.connection.rollback()
+
+    def close(self) -> None:
+        """Gives the connection back to its pool, unless it was lost."""
+        if self.is_lost:
+            self.connection.invalidate()
+        self.connection.close()

@@ -383,7 +383,6 @@ class Ledger:
     def close(self) -> None:
         """Closes the connections."""
         self._log.close()
-        self._store.close()
 
     def __repr__(self) -> str:
         return f"Ledger({self._store}, dataset {self._log.state.dataset!r}, {self._log.seq} events)"

@@ -73,8 +73,7 @@ class Log:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._lock = threading.RLock()
-        self._queue = threading.Lock()
+        self._lock, self._queue = threading.RLock(), threading.Lock()
         self._jobs: list[Job[Any]] = []
         self._led, self._kept = False, 0
         self._heads = [] if store.head is None else [store.head]
@@ -122,8 +121,7 @@ class Log:
                 following, self._led = self._jobs[:1], bool(self._jobs)
             for job in jobs:
                 job.done = True
-                job.turn.put(None)
-            for job in following:
+            for job in [*jobs, *following]:
                 job.turn.put(None)
 
     def _taken(self) -> list[Job[Any]]:
@@ -250,9 +248,11 @@ class Log:
             return Head(folder / f"{next(self.store.since(reading.connection, 1)).hash}.head")
 
     def close(self) -> None:
-        """Closes the heads."""
-        for head in self._heads:
-            head.close()
+        """Closes heads and connections, after whoever is in a transaction."""
+        with self._held():
+            for head in self._heads:
+                head.close()
+            self.store.close()
 
     def _write_heads(self) -> None:
         for head in self._heads:

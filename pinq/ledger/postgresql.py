@@ -132,8 +132,8 @@ def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None
             "The PostgreSQL server of the ledger runs with fsync=off: a crash would lose answers that were given. "
             "Set fsync=on."
         )
-    if commits not in ("on", "remote_apply"):
-        cursor.execute("SET synchronous_commit = on")
+    # Set even where it is on, for else a reload of the server's settings would turn it off meanwhile.
+    cursor.execute(f"SET synchronous_commit = {commits if commits == 'remote_apply' else 'on'}")
     cursor.close()
     connection.commit()
 
@@ -152,9 +152,14 @@ class _Watch:
     """Looks after all connections by one thread; one for each transaction costs too much."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begins anew, also in a process that was forked: the sockets are its parent's."""
+        self._lock, self._runs = threading.Lock(), False
         self._ends: dict[object, tuple[float, int]] = {}
-        self._process = 0
 
     @contextmanager
     def over(self, descriptor: int, seconds: float) -> Iterator[None]:
@@ -167,12 +172,12 @@ class _Watch:
             yield
         finally:
             with self._lock:  # so that the socket that is shut is still this one
-                del self._ends[key]
+                self._ends.pop(key, None)
 
     def _start(self) -> None:
-        """Starts the thread, anew in a process that was forked."""
-        if self._process != os.getpid():
-            self._process = os.getpid()
+        """Starts the thread, once in each process."""
+        if not self._runs:
+            self._runs = True
             threading.Thread(target=self._look, name="pinq-postgresql", daemon=True).start()
 
     def _look(self) -> None:

@@ -33,6 +33,7 @@ class DirectSQLite(Direct):
         driver = connection.connection.dbapi_connection
         assert isinstance(driver, sqlite3.Connection)
         self._driver: sqlite3.Connection = driver
+        self._rows: sqlite3.Cursor = driver.cursor()
 
     def begin(self, write: bool, seq: int) -> Iterator[EventRow]:
         """Waits while another process holds the file; readers find it locked too, after a crash."""
@@ -40,7 +41,8 @@ class DirectSQLite(Direct):
         while True:
             try:
                 self._driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                return map(EventRow._make, self._driver.execute(SINCE % seq))
+                self._rows = self._driver.execute(SINCE % seq)
+                return map(EventRow._make, self._rows)
             except sqlite3.OperationalError as error:
                 self.rollback()
                 if not busy(error) or time.monotonic() > deadline:
@@ -48,6 +50,8 @@ class DirectSQLite(Direct):
                 time.sleep(random.uniform(0.0001, 0.001))
 
     def insert(self, events: Sequence[EventRow], answers: Mapping[int, str]) -> None:
+        if not self._driver.in_transaction:  # each row would be committed by itself
+            raise sqlite3.OperationalError("the transaction had ended before its commit")
         self._driver.executemany(INSERT_EVENT, events)
         self._driver.executemany(INSERT_ANSWER, answers.items())
 
@@ -56,6 +60,7 @@ class DirectSQLite(Direct):
         self._driver.commit()
 
     def rollback(self) -> None:
+        self._rows.close()  # rows that nobody fetched would hold on to the state that was read
         self._driver.rollback()
 
 

@@ -88,7 +88,7 @@ class Store:
             self._errors = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
             # Whoever forgets close() leaves no open connection behind.
             self._kept: list[Direct] = []
-            self._closing = weakref.finalize(self, _close, self._kept, self._engine)
+            self._closing = weakref.finalize(self, _close, self._kept, self._engine, self._process)
             if not (self._sqlite and read_only):
                 sa.event.listen(self._engine, "connect", prepare if self._sqlite else postgresql.prepare)
             if not read_only:
@@ -254,11 +254,9 @@ class Store:
     def _begun_direct(self, stack: ExitStack, write: bool, seq: int) -> tuple[Direct, Iterator[EventRow]]:
         """Begins on the kept connection, again on a new one where the server had closed it."""
         for again in (True, False):
-            if not self._kept:
-                self._kept.append((DirectSQLite if self._sqlite else DirectPostgreSQL)(self._engine.connect()))
-            direct = self._kept[0]
+            direct = self._direct()
             stack.enter_context(direct.watched(self._patience))
-            stack.callback(self._end, direct)
+            stack.callback(direct.release)
             late = time.monotonic() + self._patience
             try:
                 return direct, direct.begin(write, seq)
@@ -268,14 +266,13 @@ class Store:
                 stack.close()
         raise AssertionError  # the second time it returned or raised
 
-    def _end(self, direct: Direct) -> None:
-        """Ends a transaction; where the connection was closed, the next one makes another."""
-        if not direct.is_lost:
-            direct.release()
-            return
-        direct.connection.invalidate()
-        direct.connection.close()
-        self._kept.clear()
+    def _direct(self) -> Direct:
+        """The kept connection; a new one where that was lost, in whatever state it ended."""
+        if self._kept and self._kept[0].is_lost:
+            self._kept.pop().close()
+        if not self._kept:
+            self._kept.append((DirectSQLite if self._sqlite else DirectPostgreSQL)(self._engine.connect()))
+        return self._kept[0]
 
     def _begin(self, connection: sa.Connection, write: bool) -> None:
         if not self._sqlite:  # What a writer reads next is what the writer before it committed.
@@ -326,10 +323,11 @@ class Store:
         self._closing()
 
 
-def _close(kept: list[Direct], engine: sa.Engine) -> None:
-    for direct in kept:
-        direct.connection.close()
-    kept.clear()
+def _close(kept: list[Direct], engine: sa.Engine, process: int) -> None:
+    if os.getpid() != process:
+        return  # a forked process would end what its parent is at
+    while kept:
+        kept.pop().close()
     engine.dispose()
 
 

@@ -6,14 +6,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from pinq.errors import BudgetExceeded, LedgerError
+from pinq.ledger.acts import Extended
 from pinq.ledger.composition import Demand
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.postgresql import _WATCH
 from pinq.public.epsilon import Epsilon
 from pinq.public.parts import Block, Part, PartSet
 from tests.postgresql import HERE, SKIPPED
@@ -32,6 +35,15 @@ def ask(url: str) -> int:
             ledger.close()
             return answered
         answered += 1
+
+
+def end_all(url: str) -> None:
+    """Ends every other connection to a database."""
+    engine = sa.create_engine(url)
+    others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"SELECT pg_terminate_backend(pid) {others}"))
+    engine.dispose()
 
 
 def test_four_processes_share_one_grant(postgresql: str) -> None:
@@ -69,14 +81,52 @@ def test_a_writer_that_hangs_and_a_connection_that_is_gone(postgresql: str, monk
             ledger.charge("ana", "r", DEMAND, Epsilon(10**7))
         hanging.rollback()
         assert ledger.charge("ana", "r", DEMAND, Epsilon(10**7)) == (None, None)
-        hanging.execute(
-            sa.text(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
-            )
-        )
+        end_all(postgresql)
     assert ledger.answer("ana", "r", "[1]") == "[1]"
     ledger.close()
     other.dispose()
+
+
+def test_a_connection_that_is_gone_within_a_transaction(postgresql: str) -> None:
+    """A transaction that cannot even be rolled back fails; the next one has a connection of its own."""
+    ledger = Ledger(postgresql, "shared")
+    ledger.declare("policy", Epsilon(10**10), {})
+    ledger.grant("ana", Epsilon(10**9))
+
+    def cut() -> None:
+        with ledger._log.transaction() as writing:
+            writing.append(Extended(Epsilon(10**9), None), "ana")
+            writing.flush()
+            end_all(postgresql)
+            raise RuntimeError("refused")
+
+    with pytest.raises(LedgerError):
+        cut()
+    assert ledger.charge("ana", "r", DEMAND, Epsilon(10**7)) == (None, None)
+    assert ledger.grants()["ana"].limit == Epsilon(10**9)
+    assert ledger.verify() == 4
+    ledger.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_leaves_its_parents_transaction_alone(postgresql: str) -> None:
+    """Its end closes nothing of its parent's, and it watches over none of its parent's connections."""
+    ledger = Ledger(postgresql, "shared")
+    ledger.declare("policy", Epsilon(10**10), {})
+    ledger.grant("ana", Epsilon(10**9))
+    with ledger._log.transaction() as writing:
+        writing.append(Extended(Epsilon(10**9), None), "ana")
+        writing.flush()
+        assert len(_WATCH._ends) == 1
+        child = os.fork()
+        if not child:
+            ledger._store._closing()
+            os._exit(len(_WATCH._ends))
+        assert os.waitpid(child, 0)[1] == 0
+    ledger.close()
+    again = Ledger(postgresql, "shared")
+    assert again.grants()["ana"].limit == Epsilon(2 * 10**9)
+    again.close()
 
 
 def test_a_commit_is_on_the_disk(postgresql: str) -> None:
@@ -96,6 +146,18 @@ def test_a_commit_is_on_the_disk(postgresql: str) -> None:
             ledger.close()
         finally:
             admin.execute(sa.text("ALTER ROLE postgres RESET synchronous_commit"))
+        kept = Ledger(postgresql, "shared")
+        try:
+            admin.execute(sa.text("ALTER SYSTEM SET synchronous_commit = off"))
+            admin.execute(sa.text("SELECT pg_reload_conf()"))
+            while admin.execute(sa.text("SHOW synchronous_commit")).scalar() != "off":
+                time.sleep(0.01)
+            with kept._log.transaction(write=False) as reading:
+                assert reading.connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+            kept.close()
+        finally:
+            admin.execute(sa.text("ALTER SYSTEM RESET synchronous_commit"))
+            admin.execute(sa.text("SELECT pg_reload_conf()"))
     other.dispose()
 
 

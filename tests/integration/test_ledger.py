@@ -7,6 +7,7 @@ import errno
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -347,4 +348,51 @@ def test_a_transaction_that_breaks_off_leaves_the_connection_usable(tmp_path: Pa
     assert [event.kind for event in ledger.events()] == ["created"]
     ledger.declare("x", Epsilon(10), {})
     assert ledger.verify() == 2
+    ledger.close()
+
+
+def test_rows_that_nobody_fetched_keep_no_later_transaction_in_the_past(tmp_path: Path) -> None:
+    """Reading that broke off, and is still referred to, neither hides what others commit nor keeps a writer out."""
+    here = Ledger(tmp_path / "l", "d")
+    here.declare("x", Epsilon(10), {})
+    there = Ledger(tmp_path / "l", "d")
+    with here._store.direct(False, 1) as (_, broken):
+        next(broken)
+    there.grant("ana", Epsilon(5))
+    assert here.grants()["ana"].limit == Epsilon(5)
+    here.extend("ana", Epsilon(1))
+    assert there.grants()["ana"].limit == Epsilon(6)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed cursor"):
+        next(broken)
+    here.close()
+    there.close()
+
+
+def test_whoever_closes_waits_for_a_transaction(tmp_path: Path) -> None:
+    """What is at work when another thread closes the ledger is committed first, not half undone."""
+    ledger = Ledger(tmp_path / "l", "d")
+    closer = threading.Thread(target=ledger.close)
+    with ledger._log.transaction() as writing:
+        writing.append(Declared("x", Epsilon(10), {}, "sum"))
+        writing.flush()
+        closer.start()
+        closer.join(0.05)
+        writing.append(Declared("y", Epsilon(10), {}, "sum"))
+    closer.join()
+    with closing(sqlite3.connect(tmp_path / "l")) as file:
+        assert file.execute("SELECT count(*) FROM events").fetchone() == (3,)
+
+
+def test_a_transaction_that_ended_commits_nothing(tmp_path: Path) -> None:
+    """A connection that was rolled back from elsewhere adds no row by itself, and claims no commit."""
+    ledger = Ledger(tmp_path / "l", "d")
+
+    def undone() -> None:
+        with ledger._log.transaction() as writing:
+            writing.append(Declared("x", Epsilon(10), {}, "sum"))
+            ledger._store._kept[0].rollback()
+
+    with pytest.raises(LedgerError, match="ended before"):
+        undone()
+    assert ledger.verify() == 1
     ledger.close()
