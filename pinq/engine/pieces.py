@@ -165,12 +165,13 @@ def _stream(
 
 def _joined(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yields the same rows in larger tables, where these are small."""
-    waiting: list[pa.Table] = []
+    waiting, rows = list[pa.Table](), 0
     for table in tables:
         waiting.append(table)
-        if sum(table.num_rows for table in waiting) >= BLOCK_ROWS:
+        rows += table.num_rows
+        if rows >= BLOCK_ROWS:
             yield pa.concat_tables(waiting)
-            waiting = []
+            waiting, rows = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
 
