@@ -93,7 +93,7 @@ def test_determination_is_scikit_learns_r2() -> None:
 
 def test_what_is_not_installed_names_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of our own that cannot be imported for another reason is an error as it is."""
-    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.cluster.hierarchy", None)
     with pytest.raises(ModuleNotFoundError, match=r"^drawing needs it: pip install 'pinq-miners\[plot\]'$"):
         optional("scipy.cluster.hierarchy", "plot", "drawing needs it")
     with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere'"):
