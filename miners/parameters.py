@@ -70,11 +70,15 @@ class Parameterised:
         """Sets parameters, ``outer__inner`` for one of a parameter's own, and returns the object.
 
         Raises:
-            QueryError: There is no such parameter; it is a ValueError too.
+            QueryError: There is no such parameter, or it has none of its own; it is a ValueError
+                too.
         """
         known, inner = self.param_names(), defaultdict[str, dict[str, object]](dict)
         for name in params:
-            _require_known(type(self).__name__, name.partition("__")[0], known)
+            outer, nested, _ = name.partition("__")
+            _require_known(type(self).__name__, outer, known)
+            if nested and not _has_params(params.get(outer, getattr(self, outer))):
+                raise QueryError(f"{type(self).__name__} has no parameter {name!r}: {outer!r} has none of its own.")
         for name, value in params.items():
             outer, nested, key = name.partition("__")
             if nested:

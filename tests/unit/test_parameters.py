@@ -60,6 +60,9 @@ def test_a_parameter_that_is_not_there_is_named_and_none_is_set() -> None:
         miner.set_params(max_depth=3, epsilom=1)
     assert isinstance(caught.value, ValueError)
     assert miner.max_depth is None
+    with pytest.raises(QueryError, match="DiffPC45 has no parameter 'epsilon__x': 'epsilon' has none of its own"):
+        miner.set_params(max_depth=3, epsilon__x=1)
+    assert miner.max_depth is None
 
 
 def test_without_scikit_learn_an_unfitted_miner_raises_an_error_of_the_same_bases(

@@ -125,7 +125,8 @@ class Gate:
         recall = partial(self._recall, visit, hashed) if charges else lambda: False
 
         def opens() -> bool:
-            return visit.dataset is None or visit.dataset.ledger.holder(hashed) is not None
+            dataset = visit.dataset  # once: `authorise` may begin meanwhile
+            return dataset is None or dataset.ledger.holder(hashed) is not None
 
         try:
             async with self._queues.enter(hashed, alone=self._alone(hashed)), self._padded(visit):

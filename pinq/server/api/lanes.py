@@ -28,6 +28,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from pinq.curator.turn import TooHeavy, Turn
+from pinq.errors import LedgerError
 from pinq.server.api.limits import Settings, Share
 from pinq.server.api.visit import Visit
 
@@ -145,8 +146,9 @@ class Lanes:
             await asyncio.sleep(LOOK_SECONDS)
             if await http.is_disconnected():
                 visit.turn.stop(_bucket_end(visit))
-            if not await asyncio.get_running_loop().run_in_executor(self._watch, opens):
-                visit.turn.stop()
+            with suppress(LedgerError):  # it may be back at the next look
+                if not await asyncio.get_running_loop().run_in_executor(self._watch, opens):
+                    visit.turn.stop()
 
 
 async def _rested(lane: Share, work: Awaitable[T]) -> T:
@@ -160,5 +162,6 @@ async def _rested(lane: Share, work: Awaitable[T]) -> T:
 
 def _bucket_end(visit: Visit) -> float:
     # Clock 10 s, buckets of 2 s, now 13.5 s: the bucket ends at 10 + 2 * 2 = 14 s.
-    bucket, now = 0.0 if visit.dataset is None else visit.dataset.policy.padding_seconds, time.monotonic()
+    dataset, now = visit.dataset, time.monotonic()
+    bucket = 0.0 if dataset is None else dataset.policy.padding_seconds
     return visit.clock + math.ceil((now - visit.clock) / bucket) * bucket if bucket else now
