@@ -29,6 +29,7 @@ __all__ = [
     "Column",
     "Columns",
     "Condition",
+    "cells_left",
     "count_line",
     "counts_between",
     "even_cuts",
@@ -199,6 +200,15 @@ def counts_between(
         counts += [row[:each] for row, each in zip(by_group, bins[own], strict=True)]
         scale = scale_of(answer)
     return counts, scale
+
+
+def cells_left(groups: Parts, column: str, numeric: Numeric) -> np.ndarray:
+    """Returns the cells [first, end) of a column that splits leave to each group; public.
+
+    All cells where a group has missing values only. Shape (groups, 2).
+    """
+    left = [part.interval(column, numeric) for part in groups.part_set]
+    return np.array([(first, end) if first < end else (0, numeric.cells) for first, end in left], dtype=np.int64)
 
 
 def missing_apart(schema: Schema, column: str) -> tuple[Spec, int]:

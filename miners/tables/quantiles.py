@@ -33,7 +33,7 @@ import numpy as np
 
 from miners.budget.plan import PlanLine
 from miners.tables.arguments import divided, require_parts
-from miners.tables.columns import count_line, counts_between
+from miners.tables.columns import cells_left, count_line, counts_between
 from miners.tables.crossings import Counted, finer_points, ladder, located, most_finer, most_rungs
 from pinq.analyst.queryable import Parts
 from pinq.errors import QueryError
@@ -115,10 +115,11 @@ class Quantiles:
             value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
             return Located(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
-        level = [_Side.whole(groups, len(self.shares))]
+        left = cells_left(groups, self.column, self._numeric)
+        level = [_Side.whole(groups, len(self.shares), left[:, 0])]
         for loss in self._losses[:-2]:
             level = [below for sides in _alike(level, self.shares) for below in self._halve(sides, thresholds, loss)]
-        return self._bounded(groups, thresholds)
+        return self._bounded(groups, thresholds, left)
 
     def _halve(self, sides: Sequence[_Side], thresholds: np.ndarray, loss: Epsilon) -> Iterator[_Side]:
         """Chooses the middle quantile of each side, in one request; yields the next sides."""
@@ -153,8 +154,11 @@ class Quantiles:
             parts = halves[np.arange(len(groups)) * children + 1]
             yield _Side(parts, groups, after, cells, middle, side.upper)
 
-    def _bounded(self, groups: Parts, thresholds: np.ndarray) -> Located:
-        """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds."""
+    def _bounded(self, groups: Parts, thresholds: np.ndarray, left: np.ndarray) -> Located:
+        """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds.
+
+        They lie among the cells that are ``left`` to their group, which are public.
+        """
         around, near = self._losses[-2:]
         first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds], around)
         finer = [finer_points(*group, self.shares) for group in zip(first, thresholds, strict=True)]
@@ -163,7 +167,8 @@ class Quantiles:
             [located(cut, both, share, self.level) for cut, share in zip(row, self.shares, strict=True)]
             for row, both in zip(thresholds, counted, strict=True)
         ]
-        numbers = np.vectorize(self._numeric.number, otypes=[float])(np.moveaxis(np.array(cells), -1, 0))
+        within = np.clip(np.array(cells), left[:, :1, None], left[:, 1:, None] - 1)
+        numbers = np.vectorize(self._numeric.number, otypes=[float])(np.moveaxis(within, -1, 0))
         return Located(*self._numeric.shown(numbers))
 
     def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[Counted]:
@@ -193,10 +198,9 @@ class _Side:
     upper: int
 
     @classmethod
-    def whole(cls, groups: Parts, quantiles: int) -> _Side:
-        """All rows of each group."""
-        each = np.arange(len(groups))
-        return cls(groups, each, np.arange(quantiles), np.zeros(len(groups), dtype=np.int64), -1, quantiles)
+    def whole(cls, groups: Parts, quantiles: int, first: np.ndarray) -> _Side:
+        """All rows of each group, whose first cells these are."""
+        return cls(groups, np.arange(len(groups)), np.arange(quantiles), first, -1, quantiles)
 
     @property
     def middle(self) -> int:

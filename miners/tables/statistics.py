@@ -18,7 +18,7 @@ import numpy as np
 
 from miners.budget.plan import PlanLine
 from miners.tables.arguments import divided, require_parts
-from miners.tables.columns import count_line, counts_between, is_categorical, missing_apart
+from miners.tables.columns import cells_left, count_line, counts_between, is_categorical, missing_apart
 from miners.tables.noise import half_width, scale_of
 from miners.tables.quantiles import Quantiles
 from miners.tables.spread import MomentsOfBins, most_edges, spread_of, widening_edges, without_empty_ends
@@ -211,13 +211,14 @@ class Variance(_Numbers):
         if numeric.cells < 2:
             nothing = np.zeros(self.groups)
             return [self._estimate(nothing, nothing, nothing)]
-        edges = self._edges(groups)
+        left = cells_left(groups, self.column, numeric)
+        edges = self._edges(groups, left[:, 0])
         points, loss = [row[1:-1] for row in edges], self.epsilon if self._by_cell else self._losses[1]
         counts, scale = counts_between(groups, numeric, self.column, points, loss, reuse=self.reuse)
-        ends = [self._bounded(*group, scale) for group in zip(edges, counts, strict=True)]
+        ends = [self._bounded(*group, scale) for group in zip(edges, counts, left[:, 1] - left[:, 0], strict=True)]
         return [self._estimate(*np.array(ends).T * float(numeric.width) ** 2)]
 
-    def _edges(self, groups: Parts) -> list[np.ndarray]:
+    def _edges(self, groups: Parts, first: np.ndarray) -> list[np.ndarray]:
         """Returns the edges of each group's bins; chooses medians where bins follow them."""
         cells = self._numeric.cells
         if self._by_cell:
@@ -225,20 +226,20 @@ class Variance(_Numbers):
         loss, _ = self._losses
         chosen = groups.exp_mech([AnyCut(self.column)], score=Balance(), epsilon=loss.exact, reuse=self.reuse)
         medians = [
-            cells // 2 if cut is None else self._numeric.threshold(cut.points[0], self.column)
-            for cut in cast("Sequence[Cuts | None]", chosen)  # of `AnyCut`; None of a single cell
+            min(max(int(own), 1), cells - 1) if cut is None else self._numeric.threshold(cut.points[0], self.column)
+            for cut, own in zip(cast("Sequence[Cuts | None]", chosen), first, strict=True)  # None of a single cell
         ]
         return [widening_edges(median, cells, self._exactness) for median in medians]
 
-    def _bounded(self, edges: np.ndarray, counts: np.ndarray, scale: float) -> tuple[float, float, float]:
-        """Computes a group's variance and its interval, in squared cells.
+    def _bounded(self, edges: np.ndarray, counts: np.ndarray, cells: int, scale: float) -> tuple[float, float, float]:
+        """Computes the variance of a group on so many cells and its interval, in squared cells.
 
         The interval is about the variance of all noisy counts, which no cut-off end has biased.
         """
         kept = without_empty_ends(counts, scale)
         moments = MomentsOfBins.of(edges, kept, whole=self._numeric.integer)
         # Largest with half of the rows at either end: 25 for cells 0 to 10.
-        largest = (self._numeric.cells - 1) ** 2 / 4
+        largest = (cells - 1) ** 2 / 4
         value, _ = spread_of(kept, moments)
         centre, influence = spread_of(counts, moments)
         off = float(half_width(influence, scale, self.level)) + moments.coarseness(edges, kept)

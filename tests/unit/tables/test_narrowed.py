@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A statistic of rows that a condition narrows stays within what the condition says of its column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from miners.tables import grouped, quantiles, where
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.public.schema import Numeric, Schema
+from pinq.public.specs import Cuts
+from tests.handles import simulated
+
+SCHEMA = Schema(columns={"x": Numeric(lower=0, upper=1000, integer=True, nullable=True)}, max_rows=500)
+ROWS = pd.DataFrame({"x": [*np.arange(250.0, 350).repeat(4), *[np.nan] * 100]})
+
+
+@pytest.fixture(scope="module")
+def handle() -> PrivateQueryable:
+    return simulated(SCHEMA, data=ROWS, epsilon=10_000)
+
+
+@pytest.mark.parametrize(("epsilon", "low", "high"), [(0.1, 300, 301), (100, 300, 301), (0.1, 300, 310), (0.1, 1, 5)])
+def test_quantiles_and_variances_lie_in_the_interval(
+    handle: PrivateQueryable, epsilon: float, low: int, high: int
+) -> None:
+    narrow = where(handle, x=(low, high))
+    values = quantiles(narrow, "x", epsilon=epsilon).frame[["value", "low", "high"]].to_numpy()
+    assert (values >= low).all()
+    assert (values < high).all()
+    spread = grouped(narrow, None, {"x": "variance"}, epsilon=epsilon).frame
+    assert 0 <= spread["value"][0] <= spread["high"][0] <= (high - low - 1) ** 2 / 4
+
+
+def test_each_group_has_an_interval_of_its_own(handle: PrivateQueryable) -> None:
+    frame = quantiles(handle, "x", 0.5, by=Cuts("x", (300,)), epsilon=100).frame
+    below, above, _ = frame["value"]
+    assert abs(below - 275) < 3
+    assert abs(above - 325) < 3
+    assert frame["high"][0] < 300 <= frame["low"][1]
