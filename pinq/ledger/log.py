@@ -94,10 +94,10 @@ class Log:
         # Ana, bob and eve come at once. Ana is first: she takes all that waits, does it in one
         # transaction, commits, and wakes bob and eve, whose work is done. Had eve come during the
         # commit, ana would wake her to go on with what waits by then.
-        if not first:
-            job.turn.get()
-        if not job.done:
+        if first:
             self._work_off()
+        else:
+            job.wait(self._work_off)
         return job.outcome()
 
     def _work_off(self) -> None:

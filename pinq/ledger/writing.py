@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -97,6 +98,22 @@ class Job(Generic[T]):
         self._work = work
         self._result: list[T] = []
         self._error: BaseException | None = None
+
+    def wait(self, work_off: Callable[[], None]) -> None:
+        """Waits until it is done, or its turn comes.
+
+        Whoever is interrupted leaves a thread in their place, for others may wait for that turn.
+        """
+        try:
+            self._wait(work_off)
+        except BaseException:
+            threading.Thread(target=self._wait, args=(work_off,), name="pinq-ledger", daemon=True).start()
+            raise
+
+    def _wait(self, work_off: Callable[[], None]) -> None:
+        self.turn.get()
+        if not self.done:
+            work_off()
 
     def run(self, writing: Writing) -> None:
         """Does the work; an error of ours that appended nothing concerns nobody else."""

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -112,3 +114,25 @@ def test_a_commit_that_fails_fails_for_all(ledger: Ledger, monkeypatch: pytest.M
     assert ledger.grants()["ana"].spent == Epsilon(0)
     assert ledger.charge("ana", "r0", WHOLE, Epsilon(1)) == (None, None)
     assert ledger.verify() == 4
+
+
+def test_whoever_is_interrupted_while_waiting_keeps_nobody_else(ledger: Ledger) -> None:
+    """The turn of one who gave up passes on: who comes later is answered."""
+    begun, main = threading.Event(), threading.get_ident()
+
+    def interrupt(_: object) -> None:
+        begun.set()
+        while not ledger._log._jobs:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.05)
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(ledger._log.run, interrupt)
+        begun.wait()
+        with pytest.raises(KeyboardInterrupt):
+            ledger.charge("ana", "given-up", WHOLE, Epsilon(1))
+        slow.result()
+        pool.submit(ledger.charge, "ana", "later", WHOLE, Epsilon(1)).result(20)
+    assert ledger.grants()["ana"].spent == Epsilon(2)
