@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
+from pinq.engine.cores import roam
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows
 from pinq.engine.shards import ShardColumns, ShardSource
@@ -292,7 +293,7 @@ class ArrayEngine:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, thread_name_prefix="pinq-count")
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="pinq-count", initializer=roam)
 
     def _each(self, work: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Does the same work for several items, side by side where there is more than one."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from pinq.engine.cores import share_core
 from pinq.errors import PolicyError
 from pinq.server.api.limits import Settings
 from pinq.server.app import create_app
@@ -101,6 +103,7 @@ class Start:
 
         certificate = self._certificate()
         app = self._app(worker, datasets, log, hashed, certificate)
+        share_core(worker.number if self.workers > 1 else os.getpid())  # servers of one machine spread out
         serve(app, bound, certificate, settings=self.settings.divided(self.workers), listening=listening)
         return 0
 

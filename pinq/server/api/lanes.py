@@ -28,6 +28,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from pinq.curator.turn import TooHeavy, Turn
+from pinq.engine.cores import roam
 from pinq.errors import LedgerError
 from pinq.server.api.limits import Settings, Share
 from pinq.server.api.visit import Visit
@@ -53,7 +54,7 @@ class Lanes:
     def __init__(self, datasets: Collection[str], settings: Settings) -> None:
         self._datasets, self._settings, self._turns = datasets, settings, set[Turn]()
         self._light = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
-        self._long = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
+        self._long = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy", initializer=roam)
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pinq-watch")
         self._shares: dict[str, Share] = {}
         self._reading = defaultdict[str, Share](partial(Share, READERS))
