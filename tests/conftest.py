@@ -162,14 +162,9 @@ def postgresql_url() -> Iterator[str]:
 @pytest.fixture
 def postgresql(postgresql_url: str) -> str:
     """The URL of a database of the test's own."""
-    import sqlalchemy as sa
+    from tests.postgresql import database
 
-    admin = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
-    name = f"test_{os.urandom(6).hex()}"
-    with admin.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    admin.dispose()
-    return postgresql_url.rsplit("/", 1)[0] + f"/{name}"
+    return database(postgresql_url)
 
 
 @pytest.fixture(scope="session")

@@ -56,3 +56,15 @@ def running() -> Iterator[str]:
         if (home / "data" / "postmaster.pid").exists():
             run("pg_ctl", "-w", "-m", "immediate", "stop")
         shutil.rmtree(home, ignore_errors=True)
+
+
+def database(url: str) -> str:
+    """Makes one more database of a running server; returns its URL."""
+    import sqlalchemy as sa
+
+    admin = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    name = f"fresh_{os.urandom(6).hex()}"
+    with admin.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    admin.dispose()
+    return url.rsplit("/", 1)[0] + f"/{name}"

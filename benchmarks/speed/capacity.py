@@ -65,19 +65,7 @@ def _ledgers() -> Iterator[list[tuple[str, Callable[[], str | None]]]]:
         yield [("SQLite", lambda: None)]
         return
     with postgresql.running() as url:
-        yield [("SQLite", lambda: None), ("PostgreSQL", lambda: _database(url))]
-
-
-def _database(url: str) -> str:
-    """Makes one more database; returns its URL."""
-    import sqlalchemy as sa
-
-    admin = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    name = f"capacity_{uuid.uuid4().hex[:8]}"
-    with admin.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    admin.dispose()
-    return url.rsplit("/", 1)[0] + f"/{name}"
+        yield [("SQLite", lambda: None), ("PostgreSQL", lambda: postgresql.database(url))]
 
 
 def _measure(name: str, ledger: str | None, workers: int, seconds: float) -> str:

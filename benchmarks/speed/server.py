@@ -252,7 +252,7 @@ def sustained(seconds: float, trees: Sequence[Path]) -> None:
         ledgers: list[tuple[str, Callable[[], str]]] = [("SQLite", str)]
         if postgresql.HERE:
             base = stack.enter_context(postgresql.running())
-            ledgers.append(("PostgreSQL", partial(database, base)))
+            ledgers.append(("PostgreSQL", partial(postgresql.database, base)))
         for name, ledger in ledgers:
             for workers in (1, 2):
                 _sustain(name, ledger, workers, seconds, trees)
@@ -317,18 +317,6 @@ def published(tree: Path, ledger: str, workers: int) -> Iterator[tuple[Asking, s
         ]
         with running(command, folder, f"https://127.0.0.1:{port}", state) as process:
             yield Asking(port, folder / "authority.pem", (token,)), process
-
-
-def database(url: str) -> str:
-    """Makes one more database of a server; returns its URL."""
-    import sqlalchemy as sa
-
-    admin = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    name = f"speed_{uuid.uuid4().hex[:8]}"
-    with admin.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    admin.dispose()
-    return url.rsplit("/", 1)[0] + f"/{name}"
 
 
 def cpu_seconds(pid: int) -> float:
