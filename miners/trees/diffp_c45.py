@@ -156,7 +156,7 @@ class DiffPC45(GreedyTree):
         DiffPC45(epsilon=0.5)
     """
 
-    variants: ClassVar = VARIANTS
+    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = VARIANTS
 
     epsilon: Loss = 1.0
     max_depth: int | None = None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from miners.budget.recipe import StepName, StepQuestion
 from miners.fitted.node import Split
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.growth.frontier import Level
-from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
+from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from miners.trees.strategy import SplitCandidate, many
 from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Loss
@@ -109,7 +109,7 @@ class DiffPID3(GreedyTree):
         DiffPID3(criterion='max', epsilon=0.5, max_depth=3)
     """
 
-    variants: ClassVar = {"best": Best, "paper": Paper}
+    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}
 
     epsilon: Loss = 1.0
     max_depth: int | None = None

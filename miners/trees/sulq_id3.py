@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,7 +17,7 @@ from miners.fitted.node import Split
 from miners.growth.candidates import CutsByColumn, multiway_splits
 from miners.growth.criteria import CRITERIA, gain
 from miners.growth.frontier import Level
-from miners.trees.greedy_tree import GreedyTree, MultiwayStrategy, Published
+from miners.trees.greedy_tree import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
 from miners.trees.strategy import SplitCandidate, many
 from miners.trees.tree_miner import Variant
 from pinq.public.epsilon import Epsilon, Loss
@@ -184,9 +184,9 @@ class SuLQID3(GreedyTree):
         SuLQID3(criterion='gain_ratio', epsilon=2)
     """
 
-    criteria: ClassVar = (*CRITERIA, "gain_ratio")
+    criteria: ClassVar[tuple[str, ...]] = (*CRITERIA, "gain_ratio")
 
-    variants: ClassVar = {"best": Best, "paper": Paper}
+    variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": Best, "paper": Paper}
 
     epsilon: Loss = 1.0
     max_depth: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_the_site_fetches_no_fonts() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     """A page that nobody can reach is not documentation; decisions have an index of their own."""
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "start").glob("*.md")]
+    pages = [page for folder in ("", "start", "reference") for page in (ROOT / "docs" / folder).glob("*.md")]
     for page in pages:
         assert f"docs/{page.relative_to(ROOT / 'docs').as_posix()}\n" in CONFIGURATION, page.name
     index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
@@ -72,15 +73,29 @@ def test_what_is_cited_is_this_version() -> None:
 
 def test_every_public_name_is_in_the_reference_with_an_example() -> None:
     """The reference shows each name's docstring, and a block that runs uses it."""
-    pages = ("reference.md", "reference-miners.md")
-    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in pages)
+    pages = [*(ROOT / "docs" / "reference").glob("*.md"), ROOT / "docs" / "reference-miners.md"]
+    page = "".join(file.read_text(encoding="utf-8") for file in pages)
     examples = "".join(re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE))
     for module in (pinq, miners):
         for name in {*module.__all__, "open"} if module is pinq else module.__all__:
             assert f"::: {module.__name__}.{name}\n" in page, name
             assert re.search(rf"\b{name}\b", examples), name
-    (tables,) = re.findall(r"members: \[(.*)\]", page)
+    (tables,) = re.findall(r"^::: miners.tables\n    options:\n      members: \[(.*)\]", page, flags=re.MULTILINE)
     assert tables.split(", ") == miners.tables.__all__
+
+
+def test_the_index_of_the_reference_says_what_each_name_is() -> None:
+    """Whatever a page of the reference shows is in the index once, with the first line of its docstring."""
+    docs = ROOT / "docs"
+    index = (docs / "reference.md").read_text(encoding="utf-8")
+    for file in [*(docs / "reference").glob("*.md"), docs / "reference-miners.md"]:
+        names = set(re.findall(r"^::: (\S+)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE))
+        if "miners.tables" in names:
+            names = names - {"miners.tables"} | {f"miners.tables.{name}" for name in miners.tables.__all__}
+        for name in names:
+            first = pkgutil.resolve_name(name).__doc__.splitlines()[0].replace("``", "`")
+            entry = f"- [`{name.rpartition('.')[2]}`]({file.relative_to(docs).as_posix()}#{name}): {first}\n"
+            assert index.count(entry) == 1, entry
 
 
 def test_what_a_page_means_is_what_the_site_shows() -> None:

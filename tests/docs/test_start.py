@@ -27,8 +27,8 @@ PAGES = (
     "start/operator",
     "epsilon",
     "verbs",
-    "reference",
     "reference-miners",
+    *sorted(f"reference/{page.stem}" for page in (ROOT / "docs" / "reference").glob("*.md")),
 )
 
 
