@@ -20,8 +20,10 @@ NOBODY = 65534
 
 
 def run(*command: object, cwd: Path) -> str:
-    """Runs a command that must succeed; its standard output."""
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    """Runs a command that must succeed; its standard output. It finds this checkout only where it is installed."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
