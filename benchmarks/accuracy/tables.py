@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from miners.tables import summary
-from miners.tables.quantiles import Located, Quantiles
+from miners.tables.quantile_search import Located, Quantiles
 from pinq import load_policy
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.provider.simulation import simulate

@@ -11,7 +11,7 @@ import pandas as pd
 
 from miners.tables.arguments import divided, require_level
 from miners.tables.columns import Columns, is_categorical, parts_by
-from miners.tables.quantiles import shares_of
+from miners.tables.quantile_search import shares_of
 from miners.tables.statistics import (
     Count,
     Estimate,

@@ -20,7 +20,7 @@ from miners.budget.plan import PlanLine
 from miners.tables.arguments import divided, require_parts
 from miners.tables.columns import cells_left, count_line, counts_between, is_categorical, missing_apart
 from miners.tables.noise import half_width, scale_of
-from miners.tables.quantiles import Quantiles
+from miners.tables.quantile_search import Quantiles
 from miners.tables.spread import MomentsOfBins, most_edges, spread_of, widening_edges, without_empty_ends
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts

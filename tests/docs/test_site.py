@@ -12,6 +12,7 @@ import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -82,6 +83,12 @@ def test_every_public_name_is_in_the_reference_with_an_example() -> None:
             assert re.search(rf"\b{name}\b", examples), name
     (tables,) = re.findall(r"^::: miners.tables\n    options:\n      members: \[(.*)\]", page, flags=re.MULTILINE)
     assert tables.split(", ") == miners.tables.__all__
+
+
+@pytest.mark.parametrize("package", [pinq, miners, miners.tables])
+def test_no_public_name_is_also_a_modules(package: ModuleType) -> None:
+    """Whoever reads `package.name`, the reference too, would have to guess which of the two is meant."""
+    assert not {module.name for module in pkgutil.iter_modules(package.__path__)} & set(package.__all__)
 
 
 def test_the_index_of_the_reference_says_what_each_name_is() -> None:
