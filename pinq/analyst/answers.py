@@ -274,6 +274,7 @@ def noisy(
         shown = averaged.shown(values)
         bounds = (averaged.number(0), averaged.number(averaged.cells - 1))
         dates = Dates(averaged, values) if shown.dtype.kind == "M" else None
+        # Averages stay within the middles of the first cell and the last.
         facts = replace(facts, bounds=bounds, dates=dates)
     numbers = shown.view(NoisyArray) if shape else _number(shown)
     numbers.facts = facts

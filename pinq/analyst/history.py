@@ -46,6 +46,7 @@ class History(pd.DataFrame):
 
         Long questions and answers are cut.
         """
+        # A terminal of 120 columns leaves 58: 38 for questions and 19 for answers.
         room = get_terminal_size((120, 24)).columns - FIXED
         widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
         short = {name: [_short(value, widths.get(str(name))) for value in self[name]] for name in self.columns}

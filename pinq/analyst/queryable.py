@@ -222,6 +222,8 @@ class Parts(Verbs[NoisyArray, NoisyArray]):
     def _positions(self, item: slice | ArrayLike) -> np.ndarray:
         if isinstance(item, slice):
             return np.arange(len(self))[item]
+        # A mask of as many truths as parts, or positions, which may count from the end: of five
+        # parts, -1 is part 4.
         wanted = np.asarray(item)
         if wanted.dtype == bool:
             if wanted.size != len(self):

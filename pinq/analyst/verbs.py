@@ -275,6 +275,7 @@ class Verbs(Generic[Count, Number]):
             raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(build)}.")
         if len(args) > 1 or (len(args) == 1 and verb == "noisy_count"):
             raise TypeError(f"preview({verb!r}) takes {build[verb][0]} and keywords")
+        # `preview("noisy_sum", "age", epsilon=.1)`: the one argument without a name is `column`.
         named = dict(zip(build[verb][:1], args, strict=False)) | kwargs
         wrong = set(named) - set(build[verb])
         if wrong or "epsilon" not in named:

@@ -88,6 +88,7 @@ def counted_in_slices(
         step: The most parts at a time; see ``parts_at_once``.
         turn: When it ends, counting ends.
     """
+    # Ten parts, four at a time: the slices begin at 0, 4 and 8, and the last one has two parts.
     for start in range(0, len(parts), step):
         whole = len(parts) <= step
         piece = parts if whole else parts.take(np.arange(start, min(start + step, len(parts))))

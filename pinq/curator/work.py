@@ -54,9 +54,11 @@ def checking_work(request: Request, schema: Schema) -> int:
     nodes, asked = len(parts.nodes) + len(parts.asked), min(MAX_PARTS, max(0, math.prod(parts.shape)))
     inner = [spec for item in (request.column, request.score) if isinstance(item, Expression) for spec in item.inner()]
     specs = (*parts.specs, *(request.by or ()), *candidates, *inner)
+    # A spec of two columns of 5 and 100,000 codes reads 5 + 10,000 of them.
     codes = sum(
         min(MAX_CODES, schema.columns[name].codes) for spec in specs for name in spec.columns() & schema.columns.keys()
     )
+    # A spec of shards names no column, and is bound all the same.
     axes = sum(max(1, len(spec.columns())) for spec in specs)
     return units(NODE * nodes + PART * (asked + len(request.which)) + SPEC * axes + CODE * codes)
 

@@ -54,6 +54,8 @@ class _Location:
 
     def above(self, part: Part) -> float:
         """Counts the splits between a part of the location and this one; infinite for none."""
+        # A location of the parts by sex, and young women who are nurses: two splits, by age and by
+        # job, lie between.
         splits, above = 0, part
         while above.key not in self.known:
             if above.parent is None:
@@ -181,6 +183,7 @@ class ArrayEngine:
         Who chooses a table by its sums asks for those sums next: it gets them without a second
         pass. Only whether counting is quick differs, which follows from requests.
         """
+        # Only sums of one part are kept: those of a level's parts are seldom asked for again.
         part = parts.blocks[0].part.key if len(parts.blocks) == 1 and parts.blocks[0].partition is None else None
         if part is None or any(table.form != "dense" for table in tables):
             return self._count(parts, tables, measure, check)
@@ -217,6 +220,8 @@ class ArrayEngine:
         check: Callable[[], None] | None,
     ) -> list[Table]:
         """The tables, from the location that is nearest to the parts."""
+        # Three passes: rows are taken to their parts, which is kept for the level below; then
+        # perhaps through a last split, which is not kept; then they are counted.
         request, begin = self._begin(parts, tables, measure)
         blocks = self._with_shards(request.shards(), check)
 
@@ -253,6 +258,8 @@ class ArrayEngine:
         with self._lock:
             locations = list(self._locations)
         splits = {location: location.above(first) for location in locations}
+        # The first part tells which location may be near; KeyError, that another part is not below
+        # it.
         for location in sorted(locations, key=lambda location: splits[location]):
             # The whole table is as many splits above a part as its depth says: nearer is of use.
             if splits[location] < first.depth:
@@ -278,6 +285,8 @@ class ArrayEngine:
         if not wanted:
             return self._blocks
         shards = self._shards.columns(wanted, check)
+        # Shards are made for the whole table and handed out by blocks: 600,000 rows as 262,144,
+        # 262,144 and 75,712.
         blocks, end = [], 0
         for block in self._blocks:
             rows = slice(end, end + block.rows)

@@ -184,6 +184,7 @@ class DelimitedFiles:
         block, foreign = self._as_utf8(block.replace(b"\r\n", b"\n"))
         text, lengths = _split(block)
         bad = np.zeros(len(text), dtype=bool)
+        # A line that is too long and has an open quote counts once, for the first reason.
         for reason, mask in self._faults(block, text, lengths, foreign):
             new = mask & ~bad
             if new.any():
@@ -197,6 +198,7 @@ class DelimitedFiles:
         if not len(text):
             return pa.table({name: pa.array([], pa.string()) for name in columns or ()})
         table, misfits = self._fields(text, columns)
+        # Each kept line is a row or a misfit: so no line can have eaten another.
         if table.num_rows + len(misfits) != len(text):
             raise InternalError("Lines were read that are not there, or not read that are. Please report it.")
         if misfits:
@@ -215,6 +217,7 @@ class DelimitedFiles:
             return (block if encoding == "utf-8" else text.encode()), None
         except UnicodeDecodeError:
             readable, foreign = [], []
+            # Behind the last newline is nothing: a block ends in one.
             for line in block.split(b"\n")[:-1]:
                 try:
                     readable.append(line.decode(encoding).encode())
@@ -264,6 +267,7 @@ class DelimitedFiles:
             misfits.append(row.text)
             return "skip"
 
+        # Kept lines lie one after the other in Arrow's buffer: they are one stretch of bytes again.
         offsets, data = np.frombuffer(text.buffers()[1], np.int32), text.buffers()[2]
         first, last = int(offsets[text.offset]), int(offsets[text.offset + len(text)])
         # Arrow would skip a byte-order mark at the start of a block. Nothing skips one behind an

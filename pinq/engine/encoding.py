@@ -90,6 +90,7 @@ class Encoder:
         wanted = names + (", unhex(unit) AS unit" if units else "")
         if policy.bounded_unit is None:
             return f"SELECT {wanted} FROM {encoded}"
+        # With max_rows 2, a unit's rows with the hashes 7e.., 1b.. and 40..: the last two are kept.
         nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({literal(salt.hex())} || {text}), {names})"
         return f"SELECT {wanted} FROM {encoded} QUALIFY {nth} <= {policy.bounded_unit.max_rows}"
 
@@ -156,6 +157,7 @@ def unsigned(count: int) -> str:
 def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumns) -> list[str]:
     """An expression ``... AS c<i>`` for each column, NULL where a value cannot be encoded."""
     numbers = {name: number for number, name in enumerate(policy.columns)}
+    # NULL is both: a value that is missing gets the code for that, one that cannot be encoded none.
     values, codes = {}, {}
     for name, numeric in numeric_columns(policy.columns).items():
         values[name] = _number(raw.values[name], numeric)
@@ -172,6 +174,8 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumn
 def _cell(value: str, column: Numeric) -> str:
     """The grid cell of a number: 37 is in cell 18 of a grid from 0 in steps of 2."""
     lower, width = float(column.lower), float(column.width)
+    # A number a rounding error below an edge is on it: 0.3 of a grid by tenths is
+    # 2.9999999999999996 cells from 0 by floating point, and in cell 3.
     cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
     # least() and greatest() pass over NULL, so a missing number must be kept from them.
     return f"CASE WHEN {value} IS NOT NULL THEN least(greatest({cell}, 0), {column.cells - 1}) END"

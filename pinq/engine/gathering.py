@@ -116,6 +116,7 @@ class Gathering:
             self._noted(fingerprint, total, lost, unit=unit)
         self._require_share()
         self._require_one_kind_of_unit()
+        # What was taken over was noted before what was read: now in the source's order.
         order = [fingerprint for _, fingerprint in self._turns(files)]
         self.files.sort(key=lambda own: order.index(own.fingerprint))
         bounded = Encoder.bounded(self._policy, self._salt, "candidates", units=self.units)
@@ -123,6 +124,8 @@ class Gathering:
 
     def _take_over(self, fingerprints: Sequence[str], before: MappedCodes | None) -> set[str]:
         """Takes what was kept of files that all are still there; returns their fingerprints."""
+        # Kept of files a and b, now a, b and c: the rows of a and b are taken over and c is read.
+        # Now a and c: b's rows had pushed out some of a's, so both are read.
         known = set() if before is None else {file.fingerprint for file in before.files}
         if before is None or not (self.units and before.units) or not known <= set(fingerprints):
             return set()

@@ -125,6 +125,9 @@ def count_request(
     Raises:
         KeyError: None of the known parts is on the path to one of ``parts``.
     """
+    # Men by job, asked at once: the path goes down to men, and job is one more split. Where every
+    # block has the same last split, it can be an axis of each table instead, and no row is taken
+    # through it.
     begin, levels, answer = paths_down([block.part for block in parts.blocks], known)
     partitions = [block.partition for block in parts.blocks]
     common = _common(partitions, tables)
@@ -212,6 +215,7 @@ def _packed(
     Of 8 parts x 2 classes and columns of 12, 10, 9, 7, 6, 5, 4, 3 and 2 values, 12 x 10 x 9 x 3 and
     7 x 6 x 5 x 4 x 2 are joined, within 2^16 cells each: two tables to count instead of nine.
     """
+    # `slots`: an axis of four values has a fifth place for rows in none of them.
     base = parts * math.prod(axis.slots for axis in shared)
     own = {number: [axis for axis in axes if axis not in shared] for number, axes in tables.items()}
     groups: list[tuple[list[Axis], list[int]]] = []

@@ -58,6 +58,8 @@ def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
             for column in (lookup.key, lookup.value):
                 if column not in known:
                     raise PolicyError(f"{where} has no column {column!r}{closest(column, known)}.")
+            # One row more than is allowed tells a table that is too long from one that is just as
+            # long.
             fields = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in (lookup.key, lookup.value))
             rows = connection.execute(f"SELECT {fields} FROM {table} LIMIT {MAX_PAIRS + 1}").fetchall()
         except duckdb.Error as error:

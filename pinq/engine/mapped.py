@@ -113,6 +113,8 @@ class MappedCodes:
 
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Columns]:
         """The columns of rows ``start`` .. ``stop`` - 1, some at a time, with units' hashes."""
+        # Rows 200,000 to 300,000 of blocks of 262,144: 200,000 to 262,143 of the first block, 0 to
+        # 37,855 of the second.
         stop = self.codes.rows if stop is None else stop
         for number in range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)):
             first = number * BLOCK_ROWS
@@ -241,6 +243,8 @@ def _mapped_blocks(
     """The blocks of a mapped file; ``ValueError`` where so many rows do not reach to the end."""
     if len(footer.checksums) != -(-footer.rows // BLOCK_ROWS) * len(kinds):
         raise ValueError("other checksums")
+    # Columns of one byte and of two, 1,000 rows: they begin at 0 and 1,024, and the next block at
+    # 3,072: each is filled up to a multiple of 64.
     offset, checksums = 0, iter(footer.checksums)
     for start in range(0, footer.rows, BLOCK_ROWS):
         count = min(BLOCK_ROWS, footer.rows - start)

@@ -80,6 +80,7 @@ class _MomentsOfRows:
         if not self.moments.squares:
             return np.stack([rows, total], axis=-1)
         # What low parts add up to beyond 2^24 is carried to the high ones, as in sums by hand.
+        # Low sums of 40,000,000 are 2 * 2^24 + 6,445,568: 2 is carried.
         high = sums[3] + (sums[2] >> LOW_BITS)
         low = sums[2] & (2**LOW_BITS - 1)
         room = MAX_SUM >> LOW_BITS

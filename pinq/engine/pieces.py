@@ -99,6 +99,8 @@ def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[Open
 
 
 def _open(connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, files: Sequence[Path]) -> OpenSource:
+    # In this order: a stream that the caller passed, text files, several Parquet files, and
+    # whatever SQL reads as one table.
     dialect, lines, columns = source_dialect(policy) if data is None else None, Lines(), declared_columns(policy)
     define_readings(connection, dialect)
     if data is not None and not is_table(data):
@@ -135,6 +137,8 @@ def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iter
         return [list(files)]
     listed = ", ".join(literal(str(file)) for file in files)
     query = f"SELECT COLUMNS(* EXCLUDE file_name)::VARCHAR, file_name FROM parquet_schema([{listed}])"
+    # By file, its columns in order. Files a and b with (id, age) and c with (age, id) are two
+    # groups, read by one statement each.
     declared: dict[str, list[tuple[str | None, ...]]] = {}
     for *declaration, file in connection.execute(query).fetchall():
         declared.setdefault(file, []).append(tuple(declaration))

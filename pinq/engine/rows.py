@@ -113,6 +113,8 @@ class Rows:
         small = node.astype(smallest(nodes))
         if node.min(initial=0) >= 0:
             return Rows(self.block, self.picked, small, nodes, self.measure)
+        # Rows 4, 7 and 9 at nodes 0, -1 and 1: rows 4 and 9 are left, and the block's columns are
+        # not copied.
         kept = np.flatnonzero(node >= 0)
         picked = kept.astype(np.uint32) if self.picked is None else self.picked.take(kept)
         return Rows(self.block, picked, small.take(kept), nodes, self.measure)
@@ -149,6 +151,7 @@ def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) 
         cells: Cells of the whole table; the numbers are as narrow as it allows.
     """
     kind = smallest(cells + 1)
+    # Node 3 and places 1 of 2 and 2 of 4: (3 * 2 + 1) * 4 + 2 = 30.
     key = cell.astype(kind)
     for axis in axes:
         np.multiply(key, kind.type(axis.slots), out=key)

@@ -133,6 +133,8 @@ def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
     words = packed_words(lines, sizes)
     order = np.argsort(words)
     starts = run_starts(words[order])
+    # Words 5 3 5: in order 3 5 5, by `order` 1 0 2; runs start at 0 and 1, so 1 2 3 less 0 1 1 are
+    # 1 1 2, and the rows are numbered 1, 1 and 2.
     nth = np.empty(codes.rows, dtype=np.int64)
     nth[order] = np.arange(1, codes.rows + 1) - np.repeat(starts, np.diff(starts, append=codes.rows))
     return nth

@@ -86,6 +86,8 @@ class DenseTally:
         if self._cells == 1:
             self._sums[:, 0] += len(rows.node) if values is None else values.sum(axis=1)
             return
+        # The cell over the shared axes was computed for another tally of the same rows; here it
+        # goes on from there.
         cell = joint_cells(rows.joint(self._axes[: self._shared]), rows, self._axes[self._shared :], self._cells)
         if values is None:
             np.add.at(self._sums[0], cell, self._sums.dtype.type(1))
@@ -229,6 +231,8 @@ class ListTally:
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """The occupied cells, and the rows in each."""
         codes = np.concatenate(self._codes, axis=1) if self._codes else np.zeros((len(self._sizes), 0), dtype=np.uint8)
+        # Codes (1, 0), (0, 2) and (1, 0) of sizes 2 and 3 are the words 3, 2 and 3: in order 2 3 3,
+        # so runs start at 0 and 1, and the cells (0, 2) and (1, 0) have 1 and 2 rows.
         words = packed_words(codes, self._sizes)
         order = np.argsort(words)
         starts = run_starts(words[order])
@@ -249,6 +253,7 @@ def packed_words(lines: Sequence[np.ndarray] | np.ndarray, sizes: Sequence[int])
     """
     words, cells = np.zeros(len(lines[0]), dtype=np.int64), 1
     for line, size in zip(lines, sizes, strict=True):
+        # Words 7, 90 and 7 are numbered 0, 1 and 0: of the cells that there could be, two occur.
         if cells * size > MAX_SORTED:
             order = np.argsort(words)
             new = np.zeros(len(words), dtype=np.int64)

@@ -111,6 +111,8 @@ class Descent:
         else:
             part, which = np.empty(len(node), dtype=np.int64), self.step_of.take(kind)
             for number, step in enumerate(self.steps):
+                # Where the tables take two steps, rows of nodes 0 and 2 may be looked up in the
+                # first and those of node 1 in the second.
                 mine = np.flatnonzero(which == number)
                 part[mine] = step.parts(rows.take(mine), kind.take(mine))
         return self._children(self.first.take(node) + part, part)
@@ -120,6 +122,7 @@ class Descent:
             return np.where(part < 0, -1, slot)
         if self.searched is None:
             return self.children.take(slot, mode="clip")  # below 0: the entry at 0, which is -1
+        # Places 4 and 9 are asked for: a row at 9 finds position 1, a row at 7 too, and is in none.
         nearest = np.minimum(np.searchsorted(self.searched, slot), len(self.searched) - 1)
         return np.where((self.searched.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
 
@@ -185,6 +188,7 @@ class _Trie:
 
     def ask(self, part: Part, answer: int) -> None:
         """Adds a part that is asked for."""
+        # Where rows already are, nothing has to be entered.
         if part.parent is None or part.key in self._known:
             self._node(part).answer = answer
             return
@@ -210,6 +214,8 @@ class _Trie:
 
     def levels(self) -> tuple[np.ndarray, list[Descent], np.ndarray]:
         """The arrays of ``paths_down``."""
+        # Women, who are asked for themselves, beside men by job: on the second level women have one
+        # child, which is women again.
         begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))
         nodes, levels = list(self._begin.values()), []
         for _ in range(self._depth):
@@ -328,6 +334,7 @@ class _Ranks:
         """The interval of each code."""
         if self.table is not None:
             return self.table.take(codes, mode="clip")
+        # Edges 3 and 5: code 2 has rank 0, 3 and 4 have 1, 5 and all above have 2.
         rank = np.searchsorted(self.edges.astype(codes.dtype), codes, side="right")
         return rank.astype(np.min_scalar_type(len(self.edges)))
 

@@ -72,6 +72,7 @@ def read(checkpoint: Checkpoint) -> LedgerState | None:
     state.together = Together(Epsilon(cap), rule, Epsilon(total), _costs_of(body["union"]))
     for account in body["accounts"]:
         state.accounts[account["analyst"]] = _account_of(account, state.together)
+    # Derived, not stored: tokens are in the grants.
     state.holders.update({grant.token: name for name, grant in state.grants.items() if grant.token})
     state.questions.update({(analyst, question): request for analyst, question, request in body["questions"]})
     return state

@@ -84,6 +84,9 @@ class Demand:
 
     def dump(self) -> DumpedDemand:
         """The demand as JSON: keys in hexadecimal, each partition's key once."""
+        # A part `bb` of a partition `aa` of the whole table, asked itself: ["aa"], [(0, 0, "bb")]
+        # and [(1, -1)]. Asked alike in all parts of a partition `cc` instead: ["aa", "cc"] and [(1,
+        # 1)].
         partitions: dict[bytes, int] = {}
         nodes = [
             (parent, partitions.setdefault(split, len(partitions)), key.hex()) for parent, split, key in self.nodes
@@ -101,6 +104,8 @@ class Demand:
         asked = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])
         numbers = (*(split for _, split, _ in dumped[1]), *(number for pair in dumped[2] for number in pair))
         above = enumerate(parent for parent, _, _ in dumped[1])
+        # By `type`, for JSON's true would pass as a number. A part above must have been listed
+        # before.
         if not all(type(number) is int for number in numbers) or not all(
             type(parent) is int and 0 <= parent <= position for position, parent in above
         ):
@@ -159,12 +164,14 @@ class Costs:
             grown[node] += nano
         part: dict[bytes, int] = {}
         largest: dict[tuple[bytes, bytes], int] = {}
+        # Backwards, so what a part grows by is complete before it is passed on to the part above.
         for position in range(len(keys) - 1, 0, -1):
             if not grown[position]:
                 continue
             parent, split, key = demand.nodes[position - 1]
             part[key] = cost = self.part.get(key, 0) + grown[position]
             partition = (keys[parent], split)
+            # What this demand has raised already counts, else what was asked before.
             before = largest.get(partition, self.largest.get(partition, 0))
             if cost > before:
                 largest[partition] = cost

@@ -43,6 +43,8 @@ class Head:
         text = self.file.read_bytes()
         if not text:  # a process was killed between making the file and writing its first line
             return None
+        # A line cut short by a crash of the machine names no event, and that is not the same as no
+        # file.
         try:
             number, chained = text.decode().split()
             return int(number), chained

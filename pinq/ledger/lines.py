@@ -38,6 +38,8 @@ def lines(log: Log, analyst: str, start: int, most: int) -> list[Line]:
 
     Only the numbers are taken from the fold while others wait; what they name never changes.
     """
+    # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
+    # the hundred events behind them are read afterwards.
     wanted = slice(start, start + most)
 
     def numbered(reading: Writing) -> tuple[Account, list[int], list[int]] | None:

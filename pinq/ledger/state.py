@@ -255,6 +255,8 @@ class LedgerState:
             The cost, and what the grant or the cap would have left, whichever is less; below 0
             where the request would be refused.
         """
+        # Granted 1, .6 of it spent, .3 left under the cap: a question of .2 would leave .2 of the
+        # grant and .1 under the cap, so .1.
         own, together = grant.costs.price(demand, epsilon), self.together
         under_cap = together.cap - together.spent - together.price(demand, epsilon, own)
         return own, min(grant.limit - grant.spent - own, under_cap)
@@ -311,6 +313,7 @@ class LedgerState:
 
     def apply(self, event: Event) -> None:
         """Adds one event."""
+        # Read before the event changes it: a new token takes the place of the old one.
         before = self.grant_of(event.analyst)
         old = "" if before is None else before.token
         grown = self.account(event.analyst).apply(event) if event.analyst else ZERO

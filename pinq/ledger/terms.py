@@ -190,6 +190,7 @@ class Grant:
     def charged(self, moment: datetime) -> None:
         """Counts a charge towards the pace."""
         self.recent.append(moment)
+        # Charges at 10:00:00, 10:00:30 and 10:01:00: the first is a minute old and goes.
         while self.recent[0] <= moment - MINUTE:
             self.recent.popleft()
 

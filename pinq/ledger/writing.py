@@ -57,6 +57,7 @@ class Writing:
 
     def charge(self, grant: Grant, charged: Charged, analyst: str, request: str, answer_bytes: int) -> None:
         """Adds a charge; ``NotAllowed`` where the grant has no room for it and its answer."""
+        # Room for the answer is taken with the charge: who was charged can be answered.
         charged = charged.reserving(answer_bytes + 2 * EVENT_BYTES)
         grant.require_room(charged.question.stored)
         self.append(charged, analyst, request)
@@ -117,6 +118,8 @@ class Job(Generic[T]):
 
     def run(self, writing: Writing) -> None:
         """Does the work; an error of ours that appended nothing concerns nobody else."""
+        # A refusal to look something up spoils nothing for others of the transaction; an error
+        # after an append would leave half of it, so all of it is undone.
         before = writing.appended
         try:
             self._result.append(self._work(writing))

@@ -119,10 +119,13 @@ def _charged(stated: Certificate, events: Iterable[Event]) -> tuple[str, list[tu
                     charges[key] = event, charged
                 case Answered() as answered:
                     answers[key] = answered.payload
+    # Request ids are an analyst's own: ana's 17 and bob's 17 are two requests. The model is one
+    # analyst's who was charged for all of its releases and got just these answers.
     analysts = {analyst for analyst, _ in charges}
     for analyst in sorted(analysts):
         if all(_matches(release, analyst, charges, answers) for release in wanted.values()):
             return analyst, [charges[analyst, release.request] for release in stated.releases]
+    # No analyst matched: what nobody was charged for at all is named first.
     unmatched = (
         release
         for release in wanted.values()

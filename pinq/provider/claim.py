@@ -42,6 +42,8 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
     stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
     default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
     claims = [_claim_files(file, policy) for file in source_files(policy)]
+    # Every claim of every file, and a ledger that lies where one would be made: whatever differs
+    # from the policy's own guards the source already.
     held = {_read(claim) for files in claims for claim in files if claim.exists()}
     held |= {str(default)} if default.exists() else set()
     chosen = wanted or next(iter(held), str(default))
@@ -89,6 +91,8 @@ def _claim(files: list[Path], held: str, policy: Policy) -> None:
     if not any(file.exists() for file in files):
         claim = next((file for file in files if os.access(file.parent, os.W_OK)), files[-1])
         claim.parent.mkdir(parents=True, exist_ok=True)
+        # Written whole under another name and then linked: of two processes one link succeeds, and
+        # nobody ever reads half a claim.
         fresh = claim.with_name(f"{claim.name}.{os.getpid()}")
         with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(held + "\n")

@@ -60,7 +60,10 @@ def page(
     """
     account = ledger.accounts().get(analyst)
     admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
+    # One line more than a page says whether another page follows.
     lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, most + 1)]
+    # Answers of 10, 900,000 and 50 letters and room for 500,000: two lines are taken, so one answer
+    # of any length still comes.
     taken, length = 0, 0
     while taken < min(most, len(lines)) and length < characters:
         length += _length(lines[taken])

@@ -199,6 +199,8 @@ def _look(
     if not moment and may_be_unit(name, seen):
         values, largest = largest_group(connection, table, name)
         proposed.units += [Unit(name, values, seen.filled, largest)] if largest > 1 else []
+    # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
+    # number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
     dates = _propose_dates(connection, table, name, kind, seen, proposed.rows)
     column, notes = dates or _propose_column(name, kind, seen, proposed.rows, target=target, says_text=says_text)

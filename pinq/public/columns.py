@@ -179,6 +179,8 @@ class Categorical(_Column):
         """Codes of a column of values, shape (n,); -1 where a value is not declared."""
         import pandas as pd
 
+        # b, a, none, b: numbers 0, 1, -1 and 0 of the distinct b and a. Their codes with that of a
+        # missing value behind them, 1, 0 and 2, give 1, 0, 2 and 1.
         numbers, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
         table = [self.texts.get(_text_of_any(value), self.other_code) for value in distinct]
         codes = np.array([*table, self.cells if self.nullable else -1], dtype=np.int64)
@@ -222,6 +224,7 @@ class Numeric(_Column):
             raise ValueError(
                 f"the grid has {self.cells:,} cells, at most {MAX_CELLS:,} are possible; choose a larger step"
             )
+        # Doubles near 10^12 are .0001 apart: a step of .001 could not tell their cells.
         if self.tolerance > MAX_TOLERANCE:
             raise ValueError(
                 f"a step of {float(self.width):g} is too fine for numbers as large as "
@@ -248,6 +251,8 @@ class Numeric(_Column):
 
     @derived
     def cells(self) -> int:
+        # Whole numbers from 0 to 9 have ten cells of width 1; numbers from 0 to 9 have nine, the
+        # last of which has 9 too.
         span = (Fraction(self.upper) - Fraction(self.lower)) / self.width
         return math.floor(span) + 1 if self.integer else max(1, math.ceil(span))
 

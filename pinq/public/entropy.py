@@ -36,6 +36,7 @@ def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     # φ(i) = lg(i+1) + i lg(1 + 1/i), stable for large i.
     phi = np.log2(i + 1) + np.where(i > 0, i * np.log1p(1 / np.maximum(i, 1)) / math.log(2), 0)
     steps = np.maximum.accumulate(np.floor(phi * 2**ENTROPY_BITS).astype(np.int64))
+    # A step of width 16 adds 16 times its value to what is below the next one.
     sums = np.concatenate([[0], np.cumsum(steps[:-1] * np.diff(starts))]).astype(np.int64)
     return starts, steps, sums
 

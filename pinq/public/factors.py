@@ -199,6 +199,7 @@ class Calendar(OfColumn, Factor):
         column, missing = schema.dated(self.column), schema.column(self.column).nullable
         identity = [self.kind, self.column, column.digest, self.period]
         if self.period == "weekday":
+            # A grid of days from Saturday on: 5 6 0 1 2 3 4 5 ..., and 7 for missing.
             lookup = np.append(column.weekdays(self.column), np.full(int(missing), len(WEEKDAYS)))
             labels: tuple[Value | None, ...] = (*WEEKDAYS, *[None] * missing)
             return Axis(self.column, len(labels), labels, lookup=lookup), identity

@@ -57,6 +57,8 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
         # Of 10 values 9 bits count: all of the first octet, the lowest of the second.
         new[:, -1] &= 2 ** ((count - 1) % 8) - 1
         every = np.concatenate([masks, new[new.any(axis=1)]])
+        # Draws 5, 3, 5, 9: the third is there already; those kept stay in the order drawn, so that
+        # more draws change none.
         _, first = np.unique(_numbers(every), return_index=True)
         masks, drawn = every[np.sort(first)], drawn + more
     return masks[:MAX_GROUPINGS]

@@ -64,6 +64,8 @@ class Part:
         for partition, index in self.steps():
             for axis, position in partition.positions(index):
                 if axis.column == name:
+                    # Values a to d, split into (a, b) and (c, d), then (a) and (b, c, d): the first
+                    # part of the one and the second of the other leave b.
                     left &= axis.parts_of(every) == position
         return left
 
@@ -121,6 +123,7 @@ class PartSet:
         """Part ``index`` in flat order."""
         if len(self.blocks) == 1:
             return self.blocks[0].at(index)
+        # Blocks of 1 and 3 parts start at 0 and 1: part 2 is number 1 of the second block.
         block = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.blocks[block].at(index - int(self._starts[block]))
 
@@ -128,6 +131,7 @@ class PartSet:
         """Lists every part from below the whole table down to a block; by key, parents first."""
         ancestors: dict[bytes, Part] = {}
         for block in self.blocks:
+            # A path is walked up until a part that is listed: those above it are, too.
             path, part = [], block.part
             while part.parent is not None and part.key not in ancestors:
                 path.append(part)

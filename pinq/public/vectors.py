@@ -106,6 +106,7 @@ class SoftmaxVectors(RowVectors):
         *inner, target = places
         score = self._scores.of(inner, len(target))
         table = _odds_table()
+        # Only gaps to the largest score count, so no exponential is above 1.
         odds = table.take(np.clip(score.max(axis=0) - score, 0, len(table) - 1))
         total = odds.sum(axis=0)
         # Scores 0 and -256 are odds of 2^30 and 2^30 / e: shares of 47,911 and 17,625 of 2^16.
@@ -142,6 +143,8 @@ class ResidualVectors(RowVectors):
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The vectors of rows."""
         *inner, target = places
+        # A row in cell 12 with a score of 10 cells: 2 cells, 512 of 1/256. Clamped at 256, its
+        # entries are 512 and 0 of 1/512; at 1,024 they are 1,536 and 512.
         residual = target.astype(np.int64) * POINTS - self._scores.of(inner, len(target))[0]
         residual = np.clip(residual, -self._limit, self._limit)
         entries = [self._limit + residual, self._limit - residual] if self._rows else [2 * residual]

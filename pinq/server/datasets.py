@@ -75,6 +75,8 @@ class Dataset:
         policy.require_reviewed()
         url, source = url_of(ledger_url(policy, create=True)), source_facts(policy)
         ledger = self.ledger if url == self.ledger.url else Ledger(url, policy.dataset, heads=heads_folder())
+        # Another ledger has another salt, and with it other coins and other rows of a unit: it
+        # needs codes of its own.
         same_source = ledger is self.ledger and source == self.source and not self.engine.problem()
         same_codes = same_source and _codes(policy) == _codes(self.policy)
         with ExitStack() as refused:
@@ -211,6 +213,8 @@ class Datasets(Mapping[str, Dataset]):
         served, failed, drafts = dict[str, Dataset](), list[str](), list[Path]()
         places = dict[str, Path]()
         for path, file in files:
+            # A file that was served stays served as it was where it is wrong now, and is no draft
+            # again.
             before = next((name for name, own in self._files.items() if own == file), "")
             try:
                 policy = load_policy(file)
@@ -273,6 +277,7 @@ class Datasets(Mapping[str, Dataset]):
                 difference in time, the gate hides.
         """
         datasets = self._all
+        # For an unknown name one look into some ledger all the same.
         dataset = datasets.get(name, next(iter(datasets.values())))
         grant = dataset.ledger.holder(hashed) if fresh else dataset.ledger.known_holder(hashed)
         if grant is None or dataset.name != name:

@@ -50,6 +50,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
     @property
     def work(self) -> int:
         """Its members: for each, the rows are looked up in a table of its own."""
+        # Pairs of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells.
         cells = math.prod(sorted(self._sizes)[-self.candidate.size :]) * self.frame.width
         rows = self.frame.schema.max_rows
         return SCORING + len(self.candidate) * (SCORING + ROW * rows + CELL * min(cells, rows))
@@ -126,6 +127,8 @@ def member_scores(
         for low in range(start, len(lengths), step):
             turn.check()
             block = slice(low, min(low + step, len(lengths)))
+            # Parts 1, 2 and 3 of specs of 2, 3 and 4 parts, class 1 of two: the prefix is cell 1 *
+            # 3 + 2 = 5, and the row has the key (5 * 4 + 3) * 2 + 1 = 47.
             keys = np.multiply(prefix, (lengths[block] * classes)[:, None], out=room[: block.stop - low])
             keys += last[block]
             scores.append(_block(keys, cells * lengths[block], classes, counts, score, schema))

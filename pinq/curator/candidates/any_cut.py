@@ -81,6 +81,7 @@ class AnyCutScorer(Scorer[AnyCut]):
             counted.turn.check()
             present = int(np.searchsorted(codes, self._column.cells))
             edges = codes[:present]
+            # 4 rows at code 3 and 6 at code 7: below the cuts of the three runs are 0, 4 and 10.
             below = np.zeros((counts.shape[1], present + 1), dtype=counts.dtype)
             np.cumsum(counts[:present].T, axis=1, out=below[:, 1:])
             sides = [below, below[:, -1:] - below]

@@ -55,6 +55,8 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         left = [counted.part_list[row].values_left(self.candidate.column, column.codes) for row in rows]
         lefts = np.array(left).reshape(len(rows), column.codes)
         runs = [no_runs()] * len(rows)
+        # Of three parts that have a b c, a c and a b c left, the first and the third are scored as
+        # one array.
         for kept in np.unique(lefts, axis=0):
             counted.turn.check()
             alike = np.flatnonzero((lefts == kept).all(axis=1))

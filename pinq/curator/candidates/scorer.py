@@ -225,6 +225,9 @@ def occupied(
     begins = np.concatenate([np.ones(min(1, len(number)), dtype=bool), number[1:] != number[:-1]])
     present, values = number[begins], table.values
     if frame.measure is None:
+        # The places 20, 22 and 23 of two classes are of the codes 10, 11 and 11: `begins` is 1 1 0,
+        # so its running sum less 1, 0 1 1, is where each belongs in `present`, and their classes
+        # are 0, 0 and 1.
         by_class = np.zeros((classes, len(present)), dtype=np.int64)
         by_class[table.places - number * classes, np.cumsum(begins) - 1] = values
         values = by_class.T

@@ -81,6 +81,7 @@ class Selection:
         if len(parts) * self.choices > MAX_PARTS:
             choices = f"{len(parts) * self.choices:,} choices"
             raise QueryError(f"this makes {choices}; at most {MAX_PARTS:,} are possible.")
+        # Lists (a, b) and (b, c) make three scorers: what several lists offer is scored by one.
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         specs = [candidate.as_spec for candidate in distinct.values()]
         self.frame = Frame(schema, score, [spec for spec in specs if spec is not None])
@@ -98,6 +99,8 @@ class Selection:
         parts: Counter[tuple[AnyScorer, int]] = Counter()
         for number, listed in enumerate(self._listed):
             for position, scorer in enumerate(listed):
+                # In (a, a) for 10 parts and (a, b) for 5, the first a counts 15 parts and the
+                # second a 10.
                 parts[scorer, listed[:position].count(scorer)] += uses[number]
         return sum(scorer.work_of(count) for (scorer, _), count in parts.items())
 
@@ -178,6 +181,8 @@ class Selection:
 
     def _users(self, which: Sequence[int]) -> dict[AnyScorer, list[int]]:
         """The rows of the counted parts that may choose each candidate."""
+        # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
+        # b for all three, c for row 1.
         users: dict[AnyScorer, list[int]] = {}
         for row, number in enumerate(which):
             for scorer in self._listed[number]:

@@ -52,6 +52,8 @@ class SplitScorer(Scorer[Spec]):
     def _cells(self, counted: Counted, rows: np.ndarray) -> np.ndarray:
         """What is in each part of the split, shape (rows, cells, measure)."""
         axis = self.partition.axes[0]
+        # Three kinds of tables: the occupied codes of a fine grid, all codes of a column that many
+        # splits share, or the split's own parts. The first two are added up to parts here.
         if self.frame.tables[self.table].form != "dense":
             codes = self.frame.schema.column(self._column).codes
             occupation = occupied(self.frame, counted, self.table, codes, rows)

@@ -67,11 +67,14 @@ def penalty(epsilon: Fraction) -> int:
 
     The least at which what a test can lose halves from one to the next.
     """
+    # Rounded up, as // rounds down: 4.2 becomes 5.
     return -int(-HALVES * PATH_LOSS / epsilon // 1)
 
 
 def beginnings(parts: PartSet, above: int) -> PartSet:
     """Finds the parts where the trees begin: on their rows the answer depends, so they pay."""
+    # Trees that begin one split down: from (women, nurses) and (women, clerks) the walk up ends at
+    # women, which pay once.
     roots: dict[bytes, Part] = {}
     for block in parts.blocks:
         under = [block.part] if block.part.depth >= above else [block.at(index) for index in range(len(block))]

@@ -127,6 +127,8 @@ def chart_of_all(audit: Audit) -> Html:
     together = _Series("all together", _stepped(audit.lines, "joint"), "joint")
     cap = _Series("cap", _stepped(audit.lines, "cap"), "limit")
     refused = [line for line in audit.exhaustion if line.scope == "cap"]
+    # An only analyst's line would lie on that of all together; those of very many cannot be told
+    # apart.
     shown = series if 1 < len(series) <= MAX_COLOURS else []
     about = f"{audit.joint} of {audit.cap} spent by {len(series)} {'analyst' if len(series) == 1 else 'analysts'}."
     title = "All analysts together, against the cap"
@@ -231,6 +233,7 @@ def _picture(chart: _Chart, series: list[_Series], axes: _Axes) -> Html:
 def _grid(axes: _Axes) -> Html:
     """Draws lines at round losses and marks at round moments, with their texts."""
     frame, pieces = axes.frame, []
+    # A highest loss of 1.3: a fifth is .26, rounded up to .5.
     step = _round_up(axes.highest / 5)
     for nano in (step * i for i in range(math.floor(axes.top / step) + 1)):
         height = axes.y(nano)

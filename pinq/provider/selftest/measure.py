@@ -65,6 +65,8 @@ def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> tuple[
         bounds, wrong = [], []
         for epsilon in (EPSILON, EPSILON / LESS_NOISE):
             draws = [_draw(claim, handle, world, epsilon, limit) for handle, world in zip(handles, worlds, strict=True)]
+            # Both sides of a test need as many draws; what one had time for beyond that is left
+            # out.
             before, after = (each.outcomes for each in draws)
             runs = min(len(before), len(after))
             bounds.append(epsilon_lower_bound(_first, before, after, runs=runs, error=ERROR))
@@ -99,6 +101,7 @@ def _draw(claim: Claim, handle: PrivateQueryable, world: World, epsilon: Fractio
         except PinqError as error:
             outcomes += [type(error).__name__] * world.cells
             failed += 1
+    # Ten answers at .5 and a charge of 5.5: .5 too much.
     charged = handle.budget.spent - spent
     return _Draws(outcomes, Fraction(0) if failed else charged - answered * Epsilon.of(epsilon).exact)
 
@@ -137,6 +140,7 @@ def measure_laws(folder: Path, door: Door, limit: Time) -> list[Law]:
         noise = np.array(counts) - len(TEN)
         chance = chi_square(interval_of(noise, edges), noise_law(1 / float(EPSILON), edges))
         laws = [Law("noise of a count: discrete Laplace", len(counts), chance)]
+        # Scores 4, 3 and 3 of the five rows above: the law of the choice is known exactly.
         columns: list[Spec] = [Values("a"), Values("b"), Values("c")]
         chosen: list[int] = []
         parts = mixed.partition(worlds[1].partition)
@@ -182,6 +186,7 @@ def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np
         "value": Categorical(values=tuple(range(CANARIES))),
         "y": Categorical(values=("n", "p")),
     }
+    # Of values 0, 1 and 2 where 0 and 2 have a canary: rows 0 p, 1 p, 2 p, 0 n, 2 n.
     table = {"value": np.append(np.arange(CANARIES), here), "y": ["p"] * CANARIES + ["n"] * len(here)}
     pq.write_table(pa.table(table), folder / "canaries.parquet")
     policy = Policy(
@@ -202,5 +207,7 @@ def _least_loss(right: int, guesses: int) -> float:
     """Returns the largest loss that so many right guesses refute, at half of ``ERROR``."""
     from scipy.stats import beta
 
+    # All of 250 guesses right: the probability of a right one is above .94 but for 5e-7, so the
+    # loss is above ln(.94 / .06) = 2.8.
     share = float(beta.ppf(ERROR / 2, right, guesses - right + 1)) if right else 0.0
     return max(0.0, math.log(share / (1 - share))) if 0 < share < 1 else 0.0

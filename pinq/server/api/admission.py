@@ -105,6 +105,7 @@ class Admission:
         ending = [held for held in self._held[address] if held.waits or not only_waiting]
         if not ending:
             return False
+        # Who waits for its client goes first, and of those who has waited longest.
         oldest = min(ending, key=lambda held: (not held.waits, held.since))
         self.release(oldest)  # it counts no longer, though it takes a moment to end
         oldest.close()

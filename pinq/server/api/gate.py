@@ -191,6 +191,7 @@ class Gate:
         bucket = self._longest() if visit.dataset is None else visit.dataset.policy.padding_seconds
         if bucket:
             elapsed = time.monotonic() - visit.clock
+            # Buckets of .5 s: work of .7 s is answered after 1 s.
             await asyncio.sleep(math.ceil(elapsed / bucket) * bucket - elapsed)
 
     def _longest(self) -> float:

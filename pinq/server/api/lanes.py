@@ -67,6 +67,7 @@ class Lanes:
         """Does what is soon done."""
         if charges:
             return await self._light_job(dataset, holder, job)
+        # What reads may be done two at a time for each dataset, so that charges find threads free.
         reading = self._reading[dataset if dataset in self._datasets else ""]
         async with reading.take(holder):
             return await _rested(reading, self._light_job(dataset, holder, job))

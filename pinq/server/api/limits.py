@@ -67,6 +67,7 @@ class Settings:
         """
         if processes == 1:
             return self
+        # Two processes of 500 requests a second together allow 250 each.
         least = min(self.rate, self.connections, self.connections_of_address)
         if least < processes:
             raise PolicyError(
