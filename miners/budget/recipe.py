@@ -196,6 +196,8 @@ class Recipe:
             level: Splits above the node.
             asked: The steps that have been asked of the node itself.
         """
+        # A total of 1, levels of .3 and .3 and a leaf of .4: at a node of the second level whose
+        # size was asked for .05 is left 1 - .3 - .05 = .65.
         return self.total - _cost(step for above in self.levels[:level] for step in above) - _cost(asked)
 
     def early_leaf(self, level: int, asked: Iterable[Step]) -> Step:

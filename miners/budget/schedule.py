@@ -24,6 +24,7 @@ def spread(epsilon: Epsilon, weights: Sequence[int]) -> tuple[Epsilon, ...]:
     if not weights or min(weights) < 1:
         raise QueryError(f"the weights {list(weights)} must be whole numbers of at least 1.")
     whole = sum(weights)
+    # Ten nano by weights 1, 1 and 1: 3, 3 and 4, for the last takes what rounding leaves.
     shares = [epsilon * weight // whole for weight in weights[:-1]]
     shares.append(epsilon - sum(shares, ZERO))
     if min(shares) < SMALLEST:

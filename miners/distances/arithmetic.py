@@ -64,6 +64,7 @@ def value_distances(laws: Sequence[np.ndarray]) -> np.ndarray:
             see ``conditionals``.
     """
     law = np.concatenate(list(laws), axis=1)
+    # P(i|x) = .8 and .2, P(j|x) = .5 and .5 for two values x: sqrt((.09 + .09) / 2) = .3.
     gaps = law[:, None, :] - law[None, :, :]
     distances: np.ndarray = np.sqrt((gaps**2).mean(axis=2))
     return distances
@@ -84,6 +85,8 @@ def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
     rows, columns = np.maximum(table.sum(axis=1), 0.0), np.maximum(table.sum(axis=0), 0.0)
     if min(rows.sum(), columns.sum()) <= 0:
         return 0.0
+    # Independent halves, 10 rows in each of four cells, have H(X) + H(Y) = 2 and I = 0; rows on the
+    # diagonal alone have I = 1, so SU = 1.
     entropies = float(
         np.log2(rows.sum())
         - _plogp(rows).sum() / rows.sum()

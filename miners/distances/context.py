@@ -76,6 +76,7 @@ def select(handle: PrivateQueryable, task: ContextTask) -> tuple[dict[str, tuple
         return _chosen_contexts(handle, task), {}
     tables = ask_tables(handle, task, task.selection_pairs, task.selection_epsilon)
     uncertainty = {pair: symmetric_uncertainty(table.counts, table.scale) for pair, table in tables.items()}
+    # Each pair is asked once, and looked up from both sides.
     uncertainty |= {(second, first): value for (first, second), value in uncertainty.items()}
     choose = predominant_context if task.method == "baseline" else mean_context
     return {target: choose(uncertainty, target, task.others(target)) for target in task.targets}, tables
@@ -101,6 +102,7 @@ def tables_of(target: str, context: Sequence[str], tables: Mapping[Pair, NoisyTa
 
 def mean_context(uncertainty: Mapping[Pair, float], target: str, others: Sequence[str]) -> tuple[str, ...]:
     """Returns the attributes whose uncertainty with the target is at least the mean (DILCA_M)."""
+    # Uncertainties .5, .2 and .2 have the mean .3: only the first attribute is in the context.
     values = [uncertainty[target, name] for name in others]
     mean = math.fsum(values) / len(values)
     # The largest is never below the mean but for rounding.
@@ -147,6 +149,7 @@ def _most_relevant(
     handle: PrivateQueryable, task: ContextTask, target: str, shares: Sequence[Epsilon]
 ) -> tuple[str, ...]:
     """Returns a context by one noisy choice after the other, without replacement."""
+    # Two of four attributes: a choice among four, then one among the three that are left.
     remaining = {name: task.splits[name] for name in task.others(target)}
     for share in shares:
         answer = handle.exp_mech(list(remaining.values()), score=_score(task, target), epsilon=share)

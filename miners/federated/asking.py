@@ -130,6 +130,7 @@ def ask_choices(
 
 def _pieces(parts: FederatedParts, step: int) -> list[tuple[FederatedParts, slice]]:
     """Returns a collection in pieces of at most so many parts, and which ones they are."""
+    # 40,000 parts: two pieces of 16,384, and one of 7,232.
     step = max(1, min(step, MAX_NAMED))
     if len(parts) <= step:
         return [(parts, slice(None))]

@@ -95,6 +95,8 @@ class InTurns(HoldersAsking):
 
     def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
         """Deals out the turns from a step on, and with them what each holder has left."""
+        # Dealt north, north, south, north: where north is dropped after the first step, what each
+        # of the others has left is spread over the three steps that remain.
         steps = self._shares.steps[step:]
         if not steps:
             return
@@ -162,6 +164,8 @@ def _says(table: Answer) -> float:
 
     These are the gradients at the start, less the noise that each has.
     """
+    # Cells of 30 + 10 and 10 + 50 rows: shares .4 and .6 of all let expect 16 + 24 and 24 + 36, so
+    # each count is off by 14; at a noise of scale 4 that is 4 * 10.
     rows = table.numbers.sum(axis=1, keepdims=True)
     totals = np.maximum(table.numbers.sum(axis=0), 0.0)
     gradients = table.numbers - rows * totals / max(totals.sum(), 1.0)
@@ -177,6 +181,8 @@ def _added(tallies: Mapping[str, Tally], cells: int = 0) -> Answer:
     """
     numbers = np.sum([tally.counts for tally in tallies.values()], axis=0)
     shape = (cells, numbers.size // cells) if cells else (-1,)
+    # Two holders with noise of scale 4 have a variance of 32 each, together 64: that of one noise
+    # of scale sqrt(32) = 5.7.
     variance = sum(tally.variance for tally in tallies.values())
     return Answer(numbers.reshape(shape), float(np.sqrt(variance / 2)))
 

@@ -85,6 +85,7 @@ def gather(nodes: Sequence[HeldNode]) -> tuple[FederatedParts, list[HeldNode]]:
     by_parts: dict[int, list[HeldNode]] = defaultdict(list)
     for node in nodes:
         by_parts[id(node.parts)].append(node)
+    # Nodes 5, 2 and 7, of which 5 and 7 are parts of one collection, come in the order 5, 7, 2.
     groups = list(by_parts.values())
     collections = [group[0].parts[[node.index for node in group]] for group in groups]
     return FederatedParts.union(collections), [node for group in groups for node in group]
@@ -101,6 +102,8 @@ def branch(
     collection, ordered = gather(parents)
     split_of = dict(zip(parents, splits, strict=True))
     below = collection.partition([split_of[parent] for parent in ordered])
+    # The children are the parts of `below`, one after the other: splits in 2 and 3 parts have the
+    # indices 0, 1 and 2, 3, 4 there.
     children: list[HeldNode] = []
     for parent in ordered:
         split = split_of[parent]

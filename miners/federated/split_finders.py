@@ -122,6 +122,7 @@ class LocalChoice:
         for (request, splits), answer in zip(asked, answers, strict=True):
             below = _by_split(task.problem.schema, splits.values(), answer)
             for (row, split), children in zip(splits.items(), below, strict=True):
+                # A choice at .1, and two proposals at half of .1 each: .2.
                 paid = {name: choice.epsilon + len(proposed[row]) * loss for name, loss in request.epsilon.items()}
                 by_node[row].append(FoundSplit(split, children, paid))
         return [max(own, key=lambda split: split.gain(task, self.criterion)) for own in by_node]
@@ -135,6 +136,8 @@ def _histograms(
     ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first
     is in a question at all of it, the others are in two, at half of it each.
     """
+    # Proposals (a), (b, c) and (d, e) of three nodes: one request with a for the first node, then
+    # one with b and d and one with c and e for the others.
     asked = []
     for count in sorted({len(own) for own in proposed}):
         rows = [row for row, own in enumerate(proposed) if len(own) == count]
@@ -150,6 +153,7 @@ def _by_split(schema: Schema, splits: Iterable[Split], answer: Answer) -> Iterat
     """Takes an answer apart: for each split what it says of each child that the split makes."""
     end = 0
     for split in splits:
+        # Splits in 2 and 3 parts: rows 0 and 1 of the answer, then rows 2 to 4.
         start, end = end, end + bind(split, schema).size
         yield [
             {name: Tally(tally.counts[row], tally.variance) for name, tally in answer.items()}
@@ -226,6 +230,8 @@ class NoisyCounts:
     ) -> FoundSplit:
         """Returns a node's best split, its children's counts added up from the column's table."""
         below = [
+            # Three intervals with 5, 2 and 4 rows: below the second threshold, 1 1 0, are 7 rows,
+            # with the noise of two counts.
             {name: Tally(part @ tally.counts[row], tally.variance * part.sum()) for name, tally in answer.items()}
             for part in functions.merges[number]
         ]

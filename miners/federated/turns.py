@@ -83,6 +83,8 @@ class InTurns(FederatedStrategy):
             rows: How much a holder's choice sees for each nano-epsilon.
             level: The first level.
         """
+        # Sizes 600 and 250 and four levels: north, north, south, north; north's loss is spread over
+        # three levels, south has one for all of its own.
         levels = self.depth - level
         # With decay the last of n levels gets 1 of 2^n - 1 shares, and no share may be below a
         # nano.

@@ -78,6 +78,8 @@ def _estimate_from_below(
             continue
         total, noise = best[below].sum(axis=0), spread[below].sum()
         # The noisier the children's sum, the more the own answer weighs; 0 where nothing was asked.
+        # Leaves of 4 and 3 with variance 1 below a node of 9 with variance 1: the leaves' sum 7 has
+        # variance 2, so the 9 weighs 2/3: 7 + 2/3 * 2 = 8.33, of variance 2/3.
         weight = noise / (own + noise)
         best[node] = total + weight * (answers[node] - total) if weight else total
         spread[node] = (1 - weight) * noise
@@ -99,6 +101,7 @@ def drowned(children: Children, counts: np.ndarray, deviations: np.ndarray) -> n
     result: np.ndarray = np.where(noise > 0, rows <= noise, (counts <= 0).all(axis=1))
     result[0] = False
     for node, below in enumerate(children):
+        # Parents stand before their children, so what is drowned drowns all below it.
         result[list(below)] |= result[node]
     return result
 
@@ -159,6 +162,8 @@ def open_shares(children: Children, counts: np.ndarray, deviations: np.ndarray) 
 def _shares(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: float | None) -> np.ndarray:
     """Returns class shares from the root down, perhaps with unseen rows."""
     deviations, lost = np.asarray(deviations, dtype=np.float64), drowned(children, counts, deviations)
+    # Level by level, for a node's shares lean on its parent's. The root's own row of `shares` is
+    # even before it is computed, so it serves as its parent's.
     parents = np.zeros(len(children), dtype=np.int64)
     shares = np.full(counts.shape, 1 / counts.shape[1])
     level = [0]
@@ -208,6 +213,8 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     classes = counts.shape[1]
     total, wide = counts.sum(axis=1, keepdims=True), noise * np.sqrt(classes)
     low, high = np.maximum(total - WINDOW * wide, 0), np.maximum(total, 0) + WINDOW * wide
+    # Counts of 8 and 2 with noise 1: the total 10 deviates by 1.41, and N ranges over so many of
+    # that on both sides.
     rows = (low + (high - low) * _midpoints(GRID_ROWS))[:, :, None]
     gini = (1 - np.square(before).sum(axis=1))[:, None, None]
     apart = gini * np.square(_midpoints(GRID_DISTANCES)) / max(1, classes - 1)

@@ -132,6 +132,7 @@ class Forest:
         """Returns the mean over the trees of the answer at each row's node."""
         rows = length(frame)
         codes = encode_rows(self.schema, dict.fromkeys(name for tree in self.trees for name in tree.columns), frame)
+        # Two trees that give a row shares of .9 and .6: .75.
         result = np.zeros((rows, *answers[0].shape[1:]))
         for tree, answer in zip(self.trees, answers, strict=True):
             result += answer[tree.route(codes, rows)]

@@ -94,6 +94,7 @@ def node_in(index: int, stored: object) -> Node:
             f"node {index} of the stored tree must be an object with no other keys than {', '.join(sorted(keys))}."
         )
     children, counts = stored.get("children", []), stored.get("counts")
+    # By `type`, for JSON's true would pass as child 1.
     if not isinstance(children, list) or not all(type(child) is int for child in children):
         raise QueryError(f"`children` of node {index} of the stored tree must be a list of whole numbers.")
     if not isinstance(counts, list) or any(count is None for count in counts):

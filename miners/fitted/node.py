@@ -72,6 +72,7 @@ class Node:
         """
         if not 0 < level < 1:
             raise QueryError(f"`level` is {level!r}; it must lie between 0 and 1, like 0.95.")
+        # A size of 100 at scale 10 is within 30 of the truth at 95 %.
         if self._is_asked:
             wide: float = laplace_interval(self.size_scale or 0.0, level)
         elif (deviation := self._deviation) is not None:
@@ -100,6 +101,8 @@ class Node:
         if rows <= 0:
             return 0.0, 1.0
         share = min(1.0, max(0.0, self.counts[-1] / rows))
+        # Counts 60 and 40 that deviate by 2: at 95 % each is within 2 * 2.61, so the share within
+        # 5.2 / 100.
         half = each * _deviations((1 + level) / 2) / rows
         return max(0.0, share - half), min(1.0, share + half)
 

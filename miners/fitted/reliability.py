@@ -81,6 +81,7 @@ class Reliability:
         known = self.rows > 0
         predicted, happened, rows = self.predicted[known], self.happened[known], self.rows[known]
         ax.plot([0, 1], [0, 1], color=PALE, linewidth=1, linestyle="--")
+        # A share of .3 among 100 rows deviates by sqrt(.3 * .7 / 100) = .046 by chance.
         error = SURE * np.sqrt(happened * (1 - happened) / rows)
         ax.errorbar(predicted, happened, yerr=error, color=BLUE, linewidth=1, capsize=2)
         ax.scatter(predicted, happened, s=8 + 140 * rows / rows.max(), color=BLUE)

@@ -81,6 +81,8 @@ class Router:
         """Returns the node that comes after node ``index``, for each bin of its column."""
         column = self.schema.columns[str(axis.column)]
         starts = self.ranges[str(axis.column)]
+        # For cuts at 30 and 60: codes -1, 0, 30 and 60, one for each bin, have the parts -1, 0, 1
+        # and 2, so the row stops or goes to the first, second or third child.
         codes = np.concatenate([[-1], np.arange(column.codes) if starts is None else starts])
         parts = axis.parts_of(codes)
         return np.where(parts < 0, index, np.array(node.children)[parts])

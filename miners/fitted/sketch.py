@@ -138,6 +138,8 @@ class _Shape:
 
     def levels_of(self, max_ends: int) -> int:
         """Returns how many levels have at most ``max_ends`` ends, at least one level."""
+        # Ends of a picture of d levels: the leaves above level d, and all nodes on it. A root with
+        # a leaf and a split node of two leaves has 1, 2 and 3 ends at 0, 1 and 2 levels.
         levels = range(self.depth + 1)
         ends = [int(((self.depths == d) | (self.is_leaf & (self.depths < d))).sum()) for d in levels]
         return max((level for level, count in enumerate(ends) if count <= max_ends or level <= 1), default=0)
@@ -173,6 +175,7 @@ def sketch(
     names, cards = {0: ("all rows", "all rows")}, {}
     for index in np.flatnonzero(shape.depths <= limit).tolist():
         node, depth = nodes[index], int(shape.depths[index])
+        # A node gives its children their names before they are drawn: parents stand before them.
         if depth < limit:
             names |= zip(node.children, part_names(node, schema), strict=True)
         answer = _votes(classes, shares[index]) if means is None else _mean(shares[index, 1], means[index])

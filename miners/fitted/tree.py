@@ -209,6 +209,7 @@ class Tree:
         ``miners.fitted.route.encode`` makes the codes.
         """
         router = self._router
+        # Row 0 is for leaves: all rows that stop there have bin 0, and stay.
         bins = np.zeros((len(router.columns) + 1, length), dtype=np.int32)
         for position, name in enumerate(router.columns):
             bins[position + 1] = router.bins(name, codes[name])

@@ -176,6 +176,7 @@ def _binary(
     """Returns the arrays of a tree whose splits all have two parts."""
     children = np.array([node.children or (-1, -1) for node in nodes])
     # One mask for each side; the last column stands for the missing value.
+    # Three categories of which 0 and 2 go left, missing right: 1 0 1 0 and 0 1 0 1.
     masks = np.zeros((2, len(nodes), max(len(row) for row in parts) + 1), dtype=bool)
     for index, row in enumerate(parts):
         for side in range(2):

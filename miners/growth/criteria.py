@@ -106,6 +106,8 @@ def gain(criterion: str, table: np.ndarray, parts: np.ndarray | None = None) -> 
     rows = sums.sum()
     if rows <= 0 or counts.sum() <= 0:
         return 0.0
+    # Parts of 8 + 2 and 0 + 10 rows of two classes: max (8 + 10) / 20 = .9, gini ((64 + 4) / 10 +
+    # 100 / 10) / 20 = .84, and an information gain of .971 - .361 = .61 bits.
     inside = np.where(sums > 0, sums, 1)[:, None]
     if criterion == "max":
         return float(counts.max(axis=1).sum() / rows)
@@ -136,6 +138,8 @@ def impurity_reduction(criterion: str, tables: np.ndarray) -> np.ndarray:
     """
     counts = np.maximum(tables, 0.0)
     rows = counts.sum(axis=(-2, -1))
+    # Of 8 + 12 rows cut to 8 + 2 and 0 + 10, by "max": 8 rows were not of the larger class and 2
+    # are left, so 6 are taken, of at most 20 / 2 for evenly mixed classes: .6.
     taken = _uncertainty(criterion, counts.sum(axis=-2)) - _uncertainty(criterion, counts).sum(axis=-1)
     worst = _uncertainty(criterion, np.full(counts.shape[-1], 1.0)) / counts.shape[-1]
     reduction: np.ndarray = taken / np.where(rows > 0, rows * worst, 1.0)

@@ -34,6 +34,7 @@ def estimated_nodes(grown: Sequence[OpenNode], cells: int, kept: int, certainty:
     """
     children = [open_node.children for open_node in grown]
     asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
+    # Where a node was not asked its variance is infinite, so its zeros weigh nothing.
     estimates, variances = least_squares(children, asked, np.array([open_node.variance for open_node in grown]))
     counts, deviations = estimates[:, :kept], np.sqrt(variances)
     if certainty is None:
@@ -76,6 +77,8 @@ def _nodes(
     kept = [0]
     for position in kept:  # grows while it is walked through: parents before their children
         kept += children[position] if keeps[position] else ()
+    # Node 0 has the children 1 and 4, node 1 has 2 and 3; where 1 loses its split, 0, 1 and 4 are
+    # left, numbered 0, 1 and 2.
     number = {position: new for new, position in enumerate(kept)}
     nodes = []
     for position in kept:

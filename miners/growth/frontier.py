@@ -138,6 +138,8 @@ def _grow(level: Level, nodes: list[OpenNode], strategy: Strategy, leaves: Leave
         described = [step for step in steps if step.name in DESCRIBING]
         for step in described:
             _describe(level, step, strategy)
+        # Of three nodes one is too small, and one finds no split: the first becomes a leaf after
+        # the steps that describe it, the second after those that choose, too; the third is split.
         large = _worth_splitting(level, strategy)
         leaves.early(level.only(~large), described)
         level = level.only(large)
@@ -292,6 +294,7 @@ def _branch(level: Level, splits: Sequence[Split], nodes: list[OpenNode], strate
         used = parent.used | {split.column} if strategy.uses_up(split) else parent.used
         children += parent.branch(split, bind(split, strategy.schema), len(nodes) + len(children), used)
     if level.below is not None and level.below_scale is not None:
+        # Splits in 3 and in 2 parts: five children, and the rows of two tables end to end.
         rows = [cells for table in level.below for cells in table]
         for child, cells in zip(children, rows, strict=True):
             child.observe(cells, count_variance(level.below_scale), level.below_scale)

@@ -102,6 +102,7 @@ class Term:
     @property
     def spread(self) -> float:
         """Standard deviation of the points over rows, by weights: how much the attribute says."""
+        # Points 256 and -256 of equal weight spread by 256: one logit.
         weights = self.weights + 1e-9
         mean = np.average(self.points, axis=0, weights=weights)
         return math.sqrt(np.average((self.points - mean) ** 2, axis=0, weights=weights).sum())
@@ -176,6 +177,7 @@ class Card:
         """Returns the card with more points for some cells."""
         added = Term.estimated(spec, estimate)
         terms = {term.spec.column: term for term in self.terms}
+        # Each step adds to what earlier steps said of the attribute: 40 points, then -10, are 30.
         known = terms.get(spec.column)
         terms[spec.column] = added if known is None else known.joined(added, self.schema)
         return Card(self.schema, self.target, self.base, tuple(terms.values()))
@@ -285,6 +287,7 @@ def probabilities(scores: np.ndarray) -> np.ndarray:
     """Returns class probabilities from log-odds, shape (rows, 1), or from scores of each class."""
     if scores.shape[1] == 1:
         scores = np.column_stack([np.zeros(len(scores)), scores])
+    # One score of ln 3 stands beside a 0: odds of 1 and 3, shares .25 and .75.
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares: np.ndarray = odds / odds.sum(axis=1, keepdims=True)
     return shares

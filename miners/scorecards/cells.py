@@ -86,6 +86,8 @@ def attribute_cells(
 
 def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:
     """Yields the round numbers within a column's range, and zero."""
+    # From 0 to 1,000 by ones: 1, 10 and 100, from 10 on with 2 and 5 times those (10 * 100 reaches
+    # the range), and 1,000 itself.
     largest = max(abs(column.lower), abs(column.upper))
     span, width = column.upper - column.lower, Decimal(float(column.width))
     sizes = {Decimal(0)}
@@ -101,4 +103,5 @@ def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:
 
 def _fifth_root(at_one: int, size: float, least: int) -> int:
     """Returns a number of cells that grows with the fifth root of a size."""
+    # At 32 times the size twice as many.
     return min(max(least, round(at_one * max(size, 0.0) ** 0.2)), MOST)

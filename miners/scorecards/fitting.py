@@ -77,6 +77,7 @@ class CardFit:
 
     def cell_noise(self, epsilon: Epsilon) -> float:
         """Returns the deviation of the noise in a cell's rows."""
+        # Four holders, each with a noise of its own, make twice the deviation of one.
         return standard_deviation(count_scale(self.objective.schema, epsilon)) * self.noises**0.5
 
     # In words

@@ -151,6 +151,7 @@ class _Classes(Objective):
 
     def shares(self, counts: np.ndarray, scale: float) -> np.ndarray:
         """Returns the logs of the classes' shares, none below what noise can tell from 0."""
+        # Noisy rows 990 and -4 at scale 10: 990 and 10, so shares of .99 and .01, not 1 and 0.
         rows = np.maximum(counts[: self.column.cells], max(scale, 1.0))
         logs: np.ndarray = np.log(rows / rows.sum())
         return logs
@@ -167,6 +168,7 @@ class _Classes(Objective):
         weights = np.array([1 / len(table) for table in counts])
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
         totals = np.maximum(totals, scale)
+        # Twenty-four attributes: each counts half, for they repeat each other.
         damping = min(1.0, (FEW_ATTRIBUTES / len(specs)) ** 0.5)
         base = tuple(round(share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
@@ -296,6 +298,7 @@ class Mean(Objective):
     @property
     def bound(self) -> float:
         """The largest residual, in grid cells of the target; no larger than the layer takes."""
+        # A deviation of 12.3 cells: residuals are clamped at 24.6, which is 6,297 of 256ths.
         farthest = min(FARTHEST * self.deviation, self.column.cells, LARGEST_RESIDUAL)
         # Whole 256ths of a cell, as the layer takes it.
         return max(1, int(farthest * POINTS)) / POINTS

@@ -76,6 +76,8 @@ def log_shares(tables: list[np.ndarray], totals: np.ndarray, *, scale: float, da
         # Five cells of a class with 90 rows in all, of which 100 are known: each gets 2 more.
         moved = table - (table.sum(axis=0) - totals) / len(table)
         counts = np.maximum(moved, FEWEST * scale)
+        # Of two classes with 100 rows each, a cell has 30 and 10: ln .3 and ln .1, of which the
+        # mean is taken off, +.55 and -.55.
         logs = np.log(counts / counts.sum(axis=0))
         deviations = damping * np.sqrt(1 / counts + 2 * (scale / counts) ** 2)
         points = damping * (logs - logs.mean(axis=1, keepdims=True))

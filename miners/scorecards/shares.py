@@ -172,6 +172,7 @@ def _at_most(steps: float) -> int:
 
 def _growing(mean: int, factor: float, count: int) -> list[int]:
     """Returns weights that grow by a factor and have about this mean."""
+    # A mean of 250, factor 1.2, two steps: powers 1 and 1.2 of 2.2 are 227 and 273 of 500.
     powers = [factor**number for number in range(count)]
     return [max(1, round(mean * power * count / sum(powers))) for power in powers]
 
@@ -180,5 +181,6 @@ def _steps(shares: Sequence[Epsilon], chooses: bool) -> Iterator[CardStep]:
     """Yields steps from their shares, in order."""
     width = 2 if chooses else 1
     for start in range(0, len(shares), width):
+        # Shares 2 7 3 8 are the steps (2, 7) and (3, 8); without choices four steps.
         *choice, sums = shares[start : start + width]
         yield CardStep(choice[0] if choice else None, sums)

@@ -87,6 +87,7 @@ def _ladder(card: Card) -> Iterator[str]:
     yield ""
     yield f"sum of points   share of `{card.headings[0]}`"
     for logit in LADDER:
+        # A sum of 1 logit, 29 points, is a share of 73.1 %.
         share = probabilities(np.array([[logit]]))[0, 1]
         yield f"{card.unit * logit:>13.0f}   {share:.1%}"
 

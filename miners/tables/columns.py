@@ -110,6 +110,7 @@ def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:
     bins = require_count(bins, "bins", 2, MAX_BINS)
     if numeric.cells < 2:
         raise QueryError(f"`{column}` has a single grid cell, so it cannot be cut.")
+    # Rounded up: of ten cells in four, 10/4, 20/4 and 30/4 become 3, 5 and 8.
     firsts = np.unique(-(-np.arange(1, bins) * numeric.cells // bins))
     return Cuts(column, tuple(numeric.cut_before(int(first)) for first in firsts if 0 < first < numeric.cells))
 
@@ -196,6 +197,8 @@ def counts_between(
     for start in range(0, len(specs), step):
         own = slice(start, start + step)
         answer = groups[own].partition(specs[own]).noisy_count(epsilon=epsilon.exact, reuse=reuse)
+        # Groups of 3 and 2 bins, of which each has a last part for missing values: the answer is
+        # cut at 4, and of 4 and 3 numbers the first 3 and 2 are taken.
         by_group = np.split(+answer, np.cumsum(bins[own] + numeric.nullable)[:-1])
         counts += [row[:each] for row, each in zip(by_group, bins[own], strict=True)]
         scale = scale_of(answer)

@@ -79,6 +79,7 @@ class CrossTable:
 
     def _asked_margins(self, answered: Mapping[Kept, Cells]) -> tuple[pd.DataFrame, pd.Series]:
         """Writes a table and margins that were asked by themselves below each other."""
+        # By the axes that each keeps: (0, 1) the table, (0,) and (1,) its margins, () the total.
         tables = {kept: margin.values for kept, margin in answered.items()}
         if self.consistent:
             cells = agreeing(tables)

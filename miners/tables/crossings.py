@@ -74,6 +74,9 @@ class Counted:
         sum of the noisy one is least. Between two points it is taken to grow evenly. Example: -30
         before cell 40 and 10 before cell 48: three quarters of the way, cell 46.
         """
+        # Bins of 10, 30 and 60 rows cut before cells 40 and 48, the median: surpluses -40 and -10,
+        # running sums 0, -40 and -50. The last is least, so the change is above cell 48, where the
+        # surplus goes from -10 to 50.
         surplus, total = self.surplus(share), max(float(self.bins.sum()), 1.0)
         before = int(np.argmin(np.concatenate([[0.0], np.cumsum(surplus)])))
         edges = np.concatenate([[0], self.points, [self.cells]])
@@ -89,6 +92,8 @@ class Counted:
 
     def _weights(self, share: float) -> tuple[np.ndarray, np.ndarray]:
         """The two weights that noises have in each surplus, and how many noises have each."""
+        # Three bins, the second point: two noises weigh 1 - q, for they are below it, and one
+        # weighs q; signs do not matter to a bound.
         below = np.arange(1, len(self.points) + 1)
         times = np.stack([below, len(self.bins) - below], axis=1)
         return np.broadcast_to([1 - share, share], times.shape), times
@@ -110,6 +115,7 @@ def finer_points(first: Counted, thresholds: np.ndarray, shares: tuple[Fraction,
     """Chooses where to count next: evenly where a ladder leaves each quantile, and at the cuts."""
     points = [np.clip(thresholds, 1, first.cells - 1)]
     for share in shares:
+        # Cells 21 to 53 are left: cuts before every second one, 21, 23, ..., 53.
         low, high = first.around(float(share))
         pieces = min(PIECES, high - low)
         points.append(low + np.arange(pieces + 1) * (high - low) // pieces)
@@ -135,6 +141,7 @@ def located(chosen: int, counted: tuple[Counted, Counted], share: Fraction, leve
         The cell, and the first and the last cell that it can be.
     """
     exact, at = float(share), min(max(int(chosen), 1), counted[0].cells - 1)
+    # Both hold at 90 % where each holds at 95 %.
     bounds = [count.bounds(exact, (1 + level) / 2) for count in counted]
     low, high = max(low for low, _ in bounds), min(high for _, high in bounds)
     surplus, deviation = _pooled(at, counted, exact)
@@ -165,6 +172,8 @@ def _pooled(at: int, counted: tuple[Counted, Counted], share: float) -> tuple[fl
     surplus, precision = 0.0, 0.0
     for count in counted:
         point = int(np.searchsorted(count.points, at))
+        # -12 that deviates by 4 and -6 that deviates by 2: weights 1/16 and 1/4, so -7.2, and a
+        # deviation of 1.8.
         weight = 1 / float(count.deviations(share)[point]) ** 2
         surplus, precision = surplus + weight * float(count.surplus(share)[point]), precision + weight
     return surplus / precision, float(precision**-0.5)

@@ -52,6 +52,9 @@ def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
     shape = tables[tuple(range(axes))].shape
     cells = np.zeros(shape)
     for effect in tables:
+        # Of a table and its total, the mean is in both: 6 in the cells, 15 / 2 spread over them,
+        # which weigh 1 and 2: (6 + 2 * 7.5) / 3 = 7. The difference of the cells is in the table
+        # alone.
         having = [kept for kept in tables if set(effect) <= set(kept)]
         together = np.sum([_spread(tables[kept], kept, shape) for kept in having], axis=0)
         weight = sum(_cells_summed(kept, shape) for kept in having)

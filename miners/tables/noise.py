@@ -35,6 +35,8 @@ def half_width(weights: np.ndarray, scale: float, level: float, *, times: np.nda
         t for each sum, shape (...).
     """
     largest = np.abs(weights).max(axis=-1, keepdims=True, initial=0.0)
+    # Weights 1 and 1/2 at scale 10 are solved at scale 1, then multiplied by 10: bounds grow with
+    # the scale.
     unit = weights / np.where(largest > 0, largest, 1.0)
     rates = np.linspace(0, 1, RATES + 2)[1:-1]
     logs = (np.broadcast_to(times, unit.shape)[..., None] * np.log1p(-((unit[..., None] * rates) ** 2))).sum(axis=-2)

@@ -126,6 +126,8 @@ class Quantiles:
         parts = Parts.union(*(side.parts for side in sides))
         score = Balance(str(sides[0].relative(self.shares)))
         chosen = parts.exp_mech([AnyCut(self.column)], score=score, epsilon=loss.exact, reuse=self.reuse)
+        # Sides of 2 groups and of 1: the first two answers are of the first side, the third of the
+        # second.
         start = 0
         for side in sides:
             cuts = cast("Sequence[Cuts | None]", chosen[start : start + len(side.groups)])  # of `AnyCut`
@@ -163,6 +165,8 @@ class Quantiles:
         first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds], around)
         finer = [finer_points(*group, self.shares) for group in zip(first, thresholds, strict=True)]
         counted = list(zip(first, self._count(groups, finer, near), strict=True))
+        # For each group a row of (cell, low, high), one for each quantile: shape (groups,
+        # quantiles, 3).
         cells = [
             [located(cut, both, share, self.level) for cut, share in zip(row, self.shares, strict=True)]
             for row, both in zip(thresholds, counted, strict=True)

@@ -215,6 +215,8 @@ class Variance(_Numbers):
         edges = self._edges(groups, left[:, 0])
         points, loss = [row[1:-1] for row in edges], self.epsilon if self._by_cell else self._losses[1]
         counts, scale = counts_between(groups, numeric, self.column, points, loss, reuse=self.reuse)
+        # Squared cells become the column's own: times the squared width of a cell, 100 where cells
+        # are 10 wide.
         ends = [self._bounded(*group, scale) for group in zip(edges, counts, left[:, 1] - left[:, 0], strict=True)]
         return [self._estimate(*np.array(ends).T * float(numeric.width) ** 2)]
 

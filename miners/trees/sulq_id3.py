@@ -69,6 +69,8 @@ class NoisyTables(MultiwayStrategy):
         tables: list[dict[Split, np.ndarray]] = [{} for _ in level.nodes]
         gains: list[dict[Split, float]] = [{} for _ in level.nodes]
         for split in self.splits:
+            # A column that some paths have used up is asked of the other nodes alone; the rows of
+            # its answer are numbered by those.
             unused = np.array([split.column not in node.used for node in level.nodes])
             if not unused.any():
                 continue

@@ -227,6 +227,8 @@ def _suggestion(miner: Learner, curve: tuple[Tried, ...], accuracy: float, rows:
     """Reads the answer, and what it could as well be, off the means and their margins."""
     means = np.array([point.mean for point in curve])
     margins = STANDARD_ERRORS * np.array([point.error for point in curve])
+    # With means of .70, .78 and .84 at .1, .3 and 1, margins of .03 and a goal of .8: the answer is
+    # 1, between .3, which reaches .81 at best, and 1, which reaches .81 at worst.
     early, answer, late = (_crossing(curve, shifted, accuracy) for shifted in (means + margins, means, means - margins))
     between = (None if early == curve[0].epsilon else early, late)
     return Suggestion(answer, between, float(accuracy), int(rows), _name(miner), curve)
@@ -269,6 +271,7 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
         if tried[-1].mean >= goal:
             break
     if tried[-1].mean >= goal and len(tried) > 1:
+        # Halved on a logarithmic scale: between .1 and 1 lies .316, between .1 and .316 lies .178.
         below, above = tried[-2].epsilon, tried[-1].epsilon
         while above / below > RESOLUTION:
             middle = attempt(_figures(math.sqrt(below * above), 3))
@@ -292,6 +295,7 @@ def _monotone(means: np.ndarray) -> np.ndarray:
     """Returns the best fit that never falls, by pooling neighbours, shape as given."""
     pools: list[list[float]] = []
     for mean in means:
+        # Means .5, .9 and .7: .9 is not below .7, so both become one pool of mean .8.
         pool = [float(mean)]
         while pools and fmean(pools[-1]) >= fmean(pool):
             pool = pools.pop() + pool
@@ -302,6 +306,7 @@ def _monotone(means: np.ndarray) -> np.ndarray:
 def _figures(number: float, figures: int) -> float:
     """Returns a number rounded to so many figures: an epsilon that people can write down."""
     exact = Decimal(repr(number))
+    # 0.031623 to three figures: its first digit counts hundredths, so steps of .0001, and .0316.
     step = Decimal(10) ** (exact.adjusted() - figures + 1)
     return float((exact / step).to_integral_value("ROUND_HALF_EVEN") * step)
 

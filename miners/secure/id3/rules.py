@@ -108,6 +108,7 @@ class Exact:
 
     async def scores(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray) -> tuple[Shares, Shares]:
         """Computes numerators and denominators of each node's scores by attribute, end to end."""
+        # A value with 3 and 1 rows of two classes, alpha 8: (9 + 1) / (8 * 4 + 1).
         squares = await arithmetic.product(lambda x: (x * x).sum(axis=1), tables)
         under = (self.alpha * tables.sum(axis=1) + 1) % arithmetic.modulus
         return await arithmetic.sums_of_fractions(squares, under, np.array(self.task.sizes)[attributes.reshape(-1)])
@@ -204,6 +205,7 @@ class Noisy:
         noise = await noise_shares(arithmetic, sizes.shape, self.budget.size, self.colluding)
         noisy = (sizes + noise) % arithmetic.modulus
         if level == 0:
+            # 980 noisy rows and a share of 1/20: whatever has at most 49 noisy rows stops.
             total = int((await arithmetic.open(noisy, "noisy rows"))[0])
             self._stop = max(0, int(total * self.share))
             return np.array([total <= self._stop])
@@ -219,6 +221,7 @@ class Noisy:
         n_bits = count_bits(self.task.max_rows)
         _, largest = await arithmetic.first_largest(tables.reshape(-1), None, _widths(tables), n_bits)
         # ``largest`` has a number for each value; an attribute's score is the sum over its values.
+        # Attributes of 2 and 3 values, largest counts 7 4 | 5 3 2: the scores are 11 and 10.
         scores = np.add.reduceat(largest, np.cumsum(sizes) - sizes)
         return await self._noisy_largest(arithmetic, scores.reshape(attributes.shape), self.budget.choice, "attribute")
 
@@ -237,5 +240,6 @@ def _widths(table: np.ndarray) -> np.ndarray:
 
 async def _open_positions(arithmetic: Arithmetic, units: Shares, what: str) -> np.ndarray:
     """Opens the position of the 1 in each secret unit vector, shape (vectors, length)."""
+    # The unit vector 0 0 1 times 0 1 2 is 2, and no product of secrets is needed for that.
     positions = units @ np.arange(units.shape[1], dtype=object)
     return (await arithmetic.open(positions % arithmetic.modulus, what)).astype(np.int64)

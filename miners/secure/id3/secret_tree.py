@@ -157,6 +157,8 @@ async def grow_secret(
             return SecretTree((*levels, Level(stops, units, np.zeros((0, width), dtype=object))))
         unused = unused[splitting]
         if above is not None:  # only now it is known whose masks are needed
+            # Children of nodes 0 and 1 by three values are numbered 0 to 5; where 1 and 5 go on,
+            # `parents` is 0 1 and `branches` 1 2.
             parents, branches = above[0][splitting], above[1][splitting]
             inside = await _chosen_values(arithmetic, chosen[parents], values, branches)
             masks = await arithmetic.product(lambda t, s: t * s, masks[parents], inside)
@@ -234,6 +236,7 @@ async def classify_all(
         if not rows:
             continue
         values = None
+        # Rows that were announced and are not there are looked up as zeros; nobody else can tell.
         if owner == party:
             values = np.zeros((rows, width), dtype=object)
             if own is not None:

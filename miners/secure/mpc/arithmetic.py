@@ -101,6 +101,8 @@ class Arithmetic:
 
         Parties of which two pass different numbers all see it, but for a coincidence.
         """
+        # Numbers 5, 5 and 6 add up to 16, and three times one's own is 15 or 18: all see it. By
+        # coincidence 4, 5 and 6 add up to 15, and the second party sees nothing.
         total = await self.open(await self.sum_of_inputs(np.array([number], dtype=object)), what)
         return int(total[0]) == self.runtime.parties * number
 
@@ -109,6 +111,11 @@ class Arithmetic:
 
         Degree two: sums and public multiples of products of two secrets.
         """
+        # Shares are points on polynomials of degree t, and a product of two of them is a point on
+        # one of degree 2t, which the m > 2t parties together still determine. Resharing brings it
+        # back to degree t, so that it may be multiplied again. Example: t = 1, secrets 2 and 3 on 2
+        # + x and 3 + 2x: the parties at 1, 2 and 3 multiply 3 * 5, 4 * 7 and 5 * 9, points of 6 +
+        # 7x + 2x^2, which is 6 at 0.
         result = function(*secrets)
         if not result.size:
             return result
@@ -119,6 +126,7 @@ class Arithmetic:
 
         The secrets have at most ``bits`` bits, sign included; shorter is cheaper.
         """
+        # Numbers below 0 are those above p / 2: modulo 101, 3 - 7 is 97.
         return await self._integers.is_negative(secrets, bits) if secrets.size else secrets
 
     async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
@@ -237,6 +245,7 @@ def _winners(step: Round) -> Callable[[Shares, Shares], Shares]:
 
     def winners(elements: Shares, second_won: Shares) -> Shares:
         first, second = elements[:, step.left], elements[:, step.right]
+        # 3 meets 7, bit 1: 3 + 1 * (7 - 3) = 7. 7 meets 5, bit 0: 7 + 0 * (5 - 7) = 7.
         return second_won * (second - first) + first
 
     return winners

@@ -56,6 +56,7 @@ async def own_noise(arithmetic: Arithmetic, shape: tuple[int, ...], epsilon: Fra
     bound = noise_bound(epsilon)
     cells = []
     for _ in range(math.prod(shape)):
+        # A process that plays three parties adds three shares, each within its bound.
         cells.append(sum(max(-bound, min(bound, own_share(epsilon, honest))) for _ in range(arithmetic.plays)))
         # Drawing much noise takes a while, in which the others should hear that this party lives.
         await asyncio.sleep(0)

@@ -37,6 +37,8 @@ def rounds(sizes: Sequence[int] | np.ndarray) -> list[Round]:
     """
     lengths, planned = np.asarray(sizes, dtype=np.int64), []
     while lengths.max(initial=1) > 1:
+        # For 3 and 2 elements: `owner` is 0 0 0 1 1 and `within` 0 1 2 0 1, so 0 and 3 are left, 2
+        # is single, and `order` sorts 0 3 2 by 0 2 1.
         starts = np.cumsum(lengths) - lengths
         owner = np.repeat(np.arange(len(lengths)), lengths)
         within = np.arange(len(owner)) - starts[owner]

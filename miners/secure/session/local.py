@@ -94,6 +94,7 @@ def _run_all(assignments: Sequence[bytes], timeout: float | None) -> list[bytes]
     """Starts ``miners.secure.session.member`` for each assignment; returns what each wrote."""
     command = [sys.executable, "-m", "miners.secure.session.member"]
     pipe = subprocess.PIPE
+    # All start before any is waited for: none can join alone.
     running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) for _ in assignments]
     try:
         for process, assignment in zip(running, assignments, strict=True):
@@ -121,6 +122,7 @@ def free_ports(count: int) -> list[int]:
     """
     ports: list[int] = []
     for offset in range(PORTS):
+        # Neighbouring processes begin ten ports apart, and each counts upwards from there.
         port = FIRST_PORT + (10 * os.getpid() + offset) % PORTS
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -130,6 +130,7 @@ class Network:
         """
         await self._listen(listen)
         progress(f"waiting for {len(self.others)} parties, at most {wait:g} s")
+        # Of three parties 0 calls 1 and 2, and 1 calls 2: each pair has one connection.
         connecting = [self.loop.create_task(self._connect(number)) for number in self.others if number > self.party]
         try:
             async with asyncio.timeout(wait):
@@ -240,6 +241,8 @@ class Network:
     async def watch(self, timeout: float) -> None:
         """Says now and then that this party lives; ends the session when another does not."""
         while True:
+            # Four words within the time after which silence ends the session: a lost one or two end
+            # nothing.
             await asyncio.sleep(timeout / 4)
             gc.collect()
             self.tell_all(alive=True)

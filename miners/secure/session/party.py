@@ -129,6 +129,7 @@ class _Run(Generic[T]):
     async def _stages(self, network: Network) -> tuple[T, Traffic]:
         self.agreed(await network.join(self.wait, self.listen, self.progress))
         self.progress(f"all {len(self.session.parties)} parties agree on session {self.session.digest[:16]}")
+        # From here on whoever is silent for too long ends the session for all.
         watching = network.loop.create_task(network.watch(self.session.timeout))
         try:
             runtime = await network.start(self.bits)

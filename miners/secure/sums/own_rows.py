@@ -64,6 +64,7 @@ class OwnRows:
         """Adds up derivatives over the rows of one part, exactly, shape (cells, width)."""
         (part,) = parts
         rows, vectors = self._within(part), sums.loss.vectors(schema)
+        # A row that occurs three times adds three times its vector.
         places = [self._places(axis, rows) for axis in vectors.inputs]
         weighted = vectors.of(places) * self._counts[rows]
         cells = bind(sums.by, schema)
@@ -86,6 +87,8 @@ class OwnRows:
         if part.key not in self._rows:
             assert part.parent is not None
             assert part.partition is not None
+            # Rows 0, 2 and 5 are women, and their jobs are parts 1, 0 and 1: women of job 1 are the
+            # rows 0 and 5.
             above = self._within(part.parent)
             self._rows[part.key] = above[self._cells(part.partition, above) == part.index]
         return self._rows[part.key]
