@@ -43,6 +43,11 @@ class RowBlock:
         }
         return cls(columns, encoded.num_rows)
 
+    def rows_in(self, part: slice) -> RowBlock:
+        """Some rows of it, as views."""
+        columns = {source: codes[part] for source, codes in self.columns.items()}
+        return RowBlock(columns, len(range(*part.indices(self.rows))))
+
 
 class Codes:
     """An encoded table.

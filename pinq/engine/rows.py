@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -95,6 +95,17 @@ class Rows:
             piece = self if rows <= step else self.take(np.arange(start, min(start + step, rows)))
             values[:, start : start + step] = measure.of([piece.places(axis) for axis in measure.inputs])
         return values
+
+    def pieces(self, rows: int) -> Iterator[Rows]:
+        """The same rows, so many at a time, nothing looked up yet."""
+        for start in range(0, len(self.node), rows):
+            part = slice(start, start + rows)
+            block, picked = self.block, self.picked
+            if picked is None:
+                block = block.rows_in(part)
+            else:
+                picked = picked[part]
+            yield Rows(block, picked, self.node[part], self.nodes, self.measure)
 
     def inside(self, axes: Sequence[Axis]) -> Rows:
         """Those that have a place along each axis."""

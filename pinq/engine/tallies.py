@@ -92,6 +92,7 @@ class DenseTally:
         if values is None:
             np.add.at(self._sums[0], cell, self._sums.dtype.type(1))
         else:
+            cell = cell.astype(np.intp)  # once for all sums
             for sums, own in zip(self._sums, values, strict=True):
                 np.add.at(sums, cell, own)
 

@@ -31,6 +31,7 @@ MAX_SCORE = 2**60  # 64 bits hold the difference of two scores
 MAX_TABLES = 4096
 MAX_AXES_OF_POINTS = 512
 MAX_NUMBERS = 2**21
+JOINED_NUMBERS = 2**14
 
 
 @dataclass(frozen=True)
@@ -85,31 +86,51 @@ class Points(Expression):
 
 @dataclass(frozen=True, eq=False)
 class _Term:
-    """What one spec adds to each of several scores.
+    """What some axes together add to each of several scores.
 
     Attributes:
-        partition: The spec under the schema.
-        table: What each part adds, shape (scores, parts + 1); the last column, for rows in no part,
-            is 0.
+        axes: The axes.
+        table: What a row's places along them add, shape (scores, slots of each axis); 0 where it is
+            in no part.
     """
 
-    partition: Partition
+    axes: tuple[Axis, ...]
     table: np.ndarray
 
-    def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
-        """What rows get, shape (scores, rows), from their places along the partition's axes."""
-        axes = self.partition.axes
-        if len(axes) == 1:
-            return self.table.take(places[0].astype(np.intp, copy=False), axis=1)
-        # Sex by age, in 2 and 2 parts: a woman (0) in the second age has column 0 * 2 + 1, and a
-        # row whose place along one of them is 2, in no part, has column 4, which is 0.
-        joint = np.zeros(len(places[0]), dtype=np.int64)
-        outside = np.zeros(len(joint), dtype=bool)
-        for axis, part in zip(axes, places, strict=True):
-            outside |= part == axis.size
-            joint = joint * axis.size + np.minimum(part, axis.size - 1)
-        joint[outside] = self.partition.size
-        return self.table.take(joint, axis=1)
+    @classmethod
+    def of_partition(cls, partition: Partition, table: np.ndarray) -> _Term:
+        """The term of one spec, whose parts add ``table``, shape (scores, parts)."""
+        axes = partition.axes
+        wide = np.zeros((len(table), *(axis.slots for axis in axes)), dtype=np.int64)
+        wide[(slice(None), *(slice(axis.size) for axis in axes))] = table.reshape(
+            len(table), *(axis.size for axis in axes)
+        )
+        return cls(axes, wide)
+
+    def joined(self, other: _Term) -> _Term:
+        """Both in one: a row finds what it gets of both in one look."""
+        # Sex adds 5 or 9, age 1, 2 or 3: together 6, 7 or 8, and 10, 11 or 12.
+        mine = self.table.reshape(*self.table.shape, *(1 for _ in other.axes))
+        theirs = other.table.reshape(len(other.table), *(1 for _ in self.axes), *other.table.shape[1:])
+        return _Term(self.axes + other.axes, mine + theirs)
+
+    def add(self, scores: np.ndarray, places: Sequence[np.ndarray]) -> None:
+        """Adds what rows get to their scores, shape (scores, rows).
+
+        Args:
+            scores: They are changed.
+            places: Of the rows, along each of the axes.
+        """
+        # Sex by age, in 2 and 3 slots: a woman (0) in the second age is at cell 0 * 3 + 1.
+        cells = self.table[0].size
+        kind = np.min_scalar_type(cells)
+        cell = places[0].astype(kind)
+        for axis, along in zip(self.axes[1:], places[1:], strict=True):
+            np.multiply(cell, kind.type(axis.slots), out=cell)
+            np.add(cell, along, out=cell, casting="unsafe")
+        flat = cell.astype(np.intp)
+        for score, table in zip(scores, self.table.reshape(-1, cells), strict=True):
+            score += table.take(flat)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,12 +138,14 @@ class RowScores:
     """Several scores under a schema, computed side by side.
 
     Attributes:
-        terms: The distinct specs of all scores.
+        terms: What is added up: the distinct specs of all scores, small ones joined.
         base: Where each score starts, shape (scores, 1).
+        specs: How many distinct specs there are.
     """
 
     terms: tuple[_Term, ...]
     base: np.ndarray
+    specs: int
 
     @classmethod
     def bind(cls, scores: Sequence[Points], schema: Schema) -> RowScores:
@@ -145,24 +168,23 @@ class RowScores:
             )
         # Scores of three classes that all look at sex share one term, with a row of numbers for
         # each.
-        terms = {
-            key: _Term(partition, np.zeros((len(scores), partition.size + 1), dtype=np.int64))
-            for key, partition in partitions.items()
-        }
+        added = {key: np.zeros((len(scores), own.size), dtype=np.int64) for key, own in partitions.items()}
         for score, tables in enumerate(bound):
             for partition, table in tables:
-                terms[partition.key].table[score, :-1] += table
-        return cls(tuple(terms.values()), np.array([[points.base] for points in scores], dtype=np.int64))
+                added[partition.key][score] += table
+        terms = [_Term.of_partition(partition, added[key]) for key, partition in partitions.items()]
+        base = np.array([[points.base] for points in scores], dtype=np.int64)
+        return cls(tuple(_joined(terms)), base, len(terms))
 
     @property
     def steps(self) -> int:
         """How many look-ups and additions the scores of a row take."""
-        return len(self.axes) + len(self.terms) * len(self.base)
+        return len(self.axes) + self.specs * len(self.base)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
         """What has to be known of a row."""
-        return tuple(axis for term in self.terms for axis in term.partition.axes)
+        return tuple(axis for term in self.terms for axis in term.axes)
 
     def of(self, places: Sequence[np.ndarray], rows: int) -> np.ndarray:
         """The scores of rows, int64, shape (scores, rows).
@@ -174,8 +196,22 @@ class RowScores:
         scores = np.repeat(self.base, rows, axis=1)
         remaining = iter(places)
         for term in self.terms:
-            scores += term.of([next(remaining) for _ in term.partition.axes])
+            term.add(scores, [next(remaining) for _ in term.axes])
         return scores
+
+
+def _joined(terms: Iterable[_Term]) -> Iterator[_Term]:
+    """Joins neighbours whose numbers fit into a core's cache: a row takes fewer looks."""
+    last: _Term | None = None
+    for term in terms:
+        if last is not None and last.table.size * term.table[0].size <= JOINED_NUMBERS:
+            last = last.joined(term)
+            continue
+        if last is not None:
+            yield last
+        last = term
+    if last is not None:
+        yield last
 
 
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:

@@ -59,17 +59,22 @@ class LogisticVectors(RowVectors):
     width = 2
 
     def __init__(self, scores: RowScores, target: Axis, positive: np.ndarray, limit: int) -> None:
-        self.inputs, self._scores, self._positive = (*scores.axes, target), scores, positive
+        self.inputs, self._scores = (*scores.axes, target), scores
         self.steps = scores.steps + 2 * self.width
-        self._table = _logistic_table(limit)
-        sizes = np.abs(self._table)
+        table = _logistic_table(limit)
+        sizes = np.abs(table)
         self.bound, self.gradient_bound = int(sizes.sum(axis=0).max()), int(sizes[0].max())
+        # The table's lines of both classes are end to end: score 0 is in the middle of each.
+        self._table = table.reshape(self.width, -1)
+        self._middle = positive * table.shape[-1] + STEEPEST
 
     def of(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The vectors of rows."""
         *inner, target = places
-        score = np.clip(self._scores.of(inner, len(target))[0], -STEEPEST, STEEPEST)
-        return self._table[:, self._positive[target], score + STEEPEST]
+        (score,) = self._scores.of(inner, len(target))
+        entry = np.clip(score, -STEEPEST, STEEPEST, out=score)
+        entry += self._middle.take(target.astype(np.intp))
+        return np.stack([line.take(entry) for line in self._table])
 
 
 @lru_cache(maxsize=8)
