@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from fractions import Fraction
@@ -18,9 +19,9 @@ from pinq.analyst.verbs import Verbs
 from pinq.cli.main import app
 from pinq.errors import EngineError
 from pinq.provider.selftest import Report, selftest
-from pinq.provider.selftest.claims import CLAIMS, Claim
+from pinq.provider.selftest.claims import CLAIMS, EPSILON, Claim
 from pinq.provider.selftest.doors import in_process, through_a_server
-from pinq.provider.selftest.measure import Time, measure_canary, measure_claim, measure_laws
+from pinq.provider.selftest.measure import LESS_NOISE, Time, measure_canary, measure_claim, measure_laws
 from pinq.provider.selftest.report import Canary, Check, Finding, Law
 from pinq.provider.selftest.worlds import publish
 from pinq.public.plugins import plugin
@@ -88,6 +89,21 @@ def test_an_error_that_follows_a_row_refutes_the_claim(tmp_path: Path) -> None:
         return [0] * DRAWS
 
     assert not measure_claim(Claim("fails", claim("noisy_count").pair, ask), tmp_path, in_process, limit())[0].holds
+
+
+def test_tables_and_epsilons_are_asked_in_turns(tmp_path: Path) -> None:
+    """However early the time is over, each table was asked as often at each epsilon."""
+    asked: list[Fraction] = []
+
+    def ask(parts: object, epsilon: Fraction) -> list[int]:
+        asked.append(epsilon)
+        return [0] * DRAWS
+
+    constant, wanted = Claim("constant", claim("noisy_count").pair, ask), Time(3 * DRAWS, math.inf)
+    finding, ledger = measure_claim(constant, tmp_path, in_process, wanted)
+    assert asked == 3 * [*2 * [EPSILON], *2 * [EPSILON / LESS_NOISE]]
+    assert finding.draws == 3 * DRAWS
+    assert not ledger.holds, "it charged nothing of what was asked"
 
 
 def test_a_claim_can_be_asked_through_a_server(tmp_path: Path) -> None:

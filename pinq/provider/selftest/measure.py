@@ -62,48 +62,67 @@ def measure_claim(claim: Claim, folder: Path, door: Door, limit: Time) -> tuple[
     """
     worlds = publish(claim.pair, folder, limit.draws)
     with door(worlds) as handles:
-        bounds, wrong = [], []
-        for epsilon in (EPSILON, EPSILON / LESS_NOISE):
-            draws = [_draw(claim, handle, world, epsilon, limit) for handle, world in zip(handles, worlds, strict=True)]
-            # Both sides of a test need as many draws; what one had time for beyond that is left
-            # out.
-            before, after = (each.outcomes for each in draws)
-            runs = min(len(before), len(after))
-            bounds.append(epsilon_lower_bound(_first, before, after, runs=runs, error=ERROR))
-            wrong += [each.overcharge for each in draws if each.overcharge]
+        spent = [handle.budget.spent for handle in handles]
+        pairs = [
+            [_Series(claim, world, handle, epsilon) for handle, world in zip(handles, worlds, strict=True)]
+            for epsilon in (EPSILON, EPSILON / LESS_NOISE)
+        ]
+        runs = _in_turns([series for pair in pairs for series in pair], limit)
+        # Both sides of a test need as many draws; a request that went wrong may give one side more.
+        bounds = [
+            epsilon_lower_bound(_first, before.outcomes, after.outcomes, runs=runs, error=ERROR)
+            for before, after in pairs
+        ]
+        wrong = [
+            _overcharge(handle.budget.spent - earlier, asked)
+            for handle, earlier, asked in zip(handles, spent, zip(*pairs, strict=True), strict=True)
+        ]
     finding = Finding(claim.name, _neighbours(claim.pair), float(EPSILON), runs, *bounds)
-    return finding, _verified(worlds[0], claim.name, wrong)
+    return finding, _verified(worlds[0], claim.name, [each for each in wrong if each])
 
 
-@dataclass(frozen=True)
-class _Draws:
-    """What a question answered on one table.
+class _Series:
+    """One table that is asked at one epsilon, again and again.
 
     Attributes:
-        outcomes: One for each copy and request.
-        overcharge: What the ledger charged beyond what was asked, negative where less; 0 where a
-            request failed, whose charge may stand or not.
+        outcomes: One for each copy and request; what is refused or fails is an outcome too.
+        failed: Whether a request did, whose charge may stand or not.
+        charge: Of the requests that were answered.
     """
 
-    outcomes: list[Hashable]
-    overcharge: Fraction
+    def __init__(self, claim: Claim, world: World, handle: PrivateQueryable, epsilon: Fraction) -> None:
+        self._claim, self._world, self._epsilon = claim, world, epsilon
+        self._parts = handle.partition(world.partition)
+        self.outcomes: list[Hashable] = []
+        self.failed, self.charge = False, Fraction(0)
 
-
-def _draw(claim: Claim, handle: PrivateQueryable, world: World, epsilon: Fraction, limit: Time) -> _Draws:
-    """Draws outcomes; what is refused or fails is an outcome too."""
-    parts, spent = handle.partition(world.partition), handle.budget.spent
-    outcomes: list[Hashable] = []
-    answered, failed = 0, 0
-    while len(outcomes) < limit.draws and (not outcomes or time.monotonic() < limit.end):
+    def ask(self) -> None:
+        """Asks all copies once more."""
         try:
-            outcomes += claim.ask(parts, epsilon)
-            answered += 1
+            self.outcomes += self._claim.ask(self._parts, self._epsilon)
+            self.charge += Epsilon.of(self._epsilon).exact
         except PinqError as error:
-            outcomes += [type(error).__name__] * world.cells
-            failed += 1
-    # Ten answers at .5 and a charge of 5.5: .5 too much.
-    charged = handle.budget.spent - spent
-    return _Draws(outcomes, Fraction(0) if failed else charged - answered * Epsilon.of(epsilon).exact)
+            self.outcomes += [type(error).__name__] * self._world.cells
+            self.failed = True
+
+
+def _in_turns(series: Sequence[_Series], limit: Time) -> int:
+    """Asks all series until there are draws enough or the time is over; how many each has then.
+
+    In turns, for a bound is as sharp as the shortest series is long: one after another, the last
+    one would have what time the others left.
+    """
+    while True:
+        for each in series:
+            each.ask()
+        drawn = min(len(each.outcomes) for each in series)
+        if drawn >= limit.draws or time.monotonic() >= limit.end:
+            return drawn
+
+
+def _overcharge(charged: Fraction, asked: Sequence[_Series]) -> Fraction:
+    """Charged beyond what was asked, negative where less; 0 where a request failed."""
+    return Fraction(0) if any(each.failed for each in asked) else charged - sum(each.charge for each in asked)
 
 
 def _first(drawn: list[Hashable], runs: int) -> list[Hashable]:
