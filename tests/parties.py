@@ -19,7 +19,8 @@ from cryptography.x509.oid import NameOID
 
 from miners.secure.id3.task import Holding, Task
 from miners.secure.session.local import free_ports
-from miners.secure.session.session import Member, Session
+from miners.secure.session.membership import Member
+from miners.secure.session.session import Session
 from pinq.provider.grants import grant
 from pinq.public.schema import Categorical, Schema
 from tests.processes import PinqProcess
