@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from miners.budget.plan import FitWarning
     from miners.distances.dilca import DPDilca
     from miners.federated.federation import Federation
-    from miners.federated.scorecard import DPScorecard
+    from miners.federated.scorecard import DPScorecard, DPScorecardRegressor
     from miners.federated.topdown import DPTopDown
     from miners.fitted.forest import Forest
     from miners.fitted.route import UndeclaredValueWarning
@@ -40,6 +40,7 @@ __all__ = [
     "DPExtraTrees",
     "DPExtraTreesRegressor",
     "DPScorecard",
+    "DPScorecardRegressor",
     "DPTopDown",
     "DiPriMeForestClassifier",
     "DiPriMeForestRegressor",
@@ -66,6 +67,7 @@ _HOMES = {
     "DPExtraTrees": "miners.trees.extra_trees",
     "DPExtraTreesRegressor": "miners.trees.extra_trees",
     "DPScorecard": "miners.federated.scorecard",
+    "DPScorecardRegressor": "miners.federated.scorecard",
     "DPTopDown": "miners.federated.topdown",
     "DiPriMeForestClassifier": "miners.trees.diprime",
     "DiPriMeForestRegressor": "miners.trees.diprime",

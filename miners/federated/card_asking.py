@@ -28,7 +28,7 @@ from miners.scorecards.objectives import Objective
 from miners.scorecards.shares import CardStep, Shares, with_turns
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
-from pinq.public.specs import Spec, Values, bind
+from pinq.public.specs import Spec, bind
 
 __all__ = ["HoldersAsking", "InOrder", "InTurns"]
 
@@ -60,15 +60,15 @@ class HoldersAsking(Asking):
         """Restricts all further questions."""
         self._rows = objective.rows(self._rows)
 
-    def tables(self, specs: Sequence[Cells], target: str) -> list[Answer]:
-        """Counts the classes in the cells of each attribute, in one round."""
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in the cells of each attribute, in one round."""
         asked = zip(specs, self._shares.tables, strict=True)
-        answers = self._source.tally([self._table(spec, target, each) for spec, each in asked])
+        answers = self._source.tally([self._table(spec, objective.table_parts, each) for spec, each in asked])
         schema = self._source.schema
         return [_added(answer, bind(spec, schema).size) for spec, answer in zip(specs, answers, strict=True)]
 
-    def _table(self, spec: Cells, target: str, epsilon: Epsilon) -> HolderQuestion:
-        parts = self._rows.partition(spec).partition(Values(target))
+    def _table(self, spec: Cells, target: Spec, epsilon: Epsilon) -> HolderQuestion:
+        parts = self._rows.partition(spec).partition(target)
         return parts.question("noisy_count", epsilon=epsilon, reuse=self._reuse)
 
     def sums(self, step: int, spec: Cells, objective: Objective, loss: AnyDerivatives) -> Answer:
@@ -144,12 +144,14 @@ class InTurns(HoldersAsking):
 
 
 class InOrder(HoldersAsking):
-    """Takes one attribute after the other, the one whose table says most of the classes first."""
+    """Takes one attribute after the other, the one whose table says most of the target first."""
 
-    def tables(self, specs: Sequence[Cells], target: str) -> list[Answer]:
-        """Counts the classes in the cells of each attribute, and orders the attributes by them."""
-        tables = super().tables(specs, target)
-        says = {spec.column: _says(table) for spec, table in zip(specs, tables, strict=True)}
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in the cells of each attribute, and orders the attributes."""
+        tables, known = super().tables(specs, objective), objective.table_classes
+        says = {
+            spec.column: _says(table.numbers[:, :known], table.scale) for spec, table in zip(specs, tables, strict=True)
+        }
         self._order = sorted(says, key=lambda name: -says[name])
         return tables
 
@@ -159,17 +161,17 @@ class InOrder(HoldersAsking):
         return next(spec for spec in specs if spec.column == name)
 
 
-def _says(table: Answer) -> float:
+def _says(counts: np.ndarray, scale: float) -> float:
     """Returns how far a table's classes are from what their shares among all rows let expect.
 
     These are the gradients at the start, less the noise that each has.
     """
     # Cells of 30 + 10 and 10 + 50 rows: shares .4 and .6 of all let expect 16 + 24 and 24 + 36, so
     # each count is off by 14; at a noise of scale 4 that is 4 * 10.
-    rows = table.numbers.sum(axis=1, keepdims=True)
-    totals = np.maximum(table.numbers.sum(axis=0), 0.0)
-    gradients = table.numbers - rows * totals / max(totals.sum(), 1.0)
-    return float(np.maximum(np.abs(gradients) - table.scale, 0.0).sum())
+    rows = counts.sum(axis=1, keepdims=True)
+    totals = np.maximum(counts.sum(axis=0), 0.0)
+    gradients = counts - rows * totals / max(totals.sum(), 1.0)
+    return float(np.maximum(np.abs(gradients) - scale, 0.0).sum())
 
 
 def _added(tallies: Mapping[str, Tally], cells: int = 0) -> Answer:

@@ -17,7 +17,7 @@ from pinq.public.epsilon import Epsilon, Loss
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 from pinq.public.scores import Score
-from pinq.public.specs import Spec
+from pinq.public.specs import Cuts, Spec, Values
 from pinq.public.spelling import closest
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "HolderQuestion",
     "PartCollection",
     "Sums",
+    "SumsNeeded",
     "Tally",
     "progress_of",
     "spent_text",
@@ -155,6 +156,23 @@ class Sums:
 
     loss: Derivatives
     by: Spec
+
+
+@dataclass(frozen=True)
+class SumsNeeded:
+    """What a fit asks of parties that add up, by public facts: whoever runs it prepares for that.
+
+    Attributes:
+        cells: For each attribute, cells that tell apart whatever is asked of its rows.
+        count: The smallest loss of a count.
+        sums: The smallest loss of sums of derivatives; None where none are asked.
+        width: Entries of a row's vector there.
+    """
+
+    cells: tuple[Values | Cuts, ...]
+    count: Epsilon
+    sums: Epsilon | None = None
+    width: int = 0
 
 
 @dataclass(frozen=True)

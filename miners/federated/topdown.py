@@ -21,7 +21,7 @@ from miners.federated.best_first import BestFirst
 from miners.federated.bill import DISJOINT, HoldersBill, cost_of, resumes, source_of
 from miners.federated.card import Card
 from miners.federated.held_node import HeldNode
-from miners.federated.source import CountSource
+from miners.federated.source import CountSource, SumsNeeded
 from miners.federated.split_finders import LocalChoice, NoisyCounts
 from miners.federated.splitting import SplitsByColumn, SplitSet, splitting_functions
 from miners.federated.strategy import NEEDS, STRATEGIES, FederatedStrategy, StrategyName, require_abilities
@@ -213,6 +213,12 @@ class DPTopDown(TreeClassifier):
                 f"strategy {self.strategy!r} asks for choices too; 'secure' and 'noisy_counts' ask for counts alone."
             )
         return self._best_first(problem).smallest_count().exact
+
+    def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
+        """Returns what a fit asks of parties that add up. Free; see ``smallest_count_loss``."""
+        problem = self._problem(schema, target, 1)
+        cells = tuple(function.base for function in self._functions(problem))
+        return SumsNeeded(cells, Epsilon.of(self.smallest_count_loss(schema, target)))
 
     def _in_a_line(self) -> str:
         return f"{self._model!r}. {self.card_!r}"

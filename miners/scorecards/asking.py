@@ -66,8 +66,8 @@ class Asking(ABC):
         """Restricts all further questions to the rows that can be learned from."""
 
     @abstractmethod
-    def tables(self, specs: Sequence[Cells], target: str) -> list[Answer]:
-        """Counts the classes in the cells of each attribute, each of shape (cells, classes)."""
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in each attribute's cells, shape (cells, parts) each."""
 
     @abstractmethod
     def choice(self, step: int, specs: Sequence[Cells], objective: Objective, loss: AnyDerivatives) -> Cells:
@@ -98,12 +98,13 @@ class HandleAsking(Asking):
         """Restricts all further questions."""
         self._rows = objective.rows(self._rows)
 
-    def tables(self, specs: Sequence[Cells], target: str) -> list[Answer]:
-        """Counts the classes in the cells of each attribute."""
-        return [self._table(spec, target, each) for spec, each in zip(specs, self._shares.tables, strict=True)]
+    def tables(self, specs: Sequence[Cells], objective: Objective) -> list[Answer]:
+        """Counts the target's parts in the cells of each attribute."""
+        parts = objective.table_parts
+        return [self._table(spec, parts, each) for spec, each in zip(specs, self._shares.tables, strict=True)]
 
-    def _table(self, spec: Cells, target: str, epsilon: Epsilon) -> Answer:
-        parts = self._rows.partition(spec).partition(Values(target))
+    def _table(self, spec: Cells, target: Spec, epsilon: Epsilon) -> Answer:
+        parts = self._rows.partition(spec).partition(target)
         counts = np.asarray(parts.noisy_count(epsilon=epsilon), dtype=np.float64)
         return self._counted(counts.reshape(bind(spec, self._handle.schema).size, -1), epsilon)
 

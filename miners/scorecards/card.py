@@ -21,6 +21,7 @@ from miners.fitted.json_form import split_in, split_out
 from miners.fitted.node import Split
 from miners.fitted.route import encode_rows
 from miners.fitted.target import Target, as_array, target_of
+from miners.scorecards.cells import refined
 from miners.scorecards.posterior import Estimate
 from pinq.errors import QueryError
 from pinq.public.points import POINTS, Points
@@ -82,15 +83,10 @@ class Term:
         return Term(spec, self.points[cells], self.deviations[cells], weights)
 
     def joined(self, other: Term, schema: Schema) -> Term:
-        """Adds points of the same attribute, on the cells of both.
-
-        Cuts at 30, and cuts at 20 and 40, become cuts at 20, 30 and 40.
-        """
+        """Adds points of the same attribute, on the cells of both; see ``refined``."""
         if not (isinstance(self.spec, Cuts) and isinstance(other.spec, Cuts)) or self.spec == other.spec:
             return self.plus(other)
-        column = schema.numeric(self.spec.column)
-        points = {column.threshold(point, self.spec.column): point for point in (*self.spec.points, *other.spec.points)}
-        both = Cuts(self.spec.column, tuple(points[threshold] for threshold in sorted(points)))
+        both = refined(self.spec, other.spec, schema)
         return self.on(both, schema).plus(other.on(both, schema))
 
     @property

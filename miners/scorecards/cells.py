@@ -13,7 +13,7 @@ from pinq.public.columns import CutPoint
 from pinq.public.schema import Numeric, Schema
 from pinq.public.specs import Cuts, Values
 
-__all__ = ["Grid", "attribute_cells", "public_cuts"]
+__all__ = ["Grid", "attribute_cells", "public_cuts", "refined"]
 
 MOST = 32  # intervals of equal width
 FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
@@ -82,6 +82,17 @@ def attribute_cells(
             points = public_cuts(schema, name, grid)
             chosen |= {name: points} if points else {}
     return multiway_splits(schema, target, attributes=attributes, cuts={**chosen, **(cuts or {})})
+
+
+def refined(first: Cuts, second: Cuts, schema: Schema) -> Cuts:
+    """Returns the cuts of both, which are of the same column.
+
+    Cuts at 30, and cuts at 20 and 40, become cuts at 20, 30 and 40.
+    """
+    name = first.column
+    column = schema.numeric(name)
+    points = {column.threshold(point, name): point for point in (*first.points, *second.points)}
+    return Cuts(name, tuple(points[threshold] for threshold in sorted(points)))
 
 
 def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:

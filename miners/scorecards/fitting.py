@@ -53,7 +53,7 @@ class CardFit:
         objective, card = self.objective.start(counts.numbers, counts.scale)
         asking.among(objective)
         if self.shares.tables:
-            tables = asking.tables(self.table_specs, objective.target)
+            tables = asking.tables(self.table_specs, objective)
             if self.naive:
                 numbers = [table.numbers for table in tables]
                 card = objective.tabulated(card, self.table_specs, numbers, tables[0].scale)
@@ -90,7 +90,7 @@ class CardFit:
         lines = [self._counts(0, f"rows by `{target}`", start, self.shares.base)]
         if self.shares.tables:
             asked = f"`{target}` in the cells of each attribute"
-            classes = schema.column(target).codes
+            classes = bind(self.objective.table_parts, schema).size
             each, total = self.shares.tables[0], sum(self.shares.tables, ZERO)
             parts = classes * sum(bind(spec, schema).size for spec in self.table_specs)
             lines.append(self._counts(0, asked, parts, total, each))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import cached_property
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from miners.scorecards.shares import (
     tables_pay,
 )
 from pinq.public.accuracy import standard_deviation
+from pinq.public.columns import CutPoint
 from pinq.public.derivatives import LARGEST_RESIDUAL, AnyDerivatives, Logistic, Residuals, Softmax
 from pinq.public.epsilon import Epsilon
 from pinq.public.points import POINTS, Points
@@ -57,6 +59,13 @@ class Objective(ABC):
     schema: Schema
     target: str
 
+    majority: ClassVar[str] = "the most frequent class"  # what is predicted where nothing can be learned
+    tabulates: ClassVar[bool] = False  # whether points can start from tables
+    # Where nobody chooses: what tables weigh that order attributes, for each unit of all steps, and
+    # how many times as many steps pay, for some meet what others have said already.
+    order_weight: ClassVar[float] = 0.1
+    unchosen: ClassVar[float] = 1.3
+
     @abstractmethod
     def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for, of so many attributes."""
@@ -64,6 +73,22 @@ class Objective(ABC):
     def asks_tables(self, epsilon: Epsilon, attributes: int) -> bool:
         """Returns whether tables of all attributes come first."""
         return False
+
+    @property
+    @abstractmethod
+    def table_parts(self) -> Spec:
+        """The parts of the target that tables count in the cells of an attribute, missing last."""
+
+    @property
+    def table_classes(self) -> int:
+        """How many parts of tables are not the missing one."""
+        return bind(self.table_parts, self.schema).size - int(self.schema.column(self.target).nullable)
+
+    @property
+    def width(self) -> int:
+        """Entries of a row's vector in a step; ``QueryError`` where they are too many."""
+        objective, card = self.start(np.zeros(bind(self.base_parts, self.schema).size), 1.0)
+        return objective.loss(card).vectors(self.schema).width
 
     def grid(self, epsilon: Epsilon) -> Grid:
         """Returns how steps cut numeric attributes where nobody says."""
@@ -87,11 +112,6 @@ class Objective(ABC):
     def noise_unit(self) -> str | None:
         """The unit of ``bound`` in a plan; None where it follows from the first answer."""
         return "rows"
-
-    @property
-    def majority(self) -> str:
-        """What all rows are predicted where nothing can be learned."""
-        return "the most frequent class"
 
     @abstractmethod
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
@@ -125,13 +145,15 @@ class Objective(ABC):
         return count_scale(self.schema, epsilon) * self.bound
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns the card with what tables of classes say; only where ``asks_tables``."""
+        """Returns the card with what tables say; only where ``tabulates``."""
         return card
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Classes(Objective):
     """What the two objectives of classes share: rows without a class are not learned from."""
+
+    tabulates: ClassVar[bool] = True
 
     @property
     def column(self) -> Categorical:
@@ -140,6 +162,11 @@ class _Classes(Objective):
 
     @property
     def base_parts(self) -> Spec:
+        """A part for each class."""
+        return Values(self.target)
+
+    @property
+    def table_parts(self) -> Spec:
         """A part for each class."""
         return Values(self.target)
 
@@ -163,7 +190,7 @@ class _Classes(Objective):
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
         """Returns naive Bayes, the more damped the more attributes repeat each other."""
-        counts = [table[:, : self.column.cells] for table in tables]
+        counts = [table[:, : self.table_classes] for table in tables]
         # The total of a table of many cells is the noisier: its weight is one over its cells.
         weights = np.array([1 / len(table) for table in counts])
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
@@ -276,9 +303,14 @@ class Mean(Objective):
 
     Attributes:
         deviation: Of the target, in grid cells, from the first answer; 0 before it.
+        half: A cut with about half of the rows on each side, from the first answer; None before it.
     """
 
+    majority: ClassVar[str] = "the mean"
+    order_weight: ClassVar[float] = 0.4
+    unchosen: ClassVar[float] = 1.0
     deviation: float = 0.0
+    half: CutPoint | None = None
 
     @property
     def column(self) -> Numeric:
@@ -292,8 +324,22 @@ class Mean(Objective):
     @property
     def base_parts(self) -> Spec:
         """A coarse histogram of the target."""
-        points = public_cuts(self.schema, self.target, Grid(HISTOGRAM))
-        return Cuts(self.target, points) if points else Values(self.target)
+        return Cuts(self.target, self._points) if self._points else Values(self.target)
+
+    @cached_property
+    def _points(self) -> tuple[CutPoint, ...]:
+        return public_cuts(self.schema, self.target, Grid(HISTOGRAM))
+
+    @property
+    def table_parts(self) -> Spec:
+        """The two halves of the target.
+
+        If a mean moves by d deviations, the halves of n rows differ by 0.8 n d against the noise of
+        a count, and the residuals' sum by n d against that of ``FARTHEST`` deviations.
+        """
+        if not self._points:
+            return Values(self.target)
+        return Cuts(self.target, (self._points[len(self._points) // 2] if self.half is None else self.half,))
 
     @property
     def bound(self) -> float:
@@ -308,11 +354,6 @@ class Mean(Objective):
         """None: the bound follows from the first answer."""
         return None
 
-    @property
-    def majority(self) -> str:
-        """What all rows are predicted where nothing can be learned."""
-        return "the mean"
-
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns mean and deviation by a histogram, without cells that noise can explain."""
         axis = bind(self.base_parts, self.schema).axes[0]
@@ -325,8 +366,13 @@ class Mean(Objective):
             rows = np.ones(len(middles))
         mean = float(np.average(middles, weights=rows))
         deviation = float(np.sqrt(np.average((middles - mean) ** 2, weights=rows)))
-        known = replace(self, deviation=max(deviation, 0.5))
+        known = replace(self, deviation=max(deviation, 0.5), half=self._half(rows))
         return known, Card(self.schema, self.target, (round(mean * POINTS),))
+
+    def _half(self, rows: np.ndarray) -> CutPoint | None:
+        """Returns the cut of the histogram that is nearest to its median."""
+        below = np.cumsum(rows)[: len(self._points)] / rows.sum()
+        return self._points[int(np.abs(below - 0.5).argmin())] if self._points else None
 
     def loss(self, card: Card) -> AnyDerivatives:
         """Returns the clamped residual, with the rows."""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from miners.budget.plan import PlanLine, loss_text, many, rows_text
 from miners.estimator import Classifier, Regressor, require_varied, whole_number
@@ -45,6 +45,7 @@ class ScorecardMiner(HandleMiner[CardFit]):
     cuts: Mapping[str, Sequence[float] | int] | None
     card_: Card
     _state = Card
+    _other: ClassVar[str]  # the miner of the other kind of target
     _limits = (
         "Points add up: what attributes say only together is not learned.",
         "On small tables noise shrinks points, and probabilities lean to the middle.",
@@ -241,11 +242,12 @@ class Scorecard(Classifier, ScorecardMiner):
     steps: int | None = None
     attributes: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None
+    _other = "ScorecardRegressor"
 
     def _checked_target(self, schema: Schema, target: str) -> None:
         schema.column(target)
         if target in schema.numeric_columns:
-            raise QueryError(f"the target `{target}` is numeric; take ScorecardRegressor, which predicts its mean.")
+            raise QueryError(f"the target `{target}` is numeric; take {self._other}, which predicts its mean.")
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -285,8 +287,9 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
     steps: int | None = None
     attributes: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None
+    _other = "Scorecard"
 
     def _checked_target(self, schema: Schema, target: str) -> None:
         schema.column(target)
         if target not in schema.numeric_columns:
-            raise QueryError(f"the target `{target}` is categorical; take Scorecard, which predicts its values.")
+            raise QueryError(f"the target `{target}` is categorical; take {self._other}, which predicts its values.")

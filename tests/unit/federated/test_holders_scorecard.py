@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import miners.federated.scorecard
-from miners import DPScorecard, Federation, Scorecard
+from miners import DPScorecard, DPScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.federation import HolderFailed
 from miners.scorecards.shares import Shares, with_turns
 from miners.secure import SecureFederation
@@ -24,6 +24,7 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 
 STRATEGIES = ("turns", "noisy_counts")
+KINDS: dict[str, Any] = {"y": DPScorecard, "z": DPScorecard, "amount": DPScorecardRegressor}
 SCHEMA = Schema(
     columns={
         "x": Numeric(lower=0, upper=99, integer=True),
@@ -31,13 +32,14 @@ SCHEMA = Schema(
         "still": Categorical(values=("a", "b")),
         "y": Categorical(values=("n", "p")),
         "z": Categorical(values=("r", "s", "t"), nullable=True),
+        "amount": Numeric(lower=-100, upper=100, integer=True, nullable=True),
     },
     max_rows=2000,
 )
 
 
 def rows(count: int, seed: int = 0) -> pd.DataFrame:
-    """Both classes follow x and job additively; a tenth of ``z`` is missing."""
+    """Both classes and the amount follow x and job additively; a tenth of ``z`` is missing, and some amounts are."""
     random = np.random.default_rng(seed)
     x, job = random.integers(0, 100, count), random.integers(0, 3, count)
     score = (x - 50) / 12 + np.array([-1.5, 0, 1.5])[job] + random.logistic(size=count)
@@ -50,6 +52,7 @@ def rows(count: int, seed: int = 0) -> pd.DataFrame:
             "still": random.choice(["a", "b"], count),
             "y": np.where(score > 0, "p", "n"),
             "z": z,
+            "amount": np.where(random.random(count) < 0.1, np.nan, np.clip(np.rint(12 * score), -100, 100)),
         }
     )
 
@@ -88,19 +91,19 @@ def test_the_docstrings_example_holds() -> None:
     sizes=st.lists(st.integers(0, 300), min_size=1, max_size=4),
     nano=st.integers(10**7, 20 * 10**9),
     strategy=st.sampled_from(STRATEGIES),
-    target=st.sampled_from(["y", "z"]),
+    target=st.sampled_from(["y", "z", "amount"]),
     steps=st.none() | st.integers(0, 5),
 )
 def test_every_ledger_equals_the_claim(sizes: Any, nano: int, strategy: Any, target: str, steps: Any) -> None:
     """To the nano-epsilon, whoever had a turn; a plan says the same, and JSON keeps who took part."""
     epsilon = Fraction(nano, 10**9)
     with federation(*sizes, epsilon=epsilon) as holders:
-        miner = DPScorecard(epsilon=epsilon, strategy=strategy, steps=steps)
+        miner = KINDS[target](epsilon=epsilon, strategy=strategy, steps=steps)
         assert miner.plan(holders.schema, target, holders=len(sizes)).total == epsilon
         miner.fit(holders, target)
         assert set(holders.spent().values()) == set(miner.holders_.spent.values()) == {epsilon}
         assert miner.cost_ == epsilon
-        again = DPScorecard.from_json(miner.to_json())
+        again = KINDS[target].from_json(miner.to_json())
         assert again.holders_ == miner.holders_
         assert f"Scorecard of {len(sizes)} holder" in repr(again.holders_)
 
@@ -121,14 +124,16 @@ def test_turns_cost_what_is_left(nano: int, steps: int, own: set[int], left: int
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(("target", "apart"), [("y", 0.05), ("z", 0.07)])
+@pytest.mark.parametrize(("target", "apart"), [("y", 0.05), ("z", 0.07), ("amount", 0.1)])
 def test_four_holders_come_close_to_one_table(strategy: Any, target: str, apart: float) -> None:
     """At a generous epsilon, where what is lost is not noise."""
     known = FRESH[FRESH[target].notna()]
     with simulate(SCHEMA, data=pd.concat([rows(500, seed) for seed in range(4)]), epsilon=20) as handle:
-        together = Scorecard(epsilon=20).fit(handle, target).score(known)
+        alone = ScorecardRegressor if target == "amount" else Scorecard
+        attributes = [name for name in SCHEMA.columns if name not in ("y", "z", "amount")]
+        together = alone(epsilon=20, attributes=attributes).fit(handle, target).score(known)
     with federation(500, 500, 500, 500, epsilon=20) as holders:
-        among = DPScorecard(epsilon=20, strategy=strategy).fit(holders, target)
+        among = KINDS[target](epsilon=20, strategy=strategy, attributes=attributes).fit(holders, target)
         assert among.score(known) > together - apart
         importance = dict(zip(among.feature_names_in_, among.feature_importances_, strict=True))
         assert importance["still"] < 0.15 < importance["x"]
@@ -172,8 +177,10 @@ def test_strategies_ask_whom_they_can_ask() -> None:
         for strategy, match in strategies:
             with pytest.raises(QueryError, match=match):
                 DPScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
-        with pytest.raises(QueryError, match="ScorecardRegressor"):
+        with pytest.raises(QueryError, match="take DPScorecardRegressor"):
             DPScorecard(epsilon=1).fit(holders, "x")
+        with pytest.raises(QueryError, match="is categorical; take DPScorecard,"):
+            DPScorecardRegressor(epsilon=1).fit(holders, "y")
         with pytest.raises(QueryError, match="from a list; wrap several"):
             DPScorecard(epsilon=1).fit([simulate(SCHEMA, rows=1, epsilon=1)], "y")  # type: ignore[arg-type]
         with pytest.raises(QueryError, match="goes with holders that keep"):
