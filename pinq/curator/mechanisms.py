@@ -33,6 +33,7 @@ __all__ = ["Weighted", "choose", "choose_weighted", "laplace", "scale_of"]
 enable_features("contrib")
 
 DRAWN_AT_ONCE = 2**14  # about a third of a second
+WEIGHED_AT_ONCE = 2**14  # runs whose weights are computed together
 
 
 def laplace(
@@ -146,7 +147,7 @@ def choose_weighted(candidates: Weighted, span: int, epsilon: Fraction) -> tuple
         McSherry & Talwar 2007; privacy.md 2.7 (cuts interval by interval).
     """
     eta = epsilon / span
-    best = int(candidates.scores[candidates.members > 0].max())
+    best = int(candidates.scores.max(where=candidates.members > 0, initial=np.iinfo(np.int64).min))
     bits, drawn = 64, secrets.randbits(64)
     run = _by_doubles(candidates, best, eta, drawn)
     digits = 50
@@ -168,9 +169,12 @@ def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> i
     ``slack`` of the total, with a factor 4 to spare.
     """
     # A run without members may score above the best; its weight is zero whatever its exponent.
-    exponents = np.minimum(-float(eta) * (best - candidates.scores).astype(np.float64), 0.0)
-    weights = candidates.members / candidates.mass * np.exp(exponents)
-    sums = np.cumsum(weights)
+    sums = np.empty(len(candidates.scores))
+    for start in range(0, len(sums), WEIGHED_AT_ONCE):
+        own = slice(start, start + WEIGHED_AT_ONCE)
+        exponents = np.minimum(-float(eta) * (best - candidates.scores[own]).astype(np.float64), 0.0)
+        sums[own] = candidates.members[own] / candidates.mass[own] * np.exp(exponents)
+    np.cumsum(sums, out=sums)
     slack = 2.0**-39 + len(sums) * 2.0**-50
     uniform = drawn / 2.0**64
     run = int(np.searchsorted(sums, uniform * sums[-1], side="right"))

@@ -22,6 +22,7 @@ from pinq.public.specs import Axis
 
 __all__ = ["DenseTally", "ListTally", "SparseTally", "Tally", "packed_words", "run_starts"]
 
+RUN_ROWS = 2**15  # sorted rows that are looked at together
 MAX_SORTED = 2**62  # cells that a word of 64 bits can number
 
 
@@ -158,7 +159,7 @@ class SparseTally:
 
     def condense(self) -> None:
         keys, sums = self._cells()
-        self._keys, self._values = [keys], [sums]
+        self._keys, self._values = [keys.astype(self._kind, copy=False)], [sums]
 
     @property
     def most_bytes(self) -> float:
@@ -166,7 +167,8 @@ class SparseTally:
 
     def tables(self) -> list[Sparse]:
         keys, sums = self._cells()
-        return [Sparse(keys.astype(np.int64), sums[0] if self._measure is None else self._measure.finished(sums))]
+        values = sums[0] if self._measure is None else self._measure.finished(sums)
+        return [Sparse(keys.astype(np.int64, copy=False), values)]
 
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """The occupied cells in order, and what adds up in each, shape (sums, cells)."""
@@ -175,13 +177,34 @@ class SparseTally:
         # and 9 have 1, 2 and 1 rows.
         if self._measure is None and not self._values:  # each is a row, and counts one
             keys.sort()
-            starts = run_starts(keys)
-            return keys[starts], np.diff(starts, append=len(keys))[None]
+            return _counted_runs(keys)
         order = np.argsort(keys)
         keys = keys[order]
         starts = run_starts(keys)
         values = np.concatenate([self._nothing, *self._values], axis=1)
         return keys[starts], np.add.reduceat(values[:, order], starts, axis=1) if len(starts) else values
+
+
+def _counted_runs(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each run of equal numbers, int64, and how long it is, shape (1, runs).
+
+    It looks at some numbers at a time, and touches no more memory than what it returns.
+    """
+    numbers, lengths = np.empty((2, len(ordered)), dtype=np.int64)
+    runs, last = 0, 0
+    for start in range(0, len(ordered), RUN_ROWS):
+        piece = ordered[start : start + RUN_ROWS]
+        # Of 4 4 | 4 9 9 the second piece has one start, at 9: 4 goes on.
+        starts = np.flatnonzero(piece != ordered[start - 1 : start - 1 + len(piece)]) if start else run_starts(piece)
+        if len(starts):
+            begin, end = runs, runs + len(starts)
+            numbers[begin:end] = piece[starts]
+            starts += start
+            lengths[max(0, begin - 1)] = starts[0] - last
+            lengths[begin : end - 1] = np.diff(starts)
+            runs, last = end, starts[-1]
+    lengths[runs - 1 : runs] = len(ordered) - last
+    return numbers[:runs], lengths[None, :runs]
 
 
 def run_starts(ordered: np.ndarray) -> np.ndarray:

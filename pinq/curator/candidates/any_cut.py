@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pinq.curator.candidates.scorer import SCORING, Frame, Runs, Scorer, occupied
+from pinq.curator.candidates.scorer import SCORING, Frame, Occupation, Runs, Scorer, occupied
 from pinq.curator.counted import Counted
 from pinq.curator.work import CELL
 from pinq.public.parts import Part
@@ -77,28 +77,49 @@ class AnyCutScorer(Scorer[AnyCut]):
         """Makes a run of each gap between occupied codes, and of both ends."""
         runs = []
         occupation = occupied(self.frame, counted, self.table, self._column.codes, rows)
-        for row, (codes, counts) in zip(rows, occupation, strict=True):
+        for row, own in zip(rows, occupation, strict=True):
             counted.turn.check()
-            present = int(np.searchsorted(codes, self._column.cells))
-            edges = codes[:present]
-            # 4 rows at code 3 and 6 at code 7: below the cuts of the three runs are 0, 4 and 10.
-            below = np.zeros((counts.shape[1], present + 1), dtype=counts.dtype)
-            np.cumsum(counts[:present].T, axis=1, out=below[:, 1:])
-            sides = [below, below[:, -1:] - below]
-            if self._column.nullable:
-                missing = counts[present:].sum(axis=0)
-                sides.append(np.broadcast_to(missing[:, None], below.shape))
-            scores = self.frame.scores(np.stack(sides).transpose(2, 0, 1))
-            # Codes 3 and 7 occupied, interval 0 to 9: the cuts before 1..3, before 4..7 and before
-            # 8..9 make three runs.
+            present, missing = own.divided(self._column.cells)
+            scores, last = self._gaps(present, missing.total())
+            # Codes 3 and 7 occupied, interval 0 to 9: the cuts after 0..2, after 3..6 and after 7
+            # make three runs.
             low, high = self._interval(counted.part_list[row])
-            first = np.maximum(np.concatenate([[low], edges]) + 1, low + 1)
-            last = np.minimum(np.concatenate([edges, [high - 1]]), high - 1)
-            runs.append(Runs(scores, np.maximum(0, last - first + 1), first, self._name))
+            last[0], last[-1] = low, max(low, high - 1)
+            np.clip(last, low, last[-1], out=last)
+            runs.append(Runs(scores, np.diff(last), last[:-1], self._name_after))
         return runs
+
+    def _gaps(self, present: Occupation, missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scores the gaps, shape (codes + 1,), and lists the codes, with room at both ends.
+
+        Args:
+            present: What is at the codes.
+            missing: What has no value, shape (measure,).
+        """
+        scores, codes = np.empty((2, len(present.places) + 2), dtype=np.int64)
+        total, end = present.total(), 0
+        below = np.zeros_like(total)[:, None]
+        for own_codes, counts in present.pieces():
+            # 4 rows at code 3 and 6 at code 7: below the three cuts are 0, 4 and 10.
+            left = np.concatenate([below, counts.T], axis=1).cumsum(axis=1)
+            below, begin, end = left[:, -1:], end, end + len(own_codes)
+            scores[begin:end] = self._scores(left[:, :-1], total, missing)
+            codes[begin + 1 : end + 1] = own_codes
+        scores[end : end + 1] = self._scores(below, total, missing)
+        return scores[: end + 1], codes[: end + 2]
+
+    def _scores(self, left: np.ndarray, total: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        """Scores gaps from what is below each, shape (measure, gaps)."""
+        sides = [left, total[:, None] - left]
+        if self._column.nullable:
+            sides.append(np.broadcast_to(missing[:, None], left.shape))
+        return self.frame.scores(np.stack(sides).transpose(2, 0, 1))
 
     def _interval(self, part: Part) -> tuple[int, int]:
         return part.interval(self.candidate.column, self._column)
+
+    def _name_after(self, code: int) -> Spec:
+        return self._name(code + 1)
 
     def _name(self, threshold: int) -> Spec:
         return Cuts(self.candidate.column, (self._column.cut_before(threshold),))

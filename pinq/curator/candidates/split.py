@@ -57,7 +57,7 @@ class SplitScorer(Scorer[Spec]):
         if self.frame.tables[self.table].form != "dense":
             codes = self.frame.schema.column(self._column).codes
             occupation = occupied(self.frame, counted, self.table, codes, rows)
-            return np.stack([cells_by_codes(axis, present, counts) for present, counts in occupation])
+            return np.stack([own.cells(axis) for own in occupation])
         tables = self.frame.measured(counted.array(self.table)[rows])
         if self._shares:
             return np.stack([cells_by_codes(axis, np.arange(len(counts)), counts) for counts in tables])

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Occupied codes that are looked at some at a time are what they are all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pinq.curator.candidates import any_cut, scorer
+from pinq.curator.candidates.scorer import Frame, Occupation
+from pinq.curator.counted import Counted
+from pinq.engine import tallies
+from pinq.engine.tables import Sparse
+from pinq.public.parts import Block, Part, PartSet
+from pinq.public.policy import Policy
+from pinq.public.scores import Gini
+from pinq.public.specs import AnyCut
+
+CODES, CLASSES, PARTS = 3001, 3, 4
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 2**14])
+def test_runs_of_sorted_numbers_do_not_depend_on_pieces(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "RUN_ROWS", step)
+    random = np.random.default_rng(step)
+    for rows in range(30):
+        ordered = np.sort(random.integers(0, 1 + rows // 2, rows)).astype(np.uint32)
+        numbers, lengths = np.unique(ordered, return_counts=True)
+        got = tallies._counted_runs(ordered)
+        assert got[0].tolist() == numbers.tolist()
+        assert got[1].tolist() == [lengths.tolist()]
+
+
+def occupation(random: np.random.Generator) -> tuple[np.ndarray, Occupation]:
+    """A table (codes, classes) and what is occupied of it, as the second of some parts."""
+    table = random.integers(0, 3, (20, CLASSES)) * random.integers(0, 2, (20, CLASSES))
+    places = np.flatnonzero(table)
+    return table, Occupation(places + table.size, table.ravel()[places], table.size, CLASSES)
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 2**14])
+def test_pieces_of_a_column_are_its_table(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scorer, "CELLS_AT_ONCE", step)
+    for seed in range(20):
+        table, own = occupation(np.random.default_rng(seed))
+        again = np.zeros_like(table)
+        for codes, counts in own.pieces():
+            assert (np.diff(codes) > 0).all()
+            assert not again[codes].any()
+            again[codes] = counts
+        assert np.array_equal(again, table)
+        assert own.total().tolist() == table.sum(axis=0).tolist()
+        below, above = own.divided(11)
+        assert below.total().tolist() == table[:11].sum(axis=0).tolist()
+        assert above.total().tolist() == table[11:].sum(axis=0).tolist()
+
+
+def test_cuts_of_a_fine_grid_score_alike_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    numeric = {"type": "numeric", "lower": 0, "upper": CODES - 2, "integer": True, "nullable": True}
+    classes = {"type": "categorical", "values": list(range(CLASSES))}
+    schema = Policy(dataset="d", cap=1, max_rows=10**4, columns={"a": numeric, "y": classes}).schema_
+    frame = Frame(schema, Gini("y"))
+    cuts = any_cut.AnyCutScorer(AnyCut("a"), frame)
+    random = np.random.default_rng(1)
+    # The third part is empty; the first has rows at the last code, which are missing.
+    part = random.choice([0, 1, 3], 2000)
+    cell = (part * schema.columns["a"].codes + random.integers(0, 2, 2000) * 3000 // 2) * CLASSES
+    cell += random.integers(0, CLASSES, 2000) + CLASSES * random.integers(0, 300, 2000)
+    cell[:9] = schema.columns["a"].codes * CLASSES - 1
+    table = Sparse(*np.unique(cell, return_counts=True))
+    counted = Counted(PartSet([Block(Part()) for _ in range(PARTS)]), [table])
+    whole = cuts.runs(counted, np.arange(PARTS))
+    monkeypatch.setattr(scorer, "CELLS_AT_ONCE", 5)
+    pieces = cuts.runs(counted, np.arange(PARTS))
+    for mine, other in zip(whole, pieces, strict=True):
+        assert mine.size == CODES - 2
+        assert len(mine.scores) == len(mine.members)
+        assert np.array_equal(mine.scores, other.scores)
+        assert np.array_equal(mine.members, other.members)
+        assert mine.spec(0, 0) == other.spec(0, 0)
