@@ -27,7 +27,6 @@ PAGES = (
     "start/operator",
     "epsilon",
     "verbs",
-    "reference-miners",
     *sorted(f"reference/{page.stem}" for page in (ROOT / "docs" / "reference").glob("*.md")),
 )
 
