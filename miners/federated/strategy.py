@@ -39,7 +39,8 @@ UNABLE: dict[Ability, str] = {
     "sums": (
         "strategy {strategy!r} needs parties that add up their counts under secret sharing, and handles "
         "answer each for itself, "
-        "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, to try it "
+        "with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`, or `scorecard` for a "
+        "scorecard, to try it "
         "miners.secure.SecureFederation.simulated; 'turns' is for handles."
     ),
 }

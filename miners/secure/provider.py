@@ -36,6 +36,10 @@ class MPyCComputation:
         bits, parties = session.growth().bits, len(session.parties)
         return FieldSize(bits, field_bits(bits, parties), threshold_of(parties))
 
+    def plan(self, session: Session) -> str:
+        plan = session.plan()
+        return "" if plan is None else repr(plan)
+
     def certificate(self, text: str) -> bytes:
         return first_certificate(text)
 

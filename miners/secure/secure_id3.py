@@ -211,6 +211,8 @@ class SecureID3(TreeClassifier):
 
     def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
         """Makes the session that the parameters describe. ``QueryError`` where it cannot be."""
+        if self.protocol == "scorecard":
+            raise QueryError("protocol 'scorecard' learns no tree; use DPScorecard(strategy='secure').")
         if self.epsilon is not None:
             to_nano(self.epsilon)
             if self.depth is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["secure"]
 
 ABOUT = """\
-Learn a tree together with others who may not see your rows, nor you theirs.
+Learn a tree or a scorecard together with others who may not see your rows, nor you theirs.
 
 At least three parties agree on one session file and its hash; each runs [cyan]pinq secure join[/cyan] on its own \
 machine with its own policy. What leaves a machine are shares, random numbers to everybody who sees fewer than half \
@@ -40,7 +40,7 @@ Parties = Annotated[
 ]
 Protocol = Annotated[
     str,
-    option("--protocol", metavar="NAME", help="sid3p, sid3, sid3t, sid3s or, with --epsilon, topdown."),
+    option("--protocol", metavar="NAME", help="sid3p, sid3, sid3t, sid3s or, with --epsilon, topdown or scorecard."),
 ]
 Epsilon = Annotated[
     str | None,
@@ -55,6 +55,10 @@ Depth = Annotated[
     typer.Option(
         "--depth", help="With --epsilon: levels of splits; by default 3, for topdown as many as may be of use."
     ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option("--steps", help="Of a scorecard: attributes that are mended; by default as many as may be of use."),
 ]
 Name = Annotated[str, option("--name", metavar="NAME", help="What the session is called.")]
 Draft = Annotated[
@@ -110,6 +114,7 @@ def draft(
     protocol: Protocol = "sid3p",
     epsilon: Epsilon = None,
     depth: Depth = None,
+    steps: Steps = None,
     name: Name = "session",
     output: Draft = None,
 ) -> None:
@@ -130,6 +135,8 @@ def draft(
     members = [_member(text, loaded.max_rows) for text in party]
     fields: dict[str, object] = {"version": 1, "session": name, "protocol": protocol, "target": target}
     fields |= {**_noise(protocol, epsilon, depth), "parties": members}
+    if steps is not None:
+        fields["steps"] = steps
     fields |= {key: content[key] for key in ("adjacency", "privacy_unit") if key in content}
     text = write_yaml(_drafted(fields, members, content["columns"]))
     if output is None:
@@ -143,7 +150,7 @@ def draft(
 @secure.command()
 @guarded
 def show(session: SessionFile, as_json: AsJson = False) -> None:
-    """Show a session's hash, its parties and all that it will open.
+    """Show a session's hash, its parties, all that it will open, and what it costs each party.
 
     Every party compares the hash with the others, by telephone say.
     """
@@ -167,6 +174,9 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
     ]
     if loaded.noise != "none":
         lines += [f"Epsilon {loaded.epsilon}, also to any {loaded.trusted_noise} who pool the noise that they drew."]
+    plan = computation.plan(loaded)
+    if plan:
+        lines += ["", *plan.splitlines()]
     typer.echo("\n".join(printable(line) for line in lines))
 
 
@@ -240,7 +250,7 @@ def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, s
     if epsilon is None:
         return {}
     fields: dict[str, str | int] = {"noise": "discrete-laplace", "epsilon": epsilon}
-    if protocol != "topdown" or depth is not None:
+    if protocol not in ("topdown", "scorecard") or depth is not None:
         fields["depth"] = 3 if depth is None else depth
     return fields
 
@@ -280,8 +290,9 @@ def _held(
 def _print_learned(learned: Learned) -> None:
     for opened in learned.opened:
         typer.echo(printable(f"opened: {opened.what} {' '.join(map(str, opened.values))}"), err=True)
-    if learned.tree is not None:
-        typer.echo(learned.tree.export_text())
+    model = learned.tree if learned.scorecard is None else learned.scorecard
+    if model is not None:
+        typer.echo(model.export_text())
     elif learned.depths is not None:
         typer.echo(f"The tree is secret; lengths of its paths: {' '.join(map(str, learned.depths))}")
     else:

@@ -58,6 +58,7 @@ from pinq.public.specs import Axis, Values, bind
 __all__ = ["Result", "join", "require_fit"]
 
 NOTHING_LEFT = "Nothing left this party."
+VERBS = {"topdown": "secure_topdown", "scorecard": "secure_scorecard"}  # in the log; all others are ID3
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Result:
     Attributes:
         run: The name of this run of the session in the ledger of each party.
         tree: The public tree as JSON (``miners.Tree.from_json``); None where it stays secret.
+        scorecard: The fitted scorecard as JSON (``miners.DPScorecard.from_json``, of a numeric
+            target ``DPScorecardRegressor``); None of trees.
         depths: SID3T: the lengths of paths.
         classes: The classes of the rows that this party looked up.
         traffic: What it sent, and how long the protocol took.
@@ -74,6 +77,7 @@ class Result:
 
     run: str
     tree: str | None
+    scorecard: str | None
     depths: tuple[int, ...] | None
     classes: tuple[Value, ...]
     traffic: Traffic
@@ -83,6 +87,7 @@ class Result:
         return {
             "run": self.run,
             "tree": None if self.tree is None else json.loads(self.tree),
+            "scorecard": None if self.scorecard is None else json.loads(self.scorecard),
             "depths": self.depths,
             "classes": list(self.classes),
             "bytes_sent": self.traffic.bytes_sent,
@@ -213,10 +218,11 @@ def _lookup_codes(
 
 
 def _result(run: str, session: SecureSession, learned: Learned, traffic: Traffic) -> Result:
-    """Makes a result: the tree as JSON, classes as their declared values."""
-    classes = session.schema_.categorical(session.target).values
-    tree = None if learned.tree is None else learned.tree.to_json()
-    return Result(run, tree, learned.depths, tuple(classes[number] for number in learned.looked_up), traffic)
+    """Makes a result: models as JSON, classes as their declared values."""
+    tree, scorecard = (None if model is None else model.to_json() for model in (learned.tree, learned.scorecard))
+    # Rows are looked up in trees alone, whose target is categorical.
+    values = session.schema_.categorical(session.target).values if len(learned.looked_up) else ()
+    return Result(run, tree, scorecard, learned.depths, tuple(values[number] for number in learned.looked_up), traffic)
 
 
 class _Booking:
@@ -238,7 +244,7 @@ class _Booking:
         self._columns = schema.with_sources([session.target, *(split.column for split in session.splits)])
         loss = f"epsilon {self._epsilon}" if session.nano else "exact"
         about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}: {loss}"
-        self._verb = "secure_topdown" if session.protocol == "topdown" else "secure_id3"
+        self._verb = VERBS.get(session.protocol, "secure_id3")
         self._question = LoggedQuestion(verb=self._verb, session=session.digest, about=about[:200])
         self.run = ""
 
@@ -279,11 +285,12 @@ def _encoded_rows(session: SecureSession, policy: Policy, ledger: Ledger, data: 
 
 
 def _holding(engine: Engine, schema: Schema, session: SecureSession) -> Holding:
-    """Reads the distinct rows with a class and how often each occurs, in one pass."""
-    axes: list[Axis] = [bind(split, schema).axes[0] for split in (*session.splits, Values(session.target))]
+    """Reads the distinct rows with a known target and how often each occurs, in one pass."""
+    axes: list[Axis] = [bind(split, schema).axes[0] for split in session.splits]
+    axes.append(Values(session.target).axis(schema)[0])  # numeric ones may have more cells than a partition
     tables = engine.tabulate(PartSet([Block(Part())]), [ListRequest(tuple(axes))], None)
     listed = cast(Listed, tables[0])  # what a list request gets
     codes = listed.codes.astype(np.int64)
-    # The class after the declared ones stands for a missing class.
-    known = codes[-1] < len(session.schema_.categorical(session.target).values)
+    # The code after those of values stands for a missing one.
+    known = codes[-1] < session.schema_.column(session.target).cells
     return Holding(codes[:, known], listed.counts[known].astype(np.int64))

@@ -28,7 +28,7 @@ __all__ = [
     "Identity",
     "Joining",
     "Learned",
-    "LearnedTree",
+    "LearnedModel",
     "OpenedValues",
     "SecureComputation",
     "SecureSession",
@@ -103,7 +103,7 @@ class Holding:
     """One party's rows, encoded: the distinct rows, and how often each occurs.
 
     Attributes:
-        codes: The value of each attribute, then the class; shape (attributes + 1, distinct rows).
+        codes: The value of each attribute, then of the target; shape (attributes + 1, distinct rows).
         counts: Shape (distinct rows,).
     """
 
@@ -185,8 +185,8 @@ class SecureSession(Protocol):
         """
 
 
-class LearnedTree(Protocol):
-    """A tree that a session opened."""
+class LearnedModel(Protocol):
+    """A tree or a scorecard that a session opened."""
 
     def to_json(self) -> str: ...
     def export_text(self) -> str: ...
@@ -205,7 +205,9 @@ class Learned(Protocol):
     """What a party learned."""
 
     @property
-    def tree(self) -> LearnedTree | None: ...
+    def tree(self) -> LearnedModel | None: ...
+    @property
+    def scorecard(self) -> LearnedModel | None: ...
     @property
     def depths(self) -> tuple[int, ...] | None: ...
     @property
@@ -231,6 +233,12 @@ class SecureComputation(Protocol[AnySession]):
 
     def field_size(self, session: AnySession) -> FieldSize:
         """Returns how large the session's secret numbers are."""
+
+    def plan(self, session: AnySession) -> str:
+        """Returns what will be asked at which share of epsilon, to print.
+
+        It is empty where nothing is asked step by step.
+        """
 
     def certificate(self, text: str) -> bytes:
         """Returns the first certificate of a PEM file, DER. ``ValueError`` where there is none."""

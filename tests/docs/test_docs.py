@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
 import miners.tables
 import pinq
-from miners.secure import Member, Session
+from miners.secure import Member, Session, load_session
 from pinq import errors
 from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
@@ -28,6 +30,7 @@ from pinq.public.dialect import Dialect
 from pinq.public.epsilon import Epsilon
 from pinq.public.policy import DatabaseTable, Policy
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
+from pinq.public.secure_computation import secure_computation
 from pinq.public.wire import STATUSES
 from tests.checkout import ROOT
 from tests.scripts import run_script
@@ -180,8 +183,8 @@ def test_what_is_left_out_names_what_there_is() -> None:
 
 
 def test_the_page_on_secure_computation_runs(project: Path) -> None:
-    """Its example learns a tree, and a private one at the cost that it names."""
-    (block,) = re.findall(
+    """Its first example learns a tree, and a private one at the cost that it names."""
+    block, _ = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "secure.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )
     names: dict[str, Any] = {}
@@ -189,6 +192,31 @@ def test_the_page_on_secure_computation_runs(project: Path) -> None:
     assert names["tree"].depth >= 1
     assert names["private"].cost_ == 1
     assert names["private"].opened_[0].what == "noisy rows"
+
+
+def test_the_page_on_secure_computation_learns_a_scorecard(project: Path) -> None:
+    """Its commands draft, show and try a session; `show` prints the questions that it shows; its example reads what a party writes."""
+    page = (ROOT / "docs" / "secure.md").read_text(encoding="utf-8").split("## A scorecard\n")[1].split("\n## ")[0]
+    rows = pd.read_parquet("data/adult.parquet").head(3000)
+    for start, name in enumerate("abc"):
+        rows[start::3].to_csv(f"{name}.csv", index=False)
+    printed = ""
+    for line in re.findall(r"^\$ pinq (.*)$", page, flags=re.MULTILINE):
+        done = CliRunner().invoke(app, line.split())
+        assert done.exit_code == 0, done.output
+        printed += done.output
+    (shown,) = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    assert shown in printed
+    assert "Scorecard for `income` (<=50K, >50K)" in printed
+    session = load_session("card.yaml")
+    computation = secure_computation()
+    learned = computation.simulate(session, [computation.hold(session, rows[start::3]) for start in range(3)])
+    assert learned.scorecard is not None
+    Path("card.json").write_text(json.dumps({"scorecard": json.loads(learned.scorecard.to_json())}), encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, "secure.md", "exec"), names)
+    assert names["card"].cost_ == 1
 
 
 def test_the_page_on_federations_runs_under_encryption(project: Path) -> None:

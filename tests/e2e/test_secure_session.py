@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from miners import Tree
+from miners import DPScorecard, DPScorecardRegressor, Tree
 from miners.secure.id3.task import Holding, hold, to_tree
 from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
@@ -62,14 +62,28 @@ def test_three_providers_learn_the_plain_tree(tmp_path: Path) -> None:
     assert expected.n_leaves > 2
 
 
-@pytest.mark.parametrize(("protocol", "said"), [("sid3p", "level 1:"), ("topdown", "noisy sums opened in")])
-def test_each_ledger_is_charged_for_a_noisy_tree(tmp_path: Path, protocol: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("fields", "said", "kind"),
+    [
+        ({"protocol": "sid3p", "depth": 2}, "level 1:", Tree),
+        ({"protocol": "topdown", "depth": 2}, "noisy sums opened in", Tree),
+        ({"protocol": "scorecard", "steps": 2}, "round 4:", DPScorecard),
+        ({"protocol": "scorecard", "steps": 2, "target": "age"}, "round 4:", DPScorecardRegressor),
+    ],
+    ids=["sid3p", "topdown", "scorecard", "scorecard of a mean"],
+)
+def test_each_ledger_is_charged_for_a_noisy_model(tmp_path: Path, fields: dict[str, Any], said: str, kind: Any) -> None:
     """With noise every party's grant pays epsilon, once, and the log says that it came to an end; what cannot be paid is refused before anybody is called."""
-    parties = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="3", depth=2, protocol=protocol)
+    parties = Consortium(tmp_path, tls=False, noise="discrete-laplace", epsilon="3", **fields)
     parties.grant(5)
     assert all(said in text for text in parties.run("--analyst", "consortium"))
-    trees = [json.dumps(result(parties, name)["tree"]) for name in NAMES]
-    assert len(set(trees)) == 1
+    models = [json.dumps(result(parties, name)["tree" if kind is Tree else "scorecard"]) for name in NAMES]
+    assert len(set(models)) == 1
+    learned = kind.from_json(models[0])
+    assert len(learned.predict(parties.frames[0])) == len(parties.frames[0])
+    if kind is not Tree:  # what the parties' own recursion says is what each ledger says
+        assert learned.cost_ == 3
+        assert learned.holders_.spent == {"all parties": 3}
     for policy in parties.policies:
         log = audit(policy)
         (account,) = log.accounts.values()

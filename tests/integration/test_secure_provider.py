@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,34 @@ def test_the_commands(parties: Consortium) -> None:
     assert "there is no party '9'; the parties are 0 (clinic), 1 (hospital), 2 (registry)" in refused.output
 
 
+def test_the_commands_of_a_scorecard(parties: Consortium) -> None:
+    """draft takes its steps and no depth; show prints every question with its share of epsilon; try prints the card."""
+    shell, file = CliRunner(), parties.folder / "card.yaml"
+    named = [word for number, name in enumerate(NAMES) for word in ("--party", f"{name}=localhost:{9000 + number}")]
+    draft = ["secure", "draft", str(parties.policies[0]), "--target", "ill", *named, "--protocol", "scorecard"]
+    for options, message in (
+        ([], "scorecard opens noisy sums: it needs `noise: discrete-laplace`"),
+        (["--epsilon", "2", "--depth", "1"], "`depth` is that of a tree; a scorecard has `steps`"),
+        (["--epsilon", "2", "--steps", "201"], "steps: "),
+    ):
+        refused = shell.invoke(app, [*draft, *options])
+        assert (refused.exit_code, message in " ".join(refused.output.split())) == (1, True), refused.output
+    made = shell.invoke(app, [*draft, "--epsilon", "2", "--steps", "3", "-o", str(file)])
+    assert made.exit_code == 0, made.output
+    assert load_session(file).steps == 3
+    shown = shell.invoke(app, ["secure", "show", str(file)])
+    assert "  to all: in each step noisy sums of derivatives in the cells of one attribute" in shown.output
+    assert "DPScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
+    assert re.search(r"in all +2$", shown.output, flags=re.MULTILINE)
+    tables = []
+    for number in range(3):
+        patients(50, number).to_csv(parties.folder / f"{number}.csv", index=False)
+        tables.append(str(parties.folder / f"{number}.csv"))
+    tried = shell.invoke(app, ["secure", "try", str(file), *tables])
+    assert tried.exit_code == 0, tried.output
+    assert "Scorecard for `ill` (no, yes): 3 attributes" in tried.output
+
+
 def test_the_estimator(tmp_path: Path) -> None:
     """Learns what the parties would, tells what it opened and cost, survives JSON; says what is wrong with its arguments."""
     tables = [patients(60, number) for number in range(3)]
@@ -287,7 +316,8 @@ def test_trying_a_secret_tree(parties: Consortium) -> None:
         ({"stop_share": "few"}, "stop_share: Input should be a valid decimal"),
         ({"attributes": "ward"}, "attributes: Input should be a valid tuple"),
         ({"alpha": 0}, "`alpha` is 0; it must be a whole number from 1 to 65536"),
-        ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t', 'sid3p' or 'topdown'"),
+        ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t', 'sid3p', 'topdown' or 'scorecard'"),
+        ({"protocol": "scorecard", "epsilon": 1, "depth": 2}, "learns no tree; use DPScorecard"),
     ],
 )
 def test_wrong_parameters(params: dict[str, Any], message: str) -> None:

@@ -22,15 +22,18 @@ from scipy import stats
 from miners.budget.noise import count_variance
 from miners.secure import SecureFederation
 from miners.secure.id3.rules import Budget, Noisy
-from miners.secure.id3.task import Task
+from miners.secure.id3.task import Task, hold
 from miners.secure.mpc import noise
 from miners.secure.mpc.arithmetic import Arithmetic
 from miners.secure.mpc.mpyc_runtime import simulate
 from miners.secure.mpc.noise import own_share
+from miners.secure.session.local import run_simulation
+from miners.secure.sums.additions import Units
 from miners.secure.sums.histogram import noisy_sum, noisy_sum_bits, simulate_noisy_sum, simulate_noisy_sums
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.public.specs import Cuts
+from tests.parties import session_of
 
 LEVEL = 1e-6
 DRAWS = 6_000
@@ -109,6 +112,33 @@ def test_a_federation_that_adds_up_has_the_noise_of_one_holder(
     if wider == 1:
         assert misfit(errors.tolist(), 1 / distance) > LEVEL
         assert misfit(errors.tolist(), 0.7 / distance) < LEVEL
+
+
+@pytest.mark.parametrize("target", ["ill", "x"])
+def test_a_session_of_a_scorecard_hides_its_units(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whole runs without rows, for classes and for means: what is opened of each step is the noise of the units that a row moves, at the step's loss; noise 30 % too small fails."""
+    monkeypatch.setattr(noise, "own_share", partial(own_share, below=seeded(8)))
+    wide: dict[str, Any] = {"type": "numeric", "lower": 0, "upper": 699, "integer": True}
+    columns: dict[str, Any] = {"age": wide, "ill": {"type": "categorical", "values": ["no", "yes"]}, "x": wide}
+    named: dict[str, Any] = {
+        "columns": columns,
+        "attributes": ["age"],
+        "cuts": {"age": list(range(1, 700))},
+        "target": target,
+    }
+    session = session_of("scorecard", [50] * 3, noise="discrete-laplace", epsilon="60", colluding=0, steps=2, **named)
+    nobody = hold(session.task, pd.DataFrame({"age": [0], "ill": ["no"], "x": [0]}).iloc[:0])
+    outcome = run_simulation(session, [nobody] * 3)[0]
+    assert outcome.scorecard is not None
+    fit = outcome.scorecard._checked(session.schema_, target)
+    start, *steps = [opening.values for opening in outcome.opened if opening.what == "noisy sum"]
+    objective, card = fit.objective.start(np.array(start, dtype=float), 1 / float(fit.shares.base.exact))
+    units = Units.of(objective.loss(card), session.schema_)
+    for values, step in zip(steps, fit.shares.steps, strict=True):
+        epsilon = float(step.sums.exact / units.sensitivity)
+        assert len(values) == 1400
+        assert misfit(list(values), epsilon) > LEVEL
+        assert misfit(list(values), 0.7 * epsilon) < LEVEL
 
 
 def test_what_a_sum_opens_is_only_the_sum() -> None:

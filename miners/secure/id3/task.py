@@ -10,7 +10,6 @@ from typing import Protocol
 
 import numpy as np
 
-from miners.federated.splitting import SplitsByColumn, splitting_functions
 from miners.fitted.node import Node
 from miners.fitted.route import encode
 from miners.fitted.tree import Tree
@@ -51,8 +50,9 @@ class Task:
 
     Attributes:
         schema: The columns.
-        target: The column to predict, categorical.
-        splits: How each attribute splits, in the order in which ties are broken.
+        target: The column to predict, categorical; of a scorecard perhaps numeric.
+        splits: How each attribute splits, in the order in which ties are broken; of a miner that
+            asks for sums, cells that tell apart whatever it asks.
         rows: The maximal number of rows of each party.
     """
 
@@ -77,23 +77,6 @@ class Task:
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 
-    @classmethod
-    def of_functions(
-        cls,
-        schema: Schema,
-        target: str,
-        rows: Sequence[int],
-        attributes: Sequence[str] | None = None,
-        splits: SplitsByColumn | None = None,
-    ) -> Task:
-        """Makes the same for splits in two, by all that the splitting functions tell apart.
-
-        See ``miners.federated.splitting``.
-        """
-        schema.categorical(target)
-        functions = splitting_functions(schema, target, attributes=attributes, splits=splits)
-        return cls(schema, target, tuple(function.base for function in functions), tuple(rows))
-
     def merged(self) -> Task:
         """Returns the same task with all rows in one party's hands."""
         return replace(self, rows=(self.max_rows,))
@@ -111,8 +94,8 @@ class Task:
 
     @property
     def classes(self) -> int:
-        """The number of declared values of the target."""
-        return len(self.schema.categorical(self.target).values)
+        """The number of declared values of the target; of a numeric one of grid cells."""
+        return self.schema.column(self.target).cells
 
     @property
     def max_rows(self) -> int:

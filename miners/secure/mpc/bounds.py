@@ -92,7 +92,7 @@ def noise_bound(epsilon: Fraction) -> int:
         raise QueryError(
             f"a single question would have an epsilon of {float(epsilon):.2g}; it must be at least "
             f"{float(MIN_EPSILON):.5f}, the noise of about {int(1 / MIN_EPSILON):,} rows. "
-            "Ask for more epsilon, or for less depth. Nothing left any party."
+            "Ask for more epsilon, or for less depth or fewer steps. Nothing left any party."
         )
     # At epsilon 1 the bound is 71, and 2 exp(-71) = 2.9e-31 is below 2^-100 = 7.9e-31.
     return math.ceil(Fraction(7 * (NEGLIGIBLE_BITS + 1), 10) / epsilon)  # ln 2 < 0.7

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Role`` runs one party's part in a protocol, from its own rows to what it learns.
 
-Each protocol is a class that knows its steps: ``SID3``, ``SID3P``, ``SID3T``, ``SID3S``, ``TopDown``.
+Each protocol is a class that knows its steps: ``SID3``, ``SID3P``, ``SID3T``, ``SID3S``, ``TopDown``,
+``Boosted``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,10 +21,16 @@ from miners.secure.id3.sources import LocalTables, Records, Source
 from miners.secure.id3.task import Branch, Task, to_tree
 from miners.secure.mpc.arithmetic import Arithmetic, Opened
 from miners.secure.mpc.runtime import Runtime
-from miners.secure.sums.joint import Joint, grow_jointly
+from miners.secure.sums.joint import Joint, SumsMiner, fit_jointly
 from pinq.public.secure_computation import Holding
 
-__all__ = ["SID3", "SID3P", "SID3S", "SID3T", "Growth", "Outcome", "Role", "TopDown"]
+if TYPE_CHECKING:
+    from miners.federated.card_miner import HoldersCardMiner
+    from miners.federated.topdown import DPTopDown
+
+__all__ = ["SID3", "SID3P", "SID3S", "SID3T", "Boosted", "Growth", "Outcome", "Role", "TopDown"]
+
+M = TypeVar("M", bound=SumsMiner)
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Outcome:
         branches: The same over numbered attributes, of ID3.
         depths: SID3T: the length of the path to each leaf.
         looked_up: The classes of the rows that this party looked up, by number.
+        scorecard: The fitted miner of a scorecard.
         opened: Everything that was opened to this party, in order.
         sharing_seconds: Of the run, the time that sharing the records took.
     """
@@ -43,12 +51,13 @@ class Outcome:
     branches: tuple[Branch, ...] | None = None
     depths: tuple[int, ...] | None = None
     looked_up: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    scorecard: HoldersCardMiner | None = None
     opened: tuple[Opened, ...] = ()
     sharing_seconds: float = 0.0
 
 
 class Growth(Protocol):
-    """One protocol, with the rule by which its tree grows; new for each run."""
+    """One protocol, with the rule by which its model grows; new for each run."""
 
     @property
     def bits(self) -> int:
@@ -181,15 +190,31 @@ class SID3S(_ExactId3):
 
 
 @dataclass(frozen=True)
-class TopDown:
-    """DP-TopDown on noisy sums of all parties' counts; the tree is public."""
+class _Summed(Generic[M]):
+    """A protocol of a miner that asks for noisy sums alone; what it learns is public."""
 
-    joint: Joint
+    joint: Joint[M]
 
     @property
     def bits(self) -> int:
         return self.joint.bits
 
+    async def fitted(self, role: Role, arithmetic: Arithmetic) -> M:
+        """Returns the fitted miner, the same at every party."""
+        return await fit_jointly(arithmetic, role.task, self.joint, role.holding, role.progress)
+
+
+class TopDown(_Summed["DPTopDown"]):
+    """DP-TopDown on noisy sums of all parties' counts; the tree is public."""
+
     async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
-        tree = await grow_jointly(arithmetic, role.task, self.joint, role.holding, role.progress)
-        return Outcome(tree, opened=tuple(arithmetic.opened))
+        fitted: DPTopDown = await self.fitted(role, arithmetic)
+        return Outcome(fitted.tree_, opened=tuple(arithmetic.opened))
+
+
+class Boosted(_Summed["HoldersCardMiner"]):
+    """A scorecard on noisy sums of all parties' counts and derivatives; the card is public."""
+
+    async def take_part(self, role: Role, arithmetic: Arithmetic) -> Outcome:
+        fitted = await self.fitted(role, arithmetic)
+        return Outcome(scorecard=fitted, opened=tuple(arithmetic.opened))

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from miners.scorecards.shares import MAX_STEPS
 from miners.secure.id3.rules import Budget, Exact, Noisy, Rule
 from miners.secure.id3.secret_tree import require_paths
 from miners.secure.id3.sources import require_records
@@ -21,18 +22,24 @@ from miners.secure.mpc.bounds import require_bits
 from miners.secure.mpc.mpyc_runtime import threshold_of
 from miners.secure.session.connection import json_object
 from miners.secure.session.membership import MAX_ROWS, NAME, Member
-from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Growth, TopDown
-from miners.secure.sums.joint import Joint
+from miners.secure.session.protocols import SID3, SID3P, SID3S, SID3T, Boosted, Growth, TopDown
+from miners.secure.sums.joint import Joint, SumsMiner
 from pinq.errors import QueryError, SessionError
 from pinq.public.declared import Declared, FiniteDecimal, derived
 from pinq.public.epsilon import exact, to_nano
 from pinq.public.schema import Column, PrivacyUnit, Schema
 from pinq.public.specs import Cuts, Values
 
+if TYPE_CHECKING:
+    from miners.budget.plan import Plan
+    from miners.federated.card_miner import HoldersCardMiner
+    from miners.federated.topdown import DPTopDown
+
 __all__ = ["Protocol", "Session", "load_session"]
 
-Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p", "topdown"]
-PUBLIC = ("sid3", "sid3p", "topdown")  # the tree is opened to all
+Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p", "topdown", "scorecard"]
+SUMMED = ("topdown", "scorecard")  # what is learned follows from noisy sums
+PUBLIC = ("sid3", "sid3p", *SUMMED)  # what is learned is opened to all
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -43,7 +50,7 @@ class Session(Declared):
     session: str = Field(pattern=NAME, description="its name")
     protocol: Protocol = Field(
         description="sid3: records are shared; sid3p: only each party's counts; sid3t, sid3s: the tree stays secret; "
-        "topdown: noisy sums of counts"
+        "topdown: a tree of noisy sums of counts; scorecard: a scorecard of noisy sums"
     )
     target: str = Field(description="the column to predict")
     parties: tuple[Member, ...] = Field(
@@ -54,7 +61,7 @@ class Session(Declared):
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
     attributes: tuple[str, ...] | None = Field(
-        default=None, description="the columns to split by, by default all but the target; ties go to the first"
+        default=None, description="the columns to learn from, by default all but the target; ties go to the first"
     )
     cuts: dict[str, tuple[float, ...] | int] | None = Field(
         default=None, description="where numeric columns are cut; topdown: their thresholds"
@@ -74,6 +81,12 @@ class Session(Declared):
         ge=0,
         le=32,
         description="with noise: levels of splits; topdown: by default as many as may be of use",
+    )
+    steps: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_STEPS,
+        description="scorecard: how many attributes are mended; by default as many as may be of use",
     )
     colluding: int | None = Field(
         default=None,
@@ -113,19 +126,24 @@ class Session(Declared):
 
     def _require_noise(self) -> None:
         """Raises ``ValueError`` unless noise and what goes with it are given together."""
+        if self.steps is not None and self.protocol != "scorecard":
+            raise ValueError(f"`steps` are those of `protocol: scorecard`; {self.protocol} learns a tree")
+        if self.depth is not None and self.protocol == "scorecard":
+            raise ValueError("`depth` is that of a tree; a scorecard has `steps`")
         if self.noise == "none":
             if self.epsilon is not None or self.depth is not None or self.colluding is not None:
                 raise ValueError("`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`")
-            if self.protocol == "topdown":
-                raise ValueError("topdown opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`")
+            if self.protocol in SUMMED:
+                raise ValueError(f"{self.protocol} opens noisy sums: it needs `noise: discrete-laplace` and `epsilon`")
             return
         if self.protocol not in PUBLIC:
             raise ValueError(
-                "noise makes a public tree private: use sid3p, sid3 or topdown. "
+                "noise makes a public tree private: use sid3p, sid3, topdown or scorecard. "
                 "What a secret tree opens, its shape or nothing, has no noise"
             )
-        if self.epsilon is None or (self.depth is None and self.protocol != "topdown"):
-            raise ValueError("`noise: discrete-laplace` needs `epsilon` and `depth`")
+        if self.epsilon is None or (self.depth is None and self.protocol not in SUMMED):
+            depth = "" if self.protocol in SUMMED else " and `depth`"
+            raise ValueError(f"`noise: discrete-laplace` needs `epsilon`{depth}")
         to_nano(self.epsilon)
         if self.trusted_noise >= len(self.parties):
             raise ValueError(
@@ -159,6 +177,11 @@ class Session(Declared):
                 "to all: noisy counts of the classes in nodes of the tree, by the values of each attribute",
                 "to all: noisy counts of the classes in its leaves",
             )
+        if self.protocol == "scorecard":
+            return (
+                "to all: noisy counts of rows by the target, alone and in the cells of each attribute",
+                "to all: in each step noisy sums of derivatives in the cells of one attribute",
+            )
         if self.noise != "none":
             return "to all: the noisy number of all rows", "to all: the noisy tree, its attributes and its classes"
         if self.protocol in ("sid3", "sid3p"):
@@ -186,8 +209,10 @@ class Session(Declared):
     @derived
     def task(self) -> Task:
         """The columns as attributes and classes."""
-        make = Task.of_functions if self.protocol == "topdown" else Task.of
-        return make(self.schema_, self.target, [member.rows for member in self.parties], self.attributes, self.cuts)
+        rows, miner = tuple(member.rows for member in self.parties), self._sums_miner()
+        if miner is None:
+            return Task.of(self.schema_, self.target, rows, self.attributes, self.cuts)
+        return Task(self.schema_, self.target, miner.sums_needed(self.schema_, self.target).cells, rows)
 
     @property
     def splits(self) -> tuple[Values | Cuts, ...]:
@@ -206,7 +231,9 @@ class Session(Declared):
         """
         match self.protocol:
             case "topdown":
-                growth: Growth = TopDown(self._joint())
+                growth: Growth = TopDown(Joint(self._tree_miner(), self.task, self.trusted_noise))
+            case "scorecard":
+                growth = Boosted(Joint(self._card_miner(), self.task, self.trusted_noise))
             case "sid3p":
                 growth = SID3P(self._rule())
             case "sid3":
@@ -236,22 +263,51 @@ class Session(Declared):
         budget = Budget.spread(epsilon, min(self.depth or 0, len(self.task.sizes)))
         return Noisy(self.task, Fraction(self.stop_share), budget, self.trusted_noise)
 
-    def _joint(self) -> Joint:
-        from miners.federated.topdown import DPTopDown  # and scikit-learn, which no other protocol needs
+    def plan(self) -> Plan | None:
+        """Returns what a miner is going to ask for, at which share of epsilon; None of ID3."""
+        miner = self._sums_miner()
+        return None if miner is None else miner.plan(self.schema_, self.target, holders=len(self.parties))
 
-        miner = DPTopDown(
+    def _sums_miner(self) -> SumsMiner | None:
+        """Makes the miner that asks for sums; None of ID3, which computes on shares."""
+        match self.protocol:
+            case "topdown":
+                return self._tree_miner()
+            case "scorecard":
+                return self._card_miner()
+        return None
+
+    # Miners import scikit-learn's manners and pandas, which no other protocol needs.
+
+    def _tree_miner(self) -> DPTopDown:
+        from miners.federated.topdown import DPTopDown
+
+        return DPTopDown(
             epsilon=exact(self.nano),
             strategy="secure",
             max_depth=self.depth,
             attributes=self.attributes,
             splits=self.cuts,
         )
-        return Joint(miner, self.task, self.trusted_noise)
+
+    def _card_miner(self) -> HoldersCardMiner:
+        from miners.federated.scorecard import DPScorecard, DPScorecardRegressor
+
+        kind = DPScorecardRegressor if self.target in self.schema_.numeric_columns else DPScorecard
+        return kind(
+            epsilon=exact(self.nano),
+            strategy="secure",
+            steps=self.steps,
+            attributes=self.attributes,
+            cuts=self.cuts,
+        )
 
     @derived
     def text(self) -> str:
         """All of it in one form: two files that mean the same have the same text."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+        # Sessions of trees have the text, and so the hash, that they had before there were `steps`.
+        without = {"steps"} if self.steps is None else set()
+        return json.dumps(self.model_dump(mode="json", exclude=without), sort_keys=True, ensure_ascii=False)
 
     @derived
     def digest(self) -> str:

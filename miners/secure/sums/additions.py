@@ -32,7 +32,7 @@ from pinq.public.derivatives import Derivatives
 from pinq.public.parts import PartSet
 from pinq.public.schema import Schema
 
-__all__ = ["MOST_UNITS", "Addition", "Counts", "DerivativeSums", "Units", "addition_of", "require_sums"]
+__all__ = ["MOST_UNITS", "Addition", "Counts", "DerivativeSums", "Units", "addition_of", "most_units", "require_sums"]
 
 FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
 MOST_UNITS = 2**14  # no row adds more to a number
@@ -73,6 +73,15 @@ class Units:
         # average.
         moved = [(total + below(self.step)) // self.step for total in sums.ravel().tolist()]
         return np.array(moved, dtype=np.int64).reshape(sums.shape)
+
+
+def most_units(width: int) -> int:
+    """Returns how many units a row moves at most in sums of so many entries, whatever the loss.
+
+    A step is more than half of bound / (``FINENESS`` width), so bound / step is less than twice
+    ``FINENESS`` units an entry; rounding adds one to each.
+    """
+    return (2 * FINENESS + 1) * width
 
 
 class Addition(ABC):

@@ -42,7 +42,7 @@ def together(epsilon: Any, **named: Any) -> SecureFederation:
 def test_no_row_moves_more_than_the_sensitivity(loss: Derivatives) -> None:
     """For each row that there can be, and every way that rounding can fall in each number; some row comes close."""
     units, vectors = Units.of(loss, SCHEMA), loss.vectors(SCHEMA)
-    sizes = [axis.size + 1 for axis in vectors.inputs[:-1]] + [vectors.inputs[-1].size]  # every row has a class
+    sizes = [axis.slots for axis in vectors.inputs]  # one more than its parts where a row can be in none
     places = [grid.ravel() for grid in np.meshgrid(*map(np.arange, sizes))]
     moved = np.zeros(places[0].size, dtype=np.int64)
     # Of a number only its remainder counts, and of that and the draw only their sum.
