@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's routes, ``/v1/{dataset}/...``.
 
-Each is one function from a grant and a body to JSON; the gate does the rest.
+What each does is in ``replies.py``; the gate does the rest.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
-from pinq.errors import QueryError, unspent
-from pinq.provider.history import page
-from pinq.provider.local import budget
-from pinq.public.queries import Answer, Request
+from pinq.public.queries import Answer
 from pinq.public.wire import SCHEMA_HEADER, Description, Failure, History, WireBudget, WirePreview
+from pinq.server.api import replies
 from pinq.server.api.gate import Gate
-from pinq.server.api.visit import Visit
 
 __all__ = ["Handler", "handlers", "router"]
 
@@ -53,7 +48,7 @@ def router(gate: Gate) -> APIRouter:
     @routes.get("/{dataset}", response_model=Description)
     async def describe(dataset: str, http: HTTPRequest) -> Response:
         """The public schema, and whose token this is."""
-        return await gate.run(http, "describe", dataset, _describe)
+        return await gate.run(http, "describe", dataset, replies.describe)
 
     @routes.get("/{dataset}/history", response_model=History)
     async def show_history(
@@ -62,7 +57,7 @@ def router(gate: Gate) -> APIRouter:
         start: Annotated[int, Query(ge=0, description="The cursor: how many lines to leave out.")] = 0,
     ) -> Response:
         """What was asked, what it cost, what came back: oldest first, a page at a time."""
-        return await gate.run(http, "show_history", dataset, lambda visit, _: _history(visit, start))
+        return await gate.run(http, "show_history", dataset, partial(replies.history, start=start))
 
     short = handlers(gate)
 
@@ -92,106 +87,14 @@ def handlers(gate: Gate) -> dict[tuple[str, str], Handler]:
     """What is asked most often, by method and last word of the path: see ``Shortcut``."""
 
     async def budget(http: HTTPRequest, dataset: str) -> Response:
-        return await gate.run(http, "show_budget", dataset, _budget)
+        return await gate.run(http, "show_budget", dataset, replies.budget)
 
     async def query(http: HTTPRequest, dataset: str) -> Response:
         schema = http.headers.get(SCHEMA_HEADER)
-        return await gate.run(http, "query", dataset, lambda visit, body: _query(visit, body, schema), charges=True)
+        return await gate.run(http, "query", dataset, partial(replies.query, schema=schema), charges=True)
 
     async def preview(http: HTTPRequest, dataset: str) -> Response:
         schema = http.headers.get(SCHEMA_HEADER)
-        return await gate.run(http, "preview", dataset, lambda visit, body: _preview(visit, body, schema))
+        return await gate.run(http, "preview", dataset, partial(replies.preview, schema=schema))
 
     return {("GET", "budget"): budget, ("POST", "query"): query, ("POST", "preview"): preview}
-
-
-def _describe(visit: Visit, _: bytes) -> str:
-    dataset, grant = visit.opened
-    schema = dataset.curator.schema
-    description = Description(
-        dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
-    )
-    return description.model_dump_json(by_alias=True)
-
-
-def _budget(visit: Visit, _: bytes) -> str:
-    dataset, grant = visit.opened
-    return WireBudget.of(budget(dataset.ledger, grant.analyst)).model_dump_json()
-
-
-def _history(visit: Visit, start: int) -> str:
-    dataset, grant = visit.opened
-    bucket = dataset.policy.padding_seconds
-
-    def admit(work: int) -> None:
-        visit.turn.admit(work)
-        dataset.curator.meter(grant.analyst, work)
-
-    read = page(dataset.ledger, grant.analyst, start, bucket=bucket, admit=admit)
-    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in read.lines)
-    return History(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
-
-
-def coarse(at: str, bucket: float) -> str:
-    """Rounds a time down to the bucket of the padding and to whole seconds.
-
-    Finer times say when a request's turn came, and so how long those before it took.
-    """
-    thousandths, width = round(1000 * datetime.fromisoformat(at).timestamp()), round(1000 * bucket) or 1
-    return datetime.fromtimestamp((thousandths - thousandths % width) // 1000, UTC).isoformat()
-
-
-def _query(visit: Visit, body: bytes, schema: str | None) -> str:
-    dataset, grant = visit.opened
-    try:
-        request = _request(visit, body)
-    except QueryError as error:
-        with dataset.curator.refusing(grant.analyst, _id(body)):
-            raise error from None
-    with dataset.curator.refusing(grant.analyst, request.id):
-        if _changed(visit, schema):
-            visit.authorise()
-            given = dataset.curator.given(grant.analyst, request, str(schema))
-            if given is not None:
-                return given.to_json()  # it was lost on its way; what was paid for outlives the policy
-        _require_schema(visit, schema)
-        return dataset.curator.ask(grant.analyst, request, visit.turn).to_json()
-
-
-@unspent()
-def _preview(visit: Visit, body: bytes, schema: str | None) -> str:
-    dataset, grant = visit.opened
-    request = _request(visit, body)
-    _require_schema(visit, schema)
-    return WirePreview.of(dataset.curator.preview(grant.analyst, request, visit.turn)).model_dump_json()
-
-
-def _request(visit: Visit, body: bytes) -> Request:
-    request = Request.received(body)
-    visit.request = request.id
-    return request
-
-
-_ID = re.compile("[!-~]{1,64}")
-
-
-def _id(body: bytes) -> str:
-    """The id in a body, which need not be a request; empty where there is none."""
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    match content:
-        case {"id": str(name)} if _ID.fullmatch(name):
-            return name
-    return ""
-
-
-def _changed(visit: Visit, schema: str | None) -> bool:
-    """Whether the client knows another schema than the one that holds now."""
-    return schema is not None and schema != visit.opened[0].curator.schema.digest
-
-
-def _require_schema(visit: Visit, schema: str | None) -> None:
-    if _changed(visit, schema):
-        raise QueryError("the data provider changed the policy since this handle was opened; connect again.")

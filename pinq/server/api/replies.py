@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the analyst's routes do: each is a function from an accepted visit and a body to JSON.
+
+Nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+
+from pinq.errors import QueryError, unspent
+from pinq.provider import local
+from pinq.provider.history import page
+from pinq.public.queries import Request
+from pinq.public.wire import Description, History, WireBudget, WirePreview
+from pinq.server.api.visit import Visit
+
+__all__ = ["budget", "coarse", "describe", "history", "preview", "query"]
+
+
+def describe(visit: Visit, _: bytes) -> str:
+    """Says what a token's holder may know of a dataset."""
+    dataset, grant = visit.opened
+    schema = dataset.curator.schema
+    description = Description(
+        dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
+    )
+    return description.model_dump_json(by_alias=True)
+
+
+def budget(visit: Visit, _: bytes) -> str:
+    """Says what was granted, spent, and remains."""
+    dataset, grant = visit.opened
+    return WireBudget.of(local.budget(dataset.ledger, grant.analyst)).model_dump_json()
+
+
+def history(visit: Visit, _: bytes, start: int) -> str:
+    """Reads a page of the asker's own lines of the log, from one on."""
+    dataset, grant = visit.opened
+    bucket = dataset.policy.padding_seconds
+
+    def admit(work: int) -> None:
+        visit.turn.admit(work)
+        dataset.curator.meter(grant.analyst, work)
+
+    read = page(dataset.ledger, grant.analyst, start, bucket=bucket, admit=admit)
+    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in read.lines)
+    return History(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
+
+
+def coarse(at: str, bucket: float) -> str:
+    """Rounds a time down to the bucket of the padding and to whole seconds.
+
+    Finer times say when a request's turn came, and so how long those before it took.
+    """
+    thousandths, width = round(1000 * datetime.fromisoformat(at).timestamp()), round(1000 * bucket) or 1
+    return datetime.fromtimestamp((thousandths - thousandths % width) // 1000, UTC).isoformat()
+
+
+def query(visit: Visit, body: bytes, schema: str | None) -> str:
+    """Answers a question."""
+    dataset, grant = visit.opened
+    try:
+        request = _request(visit, body)
+    except QueryError as error:
+        with dataset.curator.refusing(grant.analyst, _id(body)):
+            raise error from None
+    with dataset.curator.refusing(grant.analyst, request.id):
+        if _changed(visit, schema):
+            visit.authorise()
+            given = dataset.curator.given(grant.analyst, request, str(schema))
+            if given is not None:
+                return given.to_json()  # it was lost on its way; what was paid for outlives the policy
+        _require_schema(visit, schema)
+        return dataset.curator.ask(grant.analyst, request, visit.turn).to_json()
+
+
+@unspent()
+def preview(visit: Visit, body: bytes, schema: str | None) -> str:
+    """Says what a question would cost."""
+    dataset, grant = visit.opened
+    request = _request(visit, body)
+    _require_schema(visit, schema)
+    return WirePreview.of(dataset.curator.preview(grant.analyst, request, visit.turn)).model_dump_json()
+
+
+def _request(visit: Visit, body: bytes) -> Request:
+    request = Request.received(body)
+    visit.request = request.id
+    return request
+
+
+_ID = re.compile("[!-~]{1,64}")
+
+
+def _id(body: bytes) -> str:
+    """The id in a body, which need not be a request; empty where there is none."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    match content:
+        case {"id": str(name)} if _ID.fullmatch(name):
+            return name
+    return ""
+
+
+def _changed(visit: Visit, schema: str | None) -> bool:
+    """Whether the client knows another schema than the one that holds now."""
+    return schema is not None and schema != visit.opened[0].curator.schema.digest
+
+
+def _require_schema(visit: Visit, schema: str | None) -> None:
+    if _changed(visit, schema):
+        raise QueryError("the data provider changed the policy since this handle was opened; connect again.")
