@@ -8,8 +8,6 @@ the file that ``PINQ_LOG`` names.
 
 from __future__ import annotations
 
-import logging
-import os
 from typing import Annotated
 
 import typer
@@ -18,6 +16,7 @@ from pinq import __version__
 from pinq.cli import ask, assure, audit, grants, prepare, server
 from pinq.cli.base import guarded
 from pinq.cli.secure import secure
+from pinq.server.details import log_details
 
 __all__ = ["app", "main"]
 
@@ -77,12 +76,7 @@ def _start(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    file = os.environ.get("PINQ_LOG")
-    if file:  # it may quote the data: readable by the provider alone, from the first byte
-        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-    # Without a handler, logging would print the engine's errors, and with them perhaps values, to
-    # the terminal.
-    logging.getLogger("pinq").addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
+    log_details()
 
 
 for room in (prepare, grants, ask, audit, assure, server):

@@ -7,12 +7,20 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from typing import Protocol
 
 from pinq.errors import NotAllowed, TooManyRequests
 
-__all__ = ["WorkMeter"]
+__all__ = ["Meter", "WorkMeter"]
 
 MINUTE = 60.0
+
+
+class Meter(Protocol):
+    """Counts the work of a dataset's analysts."""
+
+    def take(self, analyst: str, units: int, most: int | None) -> None:
+        """Counts work that is about to be done, as ``WorkMeter`` does."""
 
 
 class WorkMeter:

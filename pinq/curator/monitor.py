@@ -30,7 +30,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pinq.curator.key_locks import KeyLocks
-from pinq.curator.meter import WorkMeter
+from pinq.curator.meter import Meter, WorkMeter
 from pinq.curator.turn import Stopped, Turn
 from pinq.curator.verbs import prepare
 from pinq.curator.verbs.prepared import Noise, PreparedQuery
@@ -75,7 +75,7 @@ class Curator:
         engine: What they are computed from.
         max_work: Units of work that one request may need; see ``pinq/curator/work.py``.
         before: The dataset's curator so far, whose requests at work and metered work count on.
-        processes: How many answer on this dataset beside each other and meter work.
+        meter: Counts analysts' work; None for one of its own.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Curator:
         *,
         max_work: int = MAX_WORK,
         before: Curator | None = None,
-        processes: int = 1,
+        meter: Meter | None = None,
     ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
         self._working: KeyLocks = KeyLocks() if before is None else before._working
-        self._meter: WorkMeter = WorkMeter(processes=processes) if before is None else before._meter
+        self._meter: Meter = (meter or WorkMeter()) if before is None else before._meter
 
     def ask(self, analyst: str, request: Request, turn: Turn | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.

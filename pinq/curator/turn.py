@@ -51,6 +51,11 @@ class Turn:
         self.most, self.token, self._clock = most, token, clock
         self._end = clock() + seconds
 
+    @property
+    def end(self) -> float:
+        """The moment of its clock at which it ends."""
+        return self._end
+
     def stop(self, moment: float = -math.inf) -> None:
         """Ends it at a moment of its clock, at once where that is past; never later than before."""
         self._end = min(self._end, moment)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pinq.analyst.queryable import PrivateQueryable
+from pinq.curator.meter import Meter
 from pinq.curator.monitor import Curator
 from pinq.curator.work import MAX_WORK
 from pinq.engine import Engine, open_engine
@@ -97,7 +98,7 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
 
 
 def curator_of(
-    policy: Policy, ledger: Ledger, engine: Engine, before: Curator | None = None, processes: int = 1
+    policy: Policy, ledger: Ledger, engine: Engine, before: Curator | None = None, meter: Meter | None = None
 ) -> Curator:
     """Makes the curator of a policy's dataset, under the policy's limit of work.
 
@@ -106,10 +107,10 @@ def curator_of(
         ledger: The dataset's.
         engine: Over the dataset's codes.
         before: The dataset's curator so far, where there is one.
-        processes: How many answer beside each other.
+        meter: Counts analysts' work; None for one of its own.
     """
     work = policy.max_work or MAX_WORK
-    return Curator(policy.schema_, ledger, engine, max_work=work, before=before, processes=processes)
+    return Curator(policy.schema_, ledger, engine, max_work=work, before=before, meter=meter)
 
 
 def open_ledger(

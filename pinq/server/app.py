@@ -19,6 +19,7 @@ from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
 from pinq.public.wire import PROTOCOL, Health
 from pinq.server.api.gate import Gate, failure
+from pinq.server.api.handover import Handover
 from pinq.server.api.limits import Settings
 from pinq.server.api.openapi import describe
 from pinq.server.api.routes import handlers, router
@@ -52,6 +53,7 @@ def create_app(
     private_certificate: bool = False,
     public_url: str = "",
     reload: Reload | None = None,
+    handover: Handover | None = None,
 ) -> FastAPI:
     """Makes the application over open datasets; it closes them when it shuts down.
 
@@ -66,8 +68,9 @@ def create_app(
             connect, which that page then says.
         public_url: Where analysts reach this server, as that page says; empty for its own address.
         reload: What SIGHUP asks; None for the policies alone.
+        handover: Has long work done by another process; None for none.
     """
-    gate = Gate(datasets, settings or Settings(), log or RequestLog())
+    gate = Gate(datasets, settings or Settings(), log or RequestLog(), handover)
     readiness = Readiness(datasets, gate.log)
     app = FastAPIOffline(
         title="pinq",

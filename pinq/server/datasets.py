@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pinq.curator.meter import Meter, WorkMeter
 from pinq.curator.monitor import Curator
 from pinq.engine import Engine, open_engine
 from pinq.engine.sources import FileFacts, source_facts
@@ -58,7 +59,26 @@ class Dataset:
         ledger = open_ledger(loaded, heads=heads_folder())
         source = source_facts(loaded)
         engine, _ = open_engine(loaded, data=data, salt=ledger.salt)
-        return cls(loaded, ledger, curator_of(loaded, ledger, engine, processes=processes), engine, source)
+        meter = WorkMeter(processes=processes)
+        return cls(loaded, ledger, curator_of(loaded, ledger, engine, meter=meter), engine, source)
+
+    @classmethod
+    def beside(cls, policy: Policy, ledger: Ledger, source: tuple[FileFacts, ...], meter: Meter) -> Dataset:
+        """Opens a dataset that another process has open, of the same rows; nothing is logged.
+
+        Args:
+            policy: Under which it is open there.
+            ledger: The dataset's.
+            source: The facts of its source's files, from before they were read there.
+            meter: Counts analysts' work.
+
+        Raises:
+            PolicyError: The source cannot be read, or changed since.
+        """
+        _require_same(policy, source)  # before it is encoded for nothing
+        engine, _ = open_engine(policy, salt=ledger.salt)
+        _require_same(policy, source)
+        return cls(policy, ledger, curator_of(policy, ledger, engine, meter=meter), engine, source)
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.
@@ -125,6 +145,11 @@ class Dataset:
         if later is not None:
             # What both use closes with the later one, which must not end before this one's questions.
             weakref.finalize(self, _let_go, later)
+
+
+def _require_same(policy: Policy, source: tuple[FileFacts, ...]) -> None:
+    if source_facts(policy) != source:
+        raise PolicyError(f"The source of {policy.dataset!r} changed since it was opened.")
 
 
 def _let_go(dataset: Dataset) -> None:

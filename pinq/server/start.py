@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from pinq.engine.cores import share_core
 from pinq.errors import PolicyError
+from pinq.server.api.handover import Handover
 from pinq.server.api.limits import Settings
 from pinq.server.app import create_app
 from pinq.server.datasets import Datasets
@@ -127,6 +128,7 @@ class Start:
             private_certificate=is_private(self.tls_cert, self.tls_key),
             public_url=self.public_url,
             reload=reload,
+            handover=Handover(self.settings.middle + self.settings.heavy) if hasattr(os, "fork") else None,
         )
 
     def _name_drafts(self, drafts: Sequence[Path]) -> None:

@@ -98,10 +98,10 @@ class Selection:
         # The parts that choose a candidate are disjoint; one that is listed twice is scored twice.
         parts: Counter[tuple[AnyScorer, int]] = Counter()
         for number, listed in enumerate(self._listed):
-            for position, scorer in enumerate(listed):
-                # In (a, a) for 10 parts and (a, b) for 5, the first a counts 15 parts and the
-                # second a 10.
-                parts[scorer, listed[:position].count(scorer)] += uses[number]
+            # In (a, a) for 10 parts and (a, b) for 5, the first a counts 15 parts and the second a 10.
+            for scorer, times in Counter(listed).items():
+                for again in range(times):
+                    parts[scorer, again] += uses[number]
         return sum(scorer.work_of(count) for (scorer, _), count in parts.items())
 
     @property

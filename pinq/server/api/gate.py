@@ -39,23 +39,19 @@ from pinq.errors import (
     Unavailable,
 )
 from pinq.public.wire import PROTOCOL, PROTOCOL_HEADER, Failure, status_of
-from pinq.server.api.lanes import Lanes
+from pinq.server.api.handover import Handover
+from pinq.server.api.lanes import Job, Lanes
 from pinq.server.api.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.api.metrics import Metrics
-from pinq.server.api.visit import Visit
+from pinq.server.api.visit import Visit, Work
 from pinq.server.datasets import Datasets
 from pinq.server.log import RequestLog
 
-__all__ = ["Gate", "Visit", "Work", "failure", "read_body"]
+__all__ = ["Gate", "failure", "read_body"]
 
-SMALL_BODY = 2**16
 REFUSAL_SECONDS = 0.01
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, "Cache-Control": "no-store"}
 _log = logging.getLogger("pinq.server")
-
-
-Work = Callable[[Visit, bytes], str]
-"""What a route does, in the pool: from an accepted visit and the body to JSON."""
 
 
 class Gate:
@@ -65,10 +61,14 @@ class Gate:
         datasets: What is served.
         settings: Limits.
         log: The provider's.
+        handover: Has long work done by another process; None for none.
     """
 
-    def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
+    def __init__(
+        self, datasets: Datasets, settings: Settings, log: RequestLog, handover: Handover | None = None
+    ) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
+        self._handover = handover
         self.metrics = Metrics(datasets, log)
         self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
         self._lanes = Lanes(datasets, settings)
@@ -105,6 +105,8 @@ class Gate:
     async def close(self) -> None:
         """Ends what still runs, between two steps: what it was charged stays, unanswered."""
         await self._lanes.close()
+        if self._handover is not None:
+            await asyncio.to_thread(self._handover.close)
 
     async def _work(self, http: Request, visit: Visit, work: Work, charges: bool) -> str:
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
@@ -131,7 +133,8 @@ class Gate:
         try:
             async with self._queues.enter(hashed, alone=self._alone(hashed)), self._padded(visit):
                 visit.clock = time.monotonic()
-                if _large(http):  # only who may ask may fill the memory
+                size = _size(http)
+                if size > self.settings.middle_body:  # only who may ask may fill the memory
                     await self._lanes.soon(visit.asked, hashed, authorise)
                 body = (
                     b""
@@ -139,8 +142,10 @@ class Gate:
                     else await read_body(http, self.settings.max_body, self.settings.body_seconds)
                 )
                 visit.clock = time.monotonic()  # how long the body took is the sender's choice
-                job = partial(_job, visit, recall, work, body)
-                return await self._lanes.run(http, visit, hashed, job, opens, heavy=_large(http), charges=charges)
+                aside = work if self._handover is None else partial(self._handover.do, work)
+                here, there = (partial(_job, visit, recall, done, body) for done in (work, aside))
+                job = Job(here, there, size, charges)
+                return await self._lanes.run(http, visit, hashed, job, opens)
         except Stopped:
             raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
         except NotAuthorised:
@@ -269,7 +274,9 @@ def _token(http: Request) -> str:
     return token if scheme.lower() == "bearer" and len(token) <= MAX_TOKEN else ""
 
 
-def _large(http: Request) -> bool:
-    # A body of no stated length counts as a large one.
+def _size(http: Request) -> float:
+    """How long a body says it is; of no stated length counts as a large one."""
     length = http.headers.get("content-length", "")
-    return http.method == "POST" and not (length.isascii() and length.isdigit() and int(length[:20]) <= SMALL_BODY)
+    if http.method != "POST":
+        return 0
+    return int(length[:20]) if length.isascii() and length.isdigit() else math.inf

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Lanes`` divides a server's threads: what is soon done never waits for what takes long.
 
-Every request begins in the light lane, whose turn takes a tenth of a second's work. What needs more
-(or has a large body) begins again in the heavy lane of its dataset, where one request runs at a
-time and each analyst has one place in the queue. So a hundred heavy requests of one dataset hold one
-thread, and one more core of another dataset is never theirs.
+Every request begins in the light lane, whose turn takes a hundredth of a second's work. What needs
+more (or has a large body) begins again in the middle lane, and past a tenth of a second in the heavy
+lane of its dataset, where one request runs at a time and each analyst has one place in the queue. So
+a hundred heavy requests of one dataset hold one thread, and one more core of another dataset is
+never theirs. Where the server has a sibling (``handover.py``), only the light lane's work is done in
+the server's process: what takes longer keeps its interpreter from nobody.
 
 What charges waits for the disk most of its time, so many may be at it; what only reads keeps the
-interpreter to itself, and of that two are worked on at a time for each dataset. So whoever reads
-histories as fast as a machine can, takes two threads' turns from those who ask. And while others wait
-for its place, a reader keeps it for three times as long as it took, up to a fifth of a second: what
-reads without a pause leaves most of the time to those who ask.
+interpreter to itself, and of that two are worked on at a time for each dataset and lane. So whoever
+reads histories as fast as a machine can, takes two threads' turns from those who ask. And while others
+wait for its place, a reader keeps it for three times as long as it took, up to a fifth of a second:
+what reads without a pause leaves most of the time to those who ask.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
 
@@ -33,7 +35,7 @@ from pinq.errors import LedgerError
 from pinq.server.api.limits import Settings, Share
 from pinq.server.api.visit import Visit
 
-__all__ = ["Lanes"]
+__all__ = ["Job", "Lanes"]
 
 READERS = 2  # of a dataset at a time, of what only reads
 LOOK_SECONDS = 0.5  # how often a running request's client and grant are looked at
@@ -41,6 +43,59 @@ RESTS, LONGEST_REST = 3, 0.2  # times as long as a reader worked; seconds
 STOP_SECONDS = 5.0  # how long what was stopped may take to notice
 
 T = TypeVar("T")
+
+
+class Job(NamedTuple):
+    """A request's work, which looks at ``Visit.turn``.
+
+    Attributes:
+        here: Does it in this process.
+        aside: Does it in the server's sibling; ``here`` where there is none.
+        size: Bytes of the body, infinite where nobody says.
+        charges: Whether it charges, and so waits for the disk.
+    """
+
+    here: Callable[[], str]
+    aside: Callable[[], str]
+    size: float = 0
+    charges: bool = False
+
+
+class _Lane:
+    """Threads of requests that may take so much work, divided among datasets and analysts.
+
+    Args:
+        pool: The threads.
+        count: How many there are.
+        datasets: The names of what is served.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, count: int, datasets: Collection[str]) -> None:
+        self.pool, self._count, self._datasets = pool, count, datasets
+        self._shares: dict[str, Share] = {}
+        self._reading = defaultdict[str, Share](partial(Share, READERS))
+        self._others = Share(max(1, count // 4))
+
+    async def do(self, dataset: str, holder: str, job: Callable[[], T], *, charges: bool) -> T:
+        """Does a job in a thread, and lets readers wait for each other."""
+        if charges:
+            return await self._in_thread(dataset, holder, job)
+        # What reads may be done two at a time for each dataset, so that charges find threads free.
+        reading = self._reading[dataset if dataset in self._datasets else ""]
+        async with reading.take(holder):
+            return await _rested(reading, self._in_thread(dataset, holder, job))
+
+    async def _in_thread(self, dataset: str, holder: str, job: Callable[[], T]) -> T:
+        async with self._share(dataset).take(holder):
+            return await asyncio.get_running_loop().run_in_executor(self.pool, job)
+
+    def _share(self, name: str) -> Share:
+        """A dataset's threads. Of several datasets one alone never holds all of them."""
+        if name not in self._datasets:
+            return self._others
+        # Of 16 threads one dataset of several holds 12 at most, an only one 15.
+        share = self._count * 3 // 4 if len(self._datasets) > 1 else self._count - 1
+        return self._shares.setdefault(name, Share(max(1, share)))
 
 
 class Lanes:
@@ -53,61 +108,55 @@ class Lanes:
 
     def __init__(self, datasets: Collection[str], settings: Settings) -> None:
         self._datasets, self._settings, self._turns = datasets, settings, set[Turn]()
-        self._light = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
         self._long = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy", initializer=roam)
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pinq-watch")
-        self._shares: dict[str, Share] = {}
-        self._reading = defaultdict[str, Share](partial(Share, READERS))
-        self._others = Share(max(1, settings.threads // 4))
+        light = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
+        middle = ThreadPoolExecutor(settings.middle, thread_name_prefix="pinq-middle", initializer=roam)
+        self._light = _Lane(light, settings.threads, datasets)
+        self._middle = _Lane(middle, settings.middle, datasets)
         self._heavy_of: dict[str, Share] = {}
         self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._heavy = asyncio.Semaphore(settings.heavy)
 
     async def soon(self, dataset: str, holder: str, job: Callable[[], T], *, charges: bool = False) -> T:
         """Does what is soon done."""
-        if charges:
-            return await self._light_job(dataset, holder, job)
-        # What reads may be done two at a time for each dataset, so that charges find threads free.
-        reading = self._reading[dataset if dataset in self._datasets else ""]
-        async with reading.take(holder):
-            return await _rested(reading, self._light_job(dataset, holder, job))
+        return await self._light.do(dataset, holder, job, charges=charges)
 
-    async def run(
-        self,
-        http: Request,
-        visit: Visit,
-        holder: str,
-        job: Callable[[], T],
-        opens: Callable[[], bool],
-        *,
-        heavy: bool,
-        charges: bool = False,
-    ) -> T:
-        """Does a request's work, in the light lane if that will do.
+    async def run(self, http: Request, visit: Visit, holder: str, job: Job, opens: Callable[[], bool]) -> str:
+        """Does a request's work, in the first lane that will do.
 
         Args:
             http: Whose client may go away.
             visit: The request.
             holder: Whose it is: the token's digest.
-            job: The work, which looks at ``visit.turn``.
+            job: The work.
             opens: Whether the grant still counts.
-            heavy: Whether it is for the heavy lane at once.
-            charges: Whether it charges, and so waits for the disk.
         """
-        if not heavy:
-            visit.turn = Turn(self._settings.work_seconds, most=self._settings.light_work, token=holder)
-            with suppress(TooHeavy):
-                return await self.soon(visit.asked, holder, job, charges=charges)
+        settings = self._settings
+        for lane, work, most, size in (
+            (self._light, job.here, settings.light_work, settings.light_body),
+            (self._middle, job.aside, settings.middle_work, settings.middle_body),
+        ):
+            if job.size <= size:
+                visit.turn = Turn(settings.work_seconds, most=most, token=holder)
+                with suppress(TooHeavy):
+                    return await lane.do(visit.asked, holder, work, charges=job.charges)
+        return await self._take_long(http, visit, holder, job, opens)
+
+    async def _take_long(self, http: Request, visit: Visit, holder: str, job: Job, opens: Callable[[], bool]) -> str:
+        """Does a request's work in the heavy lane."""
         # In this order: who waits for the turn of an analyst or a dataset holds no thread
         # meanwhile.
         lane = self._lane(visit.asked)
         async with self._heavy_by[holder], lane.take(holder), self._heavy:
             visit.turn = Turn(self._settings.work_seconds, token=holder)
+            if await http.is_disconnected():
+                visit.turn.stop(_bucket_end(visit))
             self._turns.add(visit.turn)
             watching = asyncio.create_task(self._look(http, visit, opens))
-            work = asyncio.get_running_loop().run_in_executor(self._long, job)
+            work = asyncio.get_running_loop().run_in_executor(self._long, job.aside)
             try:
-                return await (work if charges else _rested(lane, work))
+                return await (work if job.charges else _rested(lane, work))
             finally:
                 visit.turn.stop()  # where the asker's task was cancelled, the work goes on without it
                 self._turns.discard(visit.turn)
@@ -117,22 +166,10 @@ class Lanes:
         """Stops every turn, and waits a little until that is noticed."""
         for turn in self._turns:
             turn.stop()
-        pools: Iterable[ThreadPoolExecutor] = (self._light, self._long, self._watch)
+        pools = (self._light.pool, self._middle.pool, self._long, self._watch)
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await asyncio.gather(*(asyncio.to_thread(pool.shutdown, cancel_futures=True) for pool in pools))
-
-    def _share(self, name: str) -> Share:
-        """A dataset's light threads. Of several datasets one alone never holds all of them."""
-        if name not in self._datasets:
-            return self._others
-        # Of 16 threads one dataset of several holds 12 at most, an only one 15.
-        share = self._settings.threads * 3 // 4 if len(self._datasets) > 1 else self._settings.threads - 1
-        return self._shares.setdefault(name, Share(max(1, share)))
-
-    async def _light_job(self, dataset: str, holder: str, job: Callable[[], T]) -> T:
-        async with self._share(dataset).take(holder):
-            return await asyncio.get_running_loop().run_in_executor(self._light, job)
 
     def _lane(self, name: str) -> Share:
         """A dataset's place in the heavy lane; one of its own for a name that is none."""

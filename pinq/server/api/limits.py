@@ -27,8 +27,12 @@ class Settings:
 
     Attributes:
         threads: Requests that are worked on at a time, of those that are soon done.
-        heavy: Others that are worked on at a time; one of each dataset.
-        light_work: The units of work from which a request is a heavy one.
+        middle: Others that are worked on at a time, of those that take a moment.
+        heavy: Others still; one of each dataset.
+        light_work: The units of work from which a request takes a moment.
+        middle_work: The units of work from which it is a heavy one.
+        light_body: Bytes of a request from which reading it takes a moment.
+        middle_body: Bytes from which it is a heavy one.
         work_seconds: How long a request may be worked on.
         running: Of those, how many for one token; one where the dataset has padding.
         waiting: How many more of a token's requests may wait.
@@ -45,8 +49,12 @@ class Settings:
     """
 
     threads: int = 16
+    middle: int = 4
     heavy: int = 2
-    light_work: int = 100
+    light_work: int = 10
+    middle_work: int = 100
+    light_body: int = 2**14
+    middle_body: int = 2**16
     work_seconds: float = 600.0
     running: int = 4
     waiting: int = 64

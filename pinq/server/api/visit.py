@@ -11,7 +11,7 @@ from pinq.curator.turn import Turn
 from pinq.ledger.terms import Grant
 from pinq.server.datasets import Dataset
 
-__all__ = ["Visit"]
+__all__ = ["Visit", "Work"]
 
 
 @dataclass
@@ -43,3 +43,7 @@ class Visit:
         assert self.dataset is not None
         assert self.grant is not None
         return self.dataset, self.grant
+
+
+Work = Callable[[Visit, bytes], str]
+"""What a route does: from an accepted visit and the body to JSON. It can be pickled."""

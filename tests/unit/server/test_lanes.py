@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from functools import partial
@@ -14,9 +15,13 @@ from starlette.types import Message
 
 from pinq.curator.turn import Stopped
 from pinq.errors import LedgerError
-from pinq.server.api.lanes import READERS, Lanes
+from pinq.server.api.lanes import READERS, Job, Lanes
 from pinq.server.api.limits import Settings
 from pinq.server.api.visit import Visit
+
+
+async def _silence() -> Message:
+    return await asyncio.get_running_loop().create_future()
 
 
 def test_of_what_reads_two_are_worked_on_at_a_time_and_a_charge_goes_beside_them() -> None:
@@ -57,19 +62,58 @@ def test_a_grant_is_looked_at_again_after_a_look_that_failed(monkeypatch: pytest
             raise LedgerError("out of reach")
         return False
 
-    def work() -> None:
+    def work() -> str:
         while True:
             visit.turn.check()
             time.sleep(0.001)
 
-    async def silence() -> Message:
-        return await asyncio.get_running_loop().create_future()
-
     async def go() -> None:
         lanes = Lanes(("a",), Settings(work_seconds=20))
         with pytest.raises(Stopped):
-            await lanes.run(Request({"type": "http"}, silence), visit, "holder", work, opens, heavy=True)
+            await lanes.run(Request({"type": "http"}, _silence), visit, "holder", Job(work, work, math.inf), opens)
         await lanes.close()
 
     asyncio.run(go())
     assert len(looks) > 1
+
+
+@pytest.mark.parametrize(("size", "work", "begun"), [(0, 5, ["here 10"]), (0, 50, ["here 10", "aside 100"]),
+    (0, 500, ["here 10", "aside 100", "aside inf"]), (2**15, 5, ["aside 100"]), (math.inf, 5, ["aside inf"])])  # fmt: skip
+def test_only_small_work_is_begun_in_the_servers_own_process(size: float, work: int, begun: list[str]) -> None:
+    """What is more, or comes in a long body, begins again in a lane that does it aside."""
+    visit, did = Visit("a", "query", "-"), list[str]()
+
+    def do(where: str) -> str:
+        did.append(f"{where} {visit.turn.most}")
+        visit.turn.admit(work)
+        return where
+
+    async def go() -> None:
+        lanes = Lanes(("a",), Settings())
+        job = Job(partial(do, "here"), partial(do, "aside"), size, charges=True)
+        await lanes.run(Request({"type": "http"}, _silence), visit, "holder", job, lambda: True)
+        await lanes.close()
+
+    asyncio.run(go())
+    assert did == begun
+
+
+def test_work_whose_client_went_while_it_waited_is_not_begun() -> None:
+    """Its turn is over when it comes."""
+    visit = Visit("a", "query", "-")
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def go() -> None:
+        lanes = Lanes(("a",), Settings())
+
+        def work() -> str:
+            visit.turn.check()
+            return "begun"
+
+        with pytest.raises(Stopped):
+            await lanes.run(Request({"type": "http"}, gone), visit, "holder", Job(work, work, math.inf), lambda: True)
+        await lanes.close()
+
+    asyncio.run(go())

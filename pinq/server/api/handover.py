@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Handover`` has a server's long work done by a process beside it (``sibling.py``).
+
+A thread that hands a request over waits for its outcome, and meanwhile tells the sibling when its
+turn's end changes: its client has gone, its grant has ended, the server stops. The sibling is
+started when it is first needed, and again where it ended.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+from pinq.errors import PinqError, Unavailable
+from pinq.public.wire import Failure
+from pinq.server.api.sibling import Metered, Outcome, Task, Unfit, Verdict
+from pinq.server.api.visit import Visit, Work
+
+__all__ = ["Handover"]
+
+LOOK_SECONDS = 0.1  # how often a turn's end is looked at
+END_SECONDS = 5.0  # how long a sibling may take to end
+# What it runs: the modules that this process has, wherever they came from.
+PROGRAM = "import sys; sys.path[:] = {path!r}; from pinq.server.api.sibling import main; main({connections!r})"
+
+
+class _Process:
+    """A sibling, with connections for so many requests at a time.
+
+    Attributes:
+        idle: The connections that no request has now.
+    """
+
+    def __init__(self, most: int) -> None:
+        pairs = [socket.socketpair() for _ in range(most)]
+        theirs = [there.fileno() for _, there in pairs]
+        program = PROGRAM.format(path=sys.path, connections=theirs)
+        try:
+            self._process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, pass_fds=theirs)
+        finally:
+            for _, there in pairs:
+                there.close()
+        self.idle = [Connection(here.detach()) for here, _ in pairs]
+
+    def end(self) -> None:
+        """Ends it; what runs there is broken off after a while."""
+        for connection in self.idle:
+            connection.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Handover:
+    """Hands requests over, each in a thread that waits for what comes of it.
+
+    Args:
+        most: How many at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._process: _Process | None = None
+
+    def do(self, work: Work, visit: Visit, body: bytes) -> str:
+        """Does a route's work there.
+
+        What a warehouse serves is read once only, so such a dataset's work is done here; so is what
+        the sibling cannot open as it is open here.
+
+        Raises:
+            Unavailable: The process ended twice at it.
+            PinqError, Stopped, TooHeavy: As the work does.
+        """
+        dataset, _ = visit.opened
+        if dataset.policy.served_by is not None:
+            return work(visit, body)
+        turn = visit.turn
+        task = Task(dataset.policy, dataset.ledger.url, dataset.source, turn.token, work, body, turn.most, turn.end)
+        outcome = self._outcome(task, visit)
+        visit.request = outcome.request
+        match outcome.error:
+            case None:
+                return outcome.payload
+            case Failure() as failure:
+                raise failure.error()
+            case Unfit():
+                return work(visit, body)
+            case error:
+                raise error
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    def _outcome(self, task: Task, visit: Visit) -> Outcome:
+        # Once more where the process has ended, perhaps long ago: one id is charged once.
+        for again in (True, False):
+            try:
+                with self._connection() as connection:
+                    return _watched(connection, task, visit)
+            except (EOFError, OSError):
+                if not again:
+                    break
+        raise Unavailable("the process that worked on this request ended twice; the same request may be sent again.")
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        """Takes a connection to a process that runs, as far as is known."""
+        with self._lock:
+            process = self._process = self._process or _Process(self._most)
+            connection = process.idle.pop()
+        try:
+            yield connection
+        except BaseException:
+            self._forget(process)
+            connection.close()
+            raise
+        process.idle.append(connection)
+
+    def _forget(self, process: _Process) -> None:
+        """Lets another process be started; this one ends, for its connections do."""
+        with self._lock:
+            if self._process is process:
+                self._process = None
+                threading.Thread(target=process.end, name="pinq-sibling", daemon=True).start()
+
+
+def _watched(connection: Connection, task: Task, visit: Visit) -> Outcome:
+    """Sends a task, and what it must know meanwhile, until there is an outcome."""
+    told = task.end
+    connection.send(task)
+    while True:
+        while not connection.poll(LOOK_SECONDS):
+            if visit.turn.end != told:
+                told = visit.turn.end
+                connection.send(told)
+        match connection.recv():
+            case Outcome() as outcome:
+                return outcome
+            case Metered(units):
+                connection.send(_verdict(visit, units))
+
+
+def _verdict(visit: Visit, units: int) -> Verdict:
+    dataset, grant = visit.opened
+    try:
+        dataset.curator.meter(grant.analyst, units)
+        return Verdict()
+    except PinqError as error:
+        return Verdict(Failure.of(error))

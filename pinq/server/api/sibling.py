@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process beside a server's own one, in which its long work is done.
+
+What takes long keeps Python's interpreter to itself, a call of C at a time: to read a request of
+megabytes takes a third of a second in which no other thread of that process moves. So the server's
+process reads, checks and counts only what is small, and hands over the rest as it came: bytes, and
+the function that knows what to do with them. Here it runs as there: the token is looked at in the
+ledger, the work is priced, charged before the data is read, and ends where its turn ends. This
+process takes turns after all others (``NICE``).
+
+::
+
+    server ── Task ───────────▶ sibling   one connection for each request at a time
+           ── end of its turn ▶           whenever that changed
+           ◀─ Metered ───────             is that much work within the grant's quota?
+           ── Verdict ───────▶            the server counts for both
+           ◀─ Outcome ───────
+
+It opens a dataset when it is first needed: its ledger, and the codes, which are mapped and so in
+memory once where they are kept. It ends when the server does: then every connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from pinq.curator.turn import Stopped, TooHeavy, Turn
+from pinq.engine.sources import FileFacts
+from pinq.errors import InternalError, NotAuthorised, PinqError, PolicyError
+from pinq.ledger.ledger import Ledger
+from pinq.provider.backup import heads_folder
+from pinq.public.policy import Policy
+from pinq.public.wire import Failure
+from pinq.server.api.visit import Visit, Work
+from pinq.server.datasets import Dataset
+from pinq.server.details import log_details
+
+__all__ = ["Metered", "Outcome", "Task", "Unfit", "Verdict", "main"]
+
+NICE = 10
+SWITCH_SECONDS = 0.001  # a thread that computes lets others have the interpreter after so long
+LISTEN_SECONDS = 0.05  # how often work looks whether its turn was ended
+END_SECONDS = 3.0  # how long what was stopped may take to notice
+
+_log = logging.getLogger("pinq.server")
+
+
+class Unfit(Exception):
+    """The dataset cannot be opened here as the server has it open; nothing was done."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A request that is handed over.
+
+    Attributes:
+        policy: Under which it was let in.
+        ledger: Where that dataset's ledger is.
+        source: The facts of the source's files when they were encoded.
+        token: Digest of the token.
+        work: What to do with the body.
+        body: As it came.
+        most: The units of work that its turn may take.
+        end: When its turn ends, by the machine's monotonic clock.
+    """
+
+    policy: Policy
+    ledger: str
+    source: tuple[FileFacts, ...]
+    token: str
+    work: Work
+    body: bytes
+    most: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Metered:
+    """So many units of work are about to be done."""
+
+    units: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why they may not; None where they may."""
+
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task.
+
+    Attributes:
+        request: The request's id, once it was read.
+        payload: JSON.
+        error: What was raised in its place; None for nothing.
+    """
+
+    request: str | None
+    payload: str = ""
+    error: Failure | Stopped | TooHeavy | Unfit | None = None
+
+
+class _Turn(Turn):
+    """A turn whose end the server may change."""
+
+    def __init__(self, connection: Connection, task: Task) -> None:
+        super().__init__(task.end - time.monotonic(), task.most, token=task.token)
+        self._connection, self._listened = connection, time.monotonic()
+
+    def check(self) -> None:
+        if time.monotonic() >= self._listened + LISTEN_SECONDS:
+            while self._connection.poll():
+                self.hear()
+            self._listened = time.monotonic()
+        super().check()
+
+    def hear(self) -> object:
+        """Waits for a word of the server's and returns it; ``Stopped`` where it has gone."""
+        try:
+            word: object = self._connection.recv()
+        except (EOFError, OSError):
+            raise Stopped from None
+        if isinstance(word, float):
+            self.stop(word)
+        return word
+
+
+class _Meter:
+    """Has the server count work; each thread asks about its own task."""
+
+    def __init__(self) -> None:
+        self.asking = threading.local()
+
+    def take(self, analyst: str, units: int, most: int | None) -> None:
+        """``NotAllowed`` or ``TooManyRequests`` where the server says so."""
+        if most is None:
+            return
+        self.asking.connection.send(Metered(units))
+        while not isinstance(verdict := self.asking.turn.hear(), Verdict):
+            pass
+        if verdict.failure is not None:
+            raise verdict.failure.error()
+
+
+class Sibling:
+    """Does tasks on datasets that it opens by itself."""
+
+    def __init__(self) -> None:
+        self._lock, self._meter = threading.Lock(), _Meter()
+        self._ledgers: dict[str, Ledger] = {}
+        self._datasets: dict[str, Dataset] = {}
+
+    def serve(self, connection: Connection) -> None:
+        """Does what comes over a connection, one task after the other, until it ends."""
+        with suppress(EOFError, OSError):
+            while True:
+                match connection.recv():
+                    case Task() as task:
+                        connection.send(self.done(task, connection))
+                    case _:
+                        pass  # the end of a turn that was over already
+
+    def done(self, task: Task, connection: Connection) -> Outcome:
+        """Does a task."""
+        visit = Visit(task.policy.dataset, "", "", turn=_Turn(connection, task))
+        self._meter.asking.connection, self._meter.asking.turn = connection, visit.turn
+        visit.authorise = lambda: self._authorise(visit, task)
+        error: Failure | Stopped | TooHeavy | Unfit
+        try:
+            visit.turn.check()
+            visit.authorise()
+            payload = task.work(visit, task.body)
+            return Outcome(visit.request, payload)
+        except PinqError as raised:
+            error = Failure.of(raised)
+        except (Stopped, TooHeavy, Unfit) as raised:
+            error = raised
+        except Exception:
+            _log.exception("a request failed")
+            error = Failure.of(InternalError("Something unexpected went wrong in the server."))
+        return Outcome(visit.request, error=error)
+
+    def _authorise(self, visit: Visit, task: Task) -> None:
+        dataset = self._opened(task)
+        grant = dataset.ledger.holder(task.token)
+        if grant is None:
+            raise NotAuthorised()
+        visit.dataset, visit.grant = dataset, grant
+
+    def _opened(self, task: Task) -> Dataset:
+        """The dataset as the server had it open when it let the task in."""
+        name = task.policy.dataset
+        with self._lock:
+            known = self._datasets.get(name)
+            if known is not None and (known.policy, known.source) == (task.policy, task.source):
+                return known
+            try:
+                ledger = self._ledger(task.ledger, name)
+                dataset = Dataset.beside(task.policy, ledger, task.source, self._meter)
+            except PolicyError as error:
+                _log.warning("long work on %s stays in the server's own process: %s", name, error)
+                raise Unfit from None
+            if known is not None:
+                known.retire(dataset)
+            self._datasets[name] = dataset
+            return dataset
+
+    def _ledger(self, url: str, name: str) -> Ledger:
+        if url not in self._ledgers:
+            self._ledgers[url] = Ledger(url, name, create=False, heads=heads_folder())
+        return self._ledgers[url]
+
+    def close(self) -> None:
+        """Closes the ledgers."""
+        for ledger in self._ledgers.values():
+            ledger.close()
+
+
+def main(connections: Sequence[int]) -> None:
+    """Serves connections, by their numbers as files, until one of them ends.
+
+    Signals that stop a server reach its whole group: it finishes what runs, and so this goes on.
+    """
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    log_details()
+    with suppress(OSError):  # a system may forbid it
+        os.nice(NICE)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    sibling, over = Sibling(), threading.Event()
+
+    def serve(number: int) -> None:
+        sibling.serve(Connection(number))
+        over.set()
+
+    threads = [threading.Thread(target=serve, args=(number,), daemon=True) for number in connections]
+    for thread in threads:
+        thread.start()
+    over.wait()
+    late = time.monotonic() + END_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, late - time.monotonic()))
+    if not any(thread.is_alive() for thread in threads):
+        sibling.close()
+    os._exit(0)  # whatever a thread is still at was charged, and stays so
