@@ -54,6 +54,11 @@ class WorkMeter:
             return
         shared = "" if self._processes == 1 else f", of which each of {self._processes} processes has a share"
         price = f"this takes {units:,} units of work, and this grant allows {most:,} a minute{shared}"
+        if most < self._processes:
+            raise NotAllowed(
+                f"this grant allows {most:,} units of work a minute, and {self._processes} processes share them: none "
+                "of them has any to give. The data provider can allow more (pinq terms), or serve by fewer processes."
+            )
         most //= self._processes
         if units > most:
             raise NotAllowed(f"{price}. Ask fewer parts or candidates. The data provider can change it (pinq terms).")

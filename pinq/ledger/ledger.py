@@ -381,8 +381,9 @@ class Ledger:
             reading.state.require(reading.state.valid(analyst), verb, columns, demand, epsilon)
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._log.close()
+        """Closes the connections; in a forked process, whose parent has them, nothing."""
+        if self._store.is_own:  # else a lock may be held by a thread that the fork has not got
+            self._log.close()
 
     def __repr__(self) -> str:
         return f"Ledger({self._store}, dataset {self._log.state.dataset!r}, {self._log.seq} events)"

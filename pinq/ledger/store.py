@@ -230,9 +230,14 @@ class Store:
         except UnicodeDecodeError:
             raise self._damaged("it holds text that is none") from None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this process opened it, and not the one that it was forked from."""
+        return os.getpid() == self._process
+
     def require_process(self) -> None:
         """``LedgerError`` in a process that was forked since the opening."""
-        if os.getpid() != self._process:
+        if not self.is_own:
             forked = "This ledger was opened in another process; connections do not survive a fork."
             raise LedgerError(f"{forked} Open it again here.")
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import threading
@@ -136,3 +137,28 @@ def test_whoever_is_interrupted_while_waiting_keeps_nobody_else(ledger: Ledger) 
         slow.result()
         pool.submit(ledger.charge, "ana", "later", WHOLE, Epsilon(1)).result(20)
     assert ledger.grants()["ana"].spent == Epsilon(2)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_process_that_is_forked_in_the_middle_of_a_transaction_closes_without_waiting(tmp_path: Path) -> None:
+    """The thread that holds the log is not in it, and would be waited for in vain."""
+    ledger = Ledger(str(tmp_path / "l"), "people")
+    inside, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ledger._log.transaction():
+            inside.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # half of what a lock is waited for
+        ledger.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    over.set()
+    thread.join()
+    ledger.close()

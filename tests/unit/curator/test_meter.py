@@ -43,6 +43,13 @@ def test_processes_share_a_quota_of_work() -> None:
             meter.take("ana", 34, 100)
 
 
+def test_a_quota_of_less_than_a_unit_for_each_process_is_said_to_be_none() -> None:
+    """To ask less would not help, so nobody is told to."""
+    with pytest.raises(NotAllowed, match=r"allows 3 units of work a minute, and 4 processes share them") as refused:
+        WorkMeter(lambda: 0.0, processes=4).take("ana", 1, 3)
+    assert "Ask fewer" not in str(refused.value)
+
+
 def _curator(in_memory: Callable[..., Any], **terms: Any) -> tuple[Any, str]:
     curator = in_memory(10)._session._curator
     (analyst,) = curator.ledger.accounts()
