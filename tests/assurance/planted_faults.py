@@ -108,8 +108,8 @@ FAULTS = (
     Fault(
         "the weighted choice forgets the mass of candidates",
         "pinq/curator/mechanisms.py",
-        "weights = candidates.members / candidates.mass * np.exp(exponents)",
-        "weights = candidates.members * np.exp(exponents)",
+        "sums[own] = candidates.members[own] / candidates.mass[own] * np.exp(exponents)",
+        "sums[own] = candidates.members[own] * np.exp(exponents)",
         (LAWS,),
     ),
     Fault(

@@ -37,7 +37,7 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 from tests.evidence import ASSURANCE, note
 from tests.killed import killed_at_commit
-from tests.postgresql import HERE, kind_of
+from tests.postgresql import HERE, database, kind_of
 
 EXAMPLES, STEPS = (200, 60) if ASSURANCE else (10, 30)
 SCHEMA = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
@@ -250,8 +250,8 @@ class LedgerBesideModel(RuleBasedStateMachine):
 def new_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """Where a new ledger can be made, each time."""
     if request.param == "postgresql":
-        made: Callable[[], str] = request.getfixturevalue("new_postgresql")
-        return made
+        url: str = request.getfixturevalue("postgresql_url")
+        return lambda: database(url)
     numbers = iter(range(10**6))
     return lambda: str(tmp_path / f"{next(numbers)}.ledger")
 
