@@ -183,17 +183,10 @@ def _cell(value: str, column: Numeric) -> str:
 
 def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, column: Categorical) -> str:
     """The position of a text in the declared list, by a type that this makes."""
-    # An enum of the declared values, made from a table and not from text, finds any value's place
-    # and fits any name.
-    connection.register(
-        f"values_{number}",
-        pa.table(
-            {"value": pa.array(list(column.texts), pa.string()), "place": pa.array(range(column.cells), pa.int32())}
-        ),
-    )
-    values = f"SELECT value FROM values_{number} ORDER BY place"
-    connection.execute(f"CREATE OR REPLACE TYPE domain_{number} AS ENUM ({values})")
-    connection.unregister(f"values_{number}")
+    # An enum of the declared values finds any value's place. None of them holds a NUL character, so
+    # each is a literal.
+    values = ", ".join(map(literal, column.texts))
+    connection.execute(f"CREATE OR REPLACE TEMP TYPE domain_{number} AS ENUM ({values})")
     code = f"enum_code(TRY_CAST({value} AS domain_{number}))"
     # A code is an unsigned octet where the values are few; what follows from two is as wide as both.
     undeclared = f"CASE WHEN {value} IS NOT NULL THEN {column.other_code} END"

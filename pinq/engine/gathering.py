@@ -103,7 +103,7 @@ class Gathering:
         """Gives the rows that are kept of each unit, once all of its rows are there."""
         connection = self._source.connection
         columns = ", ".join(f"{name} {kind}" for name, kind in candidate_columns(self._policy).items())
-        connection.execute(f"CREATE TABLE candidates ({columns})")
+        connection.execute(f"CREATE TEMP TABLE candidates ({columns})")
         known = self._take_over([fingerprint for _, fingerprint in files], before)
         for together, fingerprint in self._turns(files):
             if fingerprint in known:

@@ -8,9 +8,8 @@ same, and lie in one folder if its name says more of their rows.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +23,11 @@ from pinq.engine.raw import (
     arrow_stream,
     attach_typed,
     columns_of,
+    database,
     declared_columns,
     is_table,
     literal,
     require_columns,
-    settings,
     wanted_files,
 )
 from pinq.engine.sources import source_dialect
@@ -89,11 +88,8 @@ def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[Open
     Raises:
         PolicyError: It cannot be read, or lacks a declared column.
     """
-    # What outgrows the memory that the policy allows spills into a folder that only the provider
-    # can read.
     with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True))
-        connection = stack.enter_context(closing(duckdb.connect(config=settings(policy, scratch))))
+        connection = stack.enter_context(database(policy, data, files))
         rows = stack.enter_context(streamed(policy)) if data is None else data
         yield _open(connection, policy, rows, files)
 

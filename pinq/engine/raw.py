@@ -8,13 +8,15 @@ table (``read_columns``).
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
+from pinq.engine.databases import SMALL_BYTES, SMALL_ROWS, small_database
 from pinq.engine.delimited import DelimitedFiles, Lines
 from pinq.engine.numbers import define_readings, other_spelling
 from pinq.engine.sources import missing_path, source_dialect, source_files, source_path
@@ -28,6 +30,7 @@ __all__ = [
     "arrow_stream",
     "attach_typed",
     "columns_of",
+    "database",
     "declared_columns",
     "is_large",
     "is_table",
@@ -37,7 +40,6 @@ __all__ = [
     "require_columns",
     "require_readable",
     "require_share",
-    "settings",
     "wanted_files",
 ]
 
@@ -65,12 +67,11 @@ class RawTable:
     name: str
     types: dict[str, str]
     lines: Lines
-    _scratch: tempfile.TemporaryDirectory[str]
+    _opened: ExitStack
 
     def close(self) -> None:
         """Frees the memory and deletes what was copied."""
-        self.connection.close()
-        self._scratch.cleanup()
+        self._opened.close()
 
 
 def read_columns(policy: Policy, data: object = None) -> RawTable:
@@ -84,22 +85,17 @@ def read_columns(policy: Policy, data: object = None) -> RawTable:
         PolicyError: The source cannot be read, has more unreadable lines than allowed, or looks
             like another dialect.
     """
-    scratch = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
-    connection = duckdb.connect(config=settings(policy, scratch.name))
+    files = source_files(policy) if data is None else []
     try:
-        source, types, lines = _attach(connection, policy, scratch, data)
-        dialect = source_dialect(policy)
-        if dialect is not None:
-            _require_likely(connection, source, types, dialect, lines)
-        return RawTable(connection, source, types, lines, scratch)
+        with ExitStack() as stack:
+            connection = stack.enter_context(database(policy, data, files))
+            source, types, lines = _attach(connection, policy, stack, data)
+            dialect = source_dialect(policy)
+            if dialect is not None:
+                _require_likely(connection, source, types, dialect, lines)
+            return RawTable(connection, source, types, lines, stack.pop_all())
     except duckdb.Error as error:
-        connection.close()
-        scratch.cleanup()
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
-    except BaseException:
-        connection.close()
-        scratch.cleanup()
-        raise
 
 
 def require_readable(policy: Policy) -> None:
@@ -126,7 +122,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def settings(policy: Policy, scratch: str) -> Config:
+def _settings(policy: Policy, scratch: str) -> Config:
     """What a connection that reads raw rows is opened with."""
     config: Config = dict(_SAFE)
     if policy.memory_limit:
@@ -135,10 +131,42 @@ def settings(policy: Policy, scratch: str) -> Config:
     return config
 
 
+@contextmanager
+def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that reads raw rows.
+
+    What outgrows the memory that the policy allows spills into a folder that only the provider can
+    read.
+    """
+    with ExitStack() as stack:
+        if _is_small(policy, data, files):
+            yield stack.enter_context(small_database())
+        else:
+            config = _settings(policy, stack.enter_context(_folder()))
+            yield stack.enter_context(closing(duckdb.connect(config=config)))
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
+
+
+def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
+    """Whether a source may be read in a database that it shares: it sets nothing for all of it."""
+    sets = policy.memory_limit or policy.database or any(column.formula for column in policy.columns.values())
+    if data is not None or sets:
+        return not sets and is_table(data) and len(data) <= SMALL_ROWS  # type: ignore[arg-type]  # a table has rows
+    return policy.served_by is None and _bytes(files) <= SMALL_BYTES
+
+
 def is_large(files: Iterable[Path]) -> bool:
     """Whether a source's files are too large for memory."""
+    return _bytes(files) > IN_MEMORY_BYTES
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    """How many bytes files have, unpacked."""
     sizes = [(file.stat().st_size, file.name.lower().endswith(".gz")) for file in files if file.is_file()]
-    return sum(size * (UNPACKED if packed else 1) for size, packed in sizes) > IN_MEMORY_BYTES
+    return sum(size * (UNPACKED if packed else 1) for size, packed in sizes)
 
 
 def declared_columns(policy: Policy) -> list[str]:
@@ -150,7 +178,7 @@ def declared_columns(policy: Policy) -> list[str]:
 def _attach(
     connection: duckdb.DuckDBPyConnection,
     policy: Policy,
-    scratch: tempfile.TemporaryDirectory[str],
+    stack: ExitStack,
     data: object = None,
 ) -> tuple[str, dict[str, str], Lines]:
     """Makes the whole source reachable, with all its columns.
@@ -158,7 +186,7 @@ def _attach(
     Args:
         connection: Has nothing attached yet.
         policy: Whose source.
-        scratch: Where a copy of large delimited text may be.
+        stack: Deletes a copy of large delimited text in the end.
         data: In the source's place.
 
     Returns:
@@ -169,7 +197,7 @@ def _attach(
     if dialect is None:
         source = attach_typed(connection, policy, data)
     else:
-        copy = Path(scratch.name) / "rows.duckdb" if is_large(source_files(policy)) else None
+        copy = Path(stack.enter_context(_folder())) / "rows.duckdb" if is_large(source_files(policy)) else None
         source = _attach_lines(connection, _delimited(policy, dialect), lines, copy)
     return source, columns_of(connection, source), lines
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import duckdb
@@ -22,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
+from pinq.engine.databases import SMALL_ROWS, small_database
 from pinq.engine.tallies import packed_words, run_starts
 
 __all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
@@ -155,7 +157,7 @@ def _in_order(source: pa.Table, query: str, check: Callable[[], None]) -> np.nda
 
     The query runs in a thread of its own, so that what ``check`` raises meanwhile interrupts it.
     """
-    with duckdb.connect(config={"enable_external_access": "false"}) as connection, ThreadPoolExecutor(1) as thread:
+    with _database(source.num_rows) as connection, ThreadPoolExecutor(1) as thread:
         connection.register("source", source)
         asked = thread.submit(lambda: connection.execute(query).fetchnumpy())
         try:
@@ -168,6 +170,11 @@ def _in_order(source: pa.Table, query: str, check: Callable[[], None]) -> np.nda
     ordered = np.empty(len(values), dtype=values.dtype)
     ordered[number] = values
     return ordered
+
+
+def _database(rows: int) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+    """A database for so many rows, with the threads that many are worth."""
+    return small_database() if rows <= SMALL_ROWS else duckdb.connect(config={"enable_external_access": "false"})
 
 
 def _go_on() -> None:
