@@ -74,6 +74,8 @@ class HandleMiner(Fitted, ABC, Generic[W]):
         with unspent():
             work = self._checked(public_schema(handle), target)
             total, warnings = self._total(work), self._warnings(work, None)
+            if reuse is False:
+                self._rehearse(work, handle)
             asked, releases = begin_fit(self, handle, total, warnings, reuse=reuse)
         with Bill(handle) as bill:
             model = self._learned(work, asked, target)
@@ -98,6 +100,12 @@ class HandleMiner(Fitted, ABC, Generic[W]):
     @abstractmethod
     def _checked(self, schema: Schema, target: str) -> W:
         """Returns what is decided, every parameter checked before anything is spent."""
+
+    def _rehearse(self, work: W, handle: PrivateQueryable) -> None:
+        """Raises what the heaviest question would be refused with, before any is paid.
+
+        By default nothing is foreseen: what a tree asks follows from answers.
+        """
 
     @abstractmethod
     def _learned(self, work: W, handle: PrivateQueryable, target: str) -> Model:

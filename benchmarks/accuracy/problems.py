@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of ``which.py``: those a rule was tuned on, and those only looked at afterwards.
 
-Held-out tables are UCI's own rows with another column to predict; tables that come with
-scikit-learn were held out until the rule was mended for them. The bounds of the latter are those of
-their rows, which its descriptions print.
+Held-out tables are UCI's own rows with another column to predict, scikit-learn's iris, and made-up
+ones; other tables that come with scikit-learn were held out until the rule was mended for them. The
+bounds of scikit-learn's are those of their rows, which its descriptions print.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from sklearn import datasets
 
+from benchmarks.accuracy.made import MADE
 from benchmarks.accuracy.trees import table
 from benchmarks.harness.datasets import declared, stratified_folds, why_missing
 from miners.fitted.route import encode
@@ -33,7 +34,7 @@ class Problem:
     """A table and a column to predict.
 
     Attributes:
-        data: The data set of PINQ_DATA; empty where scikit-learn has the table.
+        data: The data set of PINQ_DATA; empty where scikit-learn has the table, or it is made up.
         target: The column; empty for the data set's own.
         name: Of the table; by default the data set's, and the target where it is another.
     """
@@ -74,6 +75,8 @@ class Problem:
 
 @cache
 def _loaded(problem: Problem) -> tuple[Schema, str, pd.DataFrame]:
+    if problem.name in MADE:
+        return MADE[problem.name].table()
     if not problem.data:
         return _bundled(SCIKIT_LEARN[problem.name])
     schema, own, rows = table(problem.data)
@@ -105,6 +108,7 @@ SCIKIT_LEARN: dict[str, Callable[..., Any]] = {
     "breast_cancer": datasets.load_breast_cancer,
     "wine": datasets.load_wine,
     "digits": datasets.load_digits,
+    "iris": datasets.load_iris,
 }
 _OWN = [
     "adult",
@@ -119,8 +123,10 @@ _OWN = [
     "spect",
 ]
 TUNED: Sequence[Problem] = (*(Problem(name) for name in _OWN), Problem("appliances_energy"))
-SEEN: Sequence[Problem] = tuple(Problem("", name=name) for name in SCIKIT_LEARN)
+SEEN: Sequence[Problem] = tuple(Problem("", name=name) for name in SCIKIT_LEARN if name != "iris")
 HELD_OUT: Sequence[Problem] = (
+    Problem("", name="iris"),
+    *(Problem("", name=name) for name in MADE),
     Problem("adult", "occupation"),
     Problem("adult", "sex"),
     Problem("adult", "workclass"),

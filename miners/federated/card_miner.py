@@ -151,13 +151,13 @@ class HoldersCardMiner(ScorecardMiner):
 
         They do with many classes, and where steps reach too few attributes.
         """
-        return objective.tabulates and (objective.asks_tables(epsilon, attributes) or 2 * steps < attributes)
+        return objective.tabulates and (self._asks_tables(objective, epsilon, attributes) or 2 * steps < attributes)
 
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
         """Returns what each question pays; where nobody chooses, tables order the attributes."""
         if self.strategy == "turns":
             return super()._shares(epsilon, objective, attributes, steps)
-        asked = objective.asks_tables(epsilon, attributes) or (steps > 0 and attributes > 1)
+        asked = self._asks_tables(objective, epsilon, attributes) or (steps > 0 and attributes > 1)
         weight = TABLES if self._is_naive(objective, epsilon, attributes, steps) else objective.order_weight
         return Shares.of(epsilon, tables=attributes if asked else 0, steps=steps, chooses=False, weight=weight)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from miners.budget.noise import count_scale
+from miners.scorecards.posterior import Estimate
 from miners.scorecards.shares import Shares
 from pinq.public.derivatives import AnyDerivatives
 from pinq.public.epsilon import Epsilon
@@ -88,6 +89,30 @@ class HandleAsking(Asking):
 
     def __init__(self, handle: PrivateQueryable, shares: Shares) -> None:
         self._handle, self._shares, self._rows = handle, shares, handle.parts()
+
+    def rehearse(self, objective: Objective, specs: Sequence[Cells], table_specs: Sequence[Cells]) -> None:
+        """Previews the heaviest questions: those of a card that looks at every attribute already.
+
+        Raises:
+            QueryError: One would take more work than the policy allows for a request.
+            NotAllowed: The terms forbid one.
+        """
+        schema, rows = self._handle.schema, objective.rows(self._handle.parts())
+        largest, coarse = (max(each, key=lambda spec: bind(spec, schema).size) for each in (specs, table_specs))
+        if self._shares.tables:
+            parts = rows.partition(coarse).partition(Values(objective.target))
+            parts.preview("noisy_count", epsilon=self._shares.tables[0])
+        if not self._shares.steps:
+            return
+        started, card = objective.start(np.zeros(bind(objective.base_parts, schema).size), 1.0)
+        for spec in specs:
+            cells = np.ones((bind(spec, schema).size, len(card.base)))
+            card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
+        loss, paid = started.loss(card), self._shares.steps[-1]
+        if paid.choice is not None:
+            score = choice_score(started, loss, started.scale(paid.sums))
+            rows.preview("exp_mech", list(specs), score=score, epsilon=paid.choice)
+        rows.preview("noisy_sum", loss, by=[largest], epsilon=paid.sums)
 
     def start(self, parts: Spec) -> Answer:
         """Counts all rows by parts of the target."""

@@ -37,9 +37,9 @@ class Grid:
         """Returns the grid of a card that is learned in steps.
 
         A cell's error falls with its width and rises with its noise: the best number of cells grows
-        with the fifth root of ``size``, rows times epsilon; 10 at 5,000 (docs/defaults.md).
+        with a root of ``size``, rows times epsilon; 10 at 5,000 (docs/defaults.md).
         """
-        return cls(_fifth_root(10, size / 5000, 4))
+        return cls(_root(10, size / 5000, 0.3, 4))
 
     @classmethod
     def of_tables(cls, size: float) -> Grid:
@@ -48,7 +48,7 @@ class Grid:
         Args:
             size: Rows times epsilon for each attribute and class.
         """
-        return cls(_fifth_root(4, size / 20, 3), fine=False)
+        return cls(_root(4, size / 20, 0.2, 3), fine=False)
 
 
 def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:
@@ -112,7 +112,7 @@ def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:
             yield float(number)
 
 
-def _fifth_root(at_one: int, size: float, least: int) -> int:
-    """Returns a number of cells that grows with the fifth root of a size."""
-    # At 32 times the size twice as many.
-    return min(max(least, round(at_one * max(size, 0.0) ** 0.2)), MOST)
+def _root(at_one: int, size: float, power: float, least: int) -> int:
+    """Returns a number of cells that grows with a power of a size, ``MOST`` at most."""
+    # 50,000 rows at epsilon 1 are 10 times 5,000: 10 * 10^.3 = 20 intervals.
+    return min(max(least, round(at_one * max(size, 0.0) ** power)), MOST)

@@ -189,7 +189,10 @@ class _Classes(Objective):
         """How outputs add up logs of each class, shape (classes, outputs)."""
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns naive Bayes, the more damped the more attributes repeat each other."""
+        """Returns naive Bayes, the more damped the more attributes repeat each other.
+
+        Where scores start is damped like points: by itself the card answers as naive Bayes does.
+        """
         counts = [table[:, : self.table_classes] for table in tables]
         # The total of a table of many cells is the noisier: its weight is one over its cells.
         weights = np.array([1 / len(table) for table in counts])
@@ -197,7 +200,7 @@ class _Classes(Objective):
         totals = np.maximum(totals, scale)
         # Twenty-four attributes: each counts half, for they repeat each other.
         damping = min(1.0, (FEW_ATTRIBUTES / len(specs)) ** 0.5)
-        base = tuple(round(share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
+        base = tuple(round(damping * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
         for spec, estimate in zip(specs, log_shares(counts, totals, scale=scale, damping=damping), strict=True):
             # Classes are counted apart, so the variances of their logs add up.

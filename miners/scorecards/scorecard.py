@@ -138,8 +138,15 @@ class ScorecardMiner(HandleMiner[CardFit]):
 
     def _shares(self, epsilon: Epsilon, objective: Objective, attributes: int, steps: int) -> Shares:
         """Returns what each question pays."""
-        tables = attributes if objective.asks_tables(epsilon, attributes) else 0
+        tables = attributes if self._asks_tables(objective, epsilon, attributes) else 0
         return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1)
+
+    def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
+        """Returns whether tables of all attributes are asked, which without steps are all there is."""
+        return objective.asks_tables(epsilon, attributes) or (objective.tabulates and self.steps == 0)
+
+    def _rehearse(self, card_fit: CardFit, handle: PrivateQueryable) -> None:
+        HandleAsking(handle, card_fit.shares).rehearse(card_fit.objective, card_fit.specs, card_fit.table_specs)
 
     def _learned(self, card_fit: CardFit, handle: PrivateQueryable, target: str) -> Card:
         return card_fit.learned(HandleAsking(handle, card_fit.shares))
@@ -202,7 +209,8 @@ class Scorecard(Classifier, ScorecardMiner):
     Args:
         epsilon: What ``fit`` costs in all.
         steps: Choices of an attribute, 0 to 200; None for as many as public facts (epsilon,
-            ``max_rows``, the classes) let expect to be of use.
+            ``max_rows``, the classes) let expect to be of use. 0 leaves one step over all
+            attributes at once, naive Bayes: for many attributes of which each says little.
         attributes: Columns to look at; None for all but the target.
         cuts: Cut points for numeric attributes, ``{"age": [30, 45]}``, or a number of intervals,
             ``{"age": 5}``. Without: the cuts that the policy declares for the column, else intervals

@@ -20,6 +20,7 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
 __all__ = [
+    "ENOUGH_FOR_TWO",
     "FEW_ATTRIBUTES",
     "MAX_STEPS",
     "CardStep",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 MAX_STEPS = 200
+ENOUGH_FOR_TWO = 24  # steps for two classes: on Adult more gained nothing even at epsilon 64
 STEP = 1000  # what an average step weighs
 BASE, CHOICE = 100, 250  # of it: where scores start; each step's choice, the rest being its sums
 # Later steps have less to find, so they get more: their sums by this factor, their choices by that.
@@ -42,6 +44,7 @@ HOPELESS_TWO, HOPELESS_EACH = 100.0, 25.0
 TABLES_KNOW = 4  # steps that tables of all attributes replace, and twice as many of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
 TABLES = 2.3  # what all of them together weigh, for each unit of all steps: seven tenths
+BESIDE_TABLES = 10  # what the start weighs beside tables of this weight, which say it better
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Shares:
         # Of two steps the choices weigh 227 and 273, the sums 714 and 786: 2,000 in all.
         choices, sums = _growing(CHOICE, CHOICES_GROW, steps), _growing(STEP - CHOICE, SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
-        weights = [BASE] + [each] * tables
+        weights = [BESIDE_TABLES if tables and weight >= TABLES else BASE] + [each] * tables
         for choice, own in zip(choices, sums, strict=True):
             weights += [choice, own] if chooses else [choice + own]
         shares = spread(epsilon, weights)
@@ -136,9 +139,9 @@ def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
 def steps_for_two(size: float) -> int:
     """Returns how many steps pay for two classes without tables (docs/defaults.md).
 
-    Twice the rows or twice the epsilon pay for a quarter more of them.
+    Twice the rows or twice the epsilon pay for a third more of them, up to ``ENOUGH_FOR_TWO``.
     """
-    return _at_most(11 * (size / 50_000) ** 0.35) if size >= HOPELESS_TWO else 0
+    return min(_at_most(13 * (size / 50_000) ** 0.4), ENOUGH_FOR_TWO) if size >= HOPELESS_TWO else 0
 
 
 def steps_after_tables(size: float, classes: int, attributes: int) -> int:

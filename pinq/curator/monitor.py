@@ -176,8 +176,9 @@ class Curator:
 
     @unspent()
     def preview(self, analyst: str, request: Request, turn: Turn | None = None) -> Preview:
-        """What ``ask`` would cost and how exact it would be."""
+        """What ``ask`` would cost and how exact it would be; ``QueryError`` where it is too much work."""
         work = self._validate(request, turn or Turn())
+        require_work(work.checking + work.counting, self.max_work)
         self.meter(analyst, work.checking)
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, request.identity(self.schema.digest))
         epsilon = ZERO if is_paid else work.epsilon

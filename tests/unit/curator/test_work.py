@@ -96,12 +96,13 @@ def test_what_is_refused_for_its_work_names_price_and_limit_and_follows_no_row(r
     curator.ask("ana", _choice(AnyGrouping("letter")))
 
 
-def test_previews_have_the_limit_of_what_they_check() -> None:
-    """A preview counts nothing, but what it has to read is bounded like a question's."""
+def test_previews_refuse_what_a_question_would_be_refused_for() -> None:
+    """A preview counts nothing, but says beforehand that asking would be too much work, or even reading what is asked."""
     curator = _curator(_frame(10), 100)
-    curator.preview("ana", _choice(*(AnyGrouping("letter", seed=seed) for seed in range(200))))
-    with pytest.raises(QueryError, match="units of work"):
-        curator.preview("ana", _choice(*(AnyGrouping("letter", seed=seed) for seed in range(20_000))))
+    curator.preview("ana", _choice(AnyGrouping("sex")))
+    for count in (200, 20_000):
+        with pytest.raises(QueryError, match="units of work"):
+            curator.preview("ana", _choice(*(AnyGrouping("letter", seed=seed) for seed in range(count))))
 
 
 @pytest.mark.parametrize(

@@ -149,3 +149,34 @@ def test_a_target_of_very_many_cells_is_learned() -> None:
     with simulated(schema, data=rows, epsilon=20) as h:
         card = ScorecardRegressor(epsilon=20, attributes=["a", "b"], steps=3).fit(h, "mean")
     assert card.score(rows.to_pandas()) > 0.1
+
+
+@pytest.mark.parametrize("target", ["two", "three", "mean"])
+def test_a_fit_that_is_too_much_work_is_refused_before_it_costs(target: str) -> None:
+    """A limit that the first questions keep and a later step would pass ends the fit before anything is paid."""
+    miner = (ScorecardRegressor if target == "mean" else Scorecard)(epsilon=1)
+    lowest = None
+    for limit in range(1, 40):
+        with simulated(SCHEMA, data=table(), epsilon=1) as handle:
+            handle._session._curator.max_work = limit  # type: ignore[attr-defined]  # as a policy would say
+            try:
+                miner.fit(handle, target)
+            except QueryError as refused:
+                assert "units of work" in str(refused)
+                assert refused.charged == 0
+                assert handle.budget.spent == 0
+            else:
+                lowest = limit
+                break
+    assert lowest is not None
+    assert lowest > 1
+
+
+def test_no_steps_leave_naive_bayes() -> None:
+    """With ``steps=0`` a card of two classes is one step over all attributes: it learns, and answers as the tables say."""
+    with simulated(SCHEMA, data=table(), epsilon=20) as handle:
+        plan = Scorecard(epsilon=10, steps=0, attributes=EXPLAINING).plan(handle.schema, "two")
+        assert [line.verb for line in plan.lines] == ["noisy_count", "noisy_count"]
+        card = Scorecard(epsilon=10, steps=0, attributes=EXPLAINING).fit(handle, "two")
+    assert card.cost_ == 10
+    assert card.score(FRESH[FRESH["two"].notna()]) > 0.74

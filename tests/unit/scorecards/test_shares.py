@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from miners.scorecards.cells import Grid, attribute_cells, public_cuts
 from miners.scorecards.shares import (
+    ENOUGH_FOR_TWO,
     MAX_STEPS,
     Shares,
     steps_after_tables,
@@ -57,9 +58,9 @@ def test_an_epsilon_that_is_too_small_to_share_is_refused() -> None:
 
 def test_more_rows_and_fewer_classes_pay_for_more_steps() -> None:
     """The figures of docs/defaults.md: Adult's for the epsilons from 0.1 to 4."""
-    assert [steps_for_two(50_000 * epsilon) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [5, 7, 9, 11, 14, 18]
+    assert [steps_for_two(50_000 * epsilon) for epsilon in (0.1, 0.25, 0.5, 1, 2, 4)] == [5, 7, 10, 13, 17, 23]
     assert [steps_for_means(20_000 * epsilon) for epsilon in (0.1, 1, 10)] == [2, 6, 15]
-    assert steps_for_two(10**12) == MAX_STEPS
+    assert steps_for_two(10**12) == ENOUGH_FOR_TWO < MAX_STEPS
     for size in (10.0, 10**3, 10**5, 10**7):
         many, few = ([steps_after_tables(size, classes, count) for classes in (3, 10, 100)] for count in (7, 6))
         assert many == sorted(many, reverse=True)
@@ -116,6 +117,6 @@ def test_whoever_names_cuts_gets_them() -> None:
 
 
 def test_more_rows_carry_finer_cells() -> None:
-    """The number grows with the fifth root, within bounds; tables of all attributes bear fewer."""
-    assert [Grid.of_steps(size).widths for size in (1, 5_000, 50_000, 200_000, 10**9)] == [4, 10, 16, 21, 32]
+    """The number grows with a root, within bounds; tables of all attributes bear fewer."""
+    assert [Grid.of_steps(size).widths for size in (1, 5_000, 50_000, 200_000, 10**9)] == [4, 10, 20, 30, 32]
     assert [Grid.of_tables(size).widths for size in (0.1, 20, 200, 800)] == [3, 4, 6, 8]
