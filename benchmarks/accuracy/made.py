@@ -27,7 +27,7 @@ class Made:
         values: Of each attribute.
         shares: Of the classes, in any unit.
         alike: How alike the classes' shares of values are; the larger, the less an attribute says.
-        telling: How many attributes say anything at all.
+        informative: How many attributes say anything at all.
     """
 
     rows: int
@@ -35,7 +35,7 @@ class Made:
     values: int
     shares: tuple[float, ...]
     alike: float
-    telling: int
+    informative: int
 
     def table(self) -> tuple[Schema, str, pd.DataFrame]:
         """Returns the schema, the target and the rows: the same ones each time."""
@@ -46,11 +46,11 @@ class Made:
         columns = {}
         for number in range(self.attributes):
             common = random.dirichlet(np.full(self.values, 2.0))
-            own = random.dirichlet(self.alike * common, len(shares)) if number < self.telling else None
+            own = random.dirichlet(self.alike * common, len(shares)) if number < self.informative else None
             laws = np.tile(common, (len(shares), 1)) if own is None else own
             # A row of class 2 has the first value whose cumulated share of class 2 its draw is below.
-            place = (random.random((self.rows, 1)) > laws.cumsum(axis=1)[classes]).sum(axis=1)
-            columns[f"a{number}"] = np.array(values)[np.minimum(place, self.values - 1)]
+            drawn = (random.random((self.rows, 1)) > laws.cumsum(axis=1)[classes]).sum(axis=1)
+            columns[f"a{number}"] = np.array(values)[np.minimum(drawn, self.values - 1)]
         columns["class"] = np.array([f"c{number}" for number in classes])
         declared = {name: Categorical(values=tuple(values)) for name in columns if name != "class"}
         target = Categorical(values=tuple(f"c{number}" for number in range(len(shares))))
@@ -58,10 +58,10 @@ class Made:
 
 
 MADE: dict[str, Made] = {
-    "made_wide": Made(1_000, 50, 2, (1, 1), alike=40, telling=50),
-    "made_few_of_many": Made(2_000, 40, 6, (1, 1), alike=4, telling=4),
-    "made_imbalanced": Made(5_000, 12, 5, (50, 1), alike=6, telling=12),
-    "made_many_classes": Made(3_000, 12, 5, (1,) * 15, alike=6, telling=12),
-    "made_small": Made(120, 6, 3, (2, 1), alike=6, telling=6),
+    "made_wide": Made(1_000, 50, 2, (1, 1), alike=40, informative=50),
+    "made_few_of_many": Made(2_000, 40, 6, (1, 1), alike=4, informative=4),
+    "made_imbalanced": Made(5_000, 12, 5, (50, 1), alike=6, informative=12),
+    "made_many_classes": Made(3_000, 12, 5, (1,) * 15, alike=6, informative=12),
+    "made_small": Made(120, 6, 3, (2, 1), alike=6, informative=6),
 }
 """The tables, by name."""

@@ -142,7 +142,7 @@ class ScorecardMiner(HandleMiner[CardFit]):
         return Shares.of(epsilon, tables=tables, steps=steps, chooses=attributes > 1)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether tables of all attributes are asked, which without steps are all there is."""
+        """Returns whether tables of all attributes are asked; without steps they are all."""
         return objective.asks_tables(epsilon, attributes) or (objective.tabulates and self.steps == 0)
 
     def _rehearse(self, card_fit: CardFit, handle: PrivateQueryable) -> None:

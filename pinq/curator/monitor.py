@@ -176,7 +176,7 @@ class Curator:
 
     @unspent()
     def preview(self, analyst: str, request: Request, turn: Turn | None = None) -> Preview:
-        """What ``ask`` would cost and how exact it would be; ``QueryError`` where it is too much work."""
+        """What ``ask`` would cost and how exact it would be; too much work is refused as there."""
         work = self._validate(request, turn or Turn())
         require_work(work.checking + work.counting, self.max_work)
         self.meter(analyst, work.checking)

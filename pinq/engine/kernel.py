@@ -33,8 +33,8 @@ from pinq.public.specs import Axis, Partition
 
 __all__ = ["WHOLE", "CountRequest", "Counts", "count", "count_request"]
 
-# Tables that together have at most so many cells are counted as one joint table.
-PACKED_CELLS = 2**16
+# Tables that together take at most so many bytes are counted as one joint table: within a core's cache.
+PACKED_BYTES = 2**18
 WHOLE: Mapping[bytes, int] = {b"": 0}
 """The whole table as the known part: where every row is at node 0."""
 
@@ -133,8 +133,9 @@ def count_request(
     common = _common(partitions, tables)
     split = None if common is not None or not any(partitions) else split_level(partitions)
     axes = () if common is None else common.axes
-    room = min(PACKED_CELLS, schema.max_rows // 8)
-    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), measure_of(measure, schema), room)
+    summed = measure_of(measure, schema)
+    room = min(PACKED_BYTES // (4 if summed is None else 8 * summed.sums), schema.max_rows // 8)
+    return CountRequest(begin, tuple(levels), answer, split, axes, tuple(tables), summed, room)
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest | ListRequest]) -> Partition | None:
