@@ -36,11 +36,14 @@ settings.register_profile(
 settings.load_profile("pinq")
 
 
+@pytest.hookimpl(tryfirst=True)  # so that its cleanup comes last
 def pytest_configure(config: pytest.Config) -> None:
     """Warnings are errors, but for those that tests provoke all over by small tables and odd rows.
 
     ``test_fit_warnings.py`` makes them errors again and says where they are given and where they are not.
     """
+    # At its end the interpreter takes everything apart again; DuckDB's bindings report what is left.
+    config.add_cleanup(gc.unfreeze)
     if "XDG_STATE_HOME" not in os.environ:  # servers keep heads of their ledgers there
         state = tempfile.TemporaryDirectory(prefix="pinq-state-")
         os.environ["XDG_STATE_HOME"] = state.name
@@ -58,14 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """From here on garbage is looked for, and only among what the tests themselves make."""
-    gc.collect()
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """At its end the interpreter takes everything apart again; DuckDB's bindings report what is left."""
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
