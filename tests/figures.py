@@ -12,6 +12,7 @@ import io
 import statistics
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -200,12 +201,23 @@ class House:
                 reached |= set().union(*(below[other] for other in reached))
         return below
 
+    def statements_of_rooms(self) -> Counter[str]:
+        """Statements of each room."""
+        rooms: Counter[str] = Counter()
+        for module in self.modules:
+            rooms[module.room] += module.statements
+        return rooms
+
+    @property
+    def comment_share(self) -> float:
+        """Which part of the lines of code are or have a comment."""
+        return sum(module.comments for module in self.modules) / sum(module.code_lines for module in self.modules)
+
     def figures(self) -> dict[str, str]:
         """The table, figure by figure."""
         modules = self.modules
         functions = sorted(length for module in modules for length in module.functions)
         long_lines = sum(len(line) > MAX_COLUMNS for module in modules for line in module.lines)
-        code, comments = sum(module.code_lines for module in modules), sum(module.comments for module in modules)
         return {
             "modules": f"{len(modules)}",
             "lines": f"{sum(len(module.lines) for module in modules):,}",
@@ -215,7 +227,7 @@ class House:
             f"{functions[len(functions) * 9 // 10]}, {functions[-1]}",
             f"lines over {MAX_COLUMNS} columns": f"{long_lines}",
             f"files over {MAX_FILE_LINES} lines": f"{sum(len(module.lines) > MAX_FILE_LINES for module in modules)}",
-            "comments, share of code lines": f"{comments / code:.1%}",
+            "comments, share of code lines": f"{self.comment_share:.1%}",
             "uses of `Any`": f"{len(self.uses_of_any())}",
             "`isinstance`, all": f"{len(self.kind_tests(own=False))}",
             "`isinstance` of a class of our own": f"{len(self.kind_tests())}",
@@ -252,3 +264,5 @@ if __name__ == "__main__":
     house = House(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
     for figure, value in house.figures().items():
         print(f"{figure:56} {value:>16}")
+    for room, statements in sorted(house.statements_of_rooms().items()):
+        print(f"statements of {room:42} {statements:>16,}")

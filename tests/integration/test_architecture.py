@@ -41,3 +41,16 @@ def test_every_room_says_what_it_knows_and_what_to_read_first() -> None:
             continue
         text = (ROOT / room / "__init__.py").read_text(encoding="utf-8").split('"""')[1]
         assert re.search(r"\b[Rr]ead\b", text) or "to start" in text, room
+
+
+def test_every_name_that_the_page_says_to_edit_is_defined() -> None:
+    """A class, function, constant or field; one with a class before it in the file that has both."""
+    files = [file for package in ("pinq", "miners") for file in (ROOT / package).rglob("*.py")]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    names = re.findall(r"`([A-Za-z_]\w*(?:\.\w+)?)`", PAGE.partition("## Where would I change X?")[2])
+    for name in {name for name in names if not name.endswith(".py") and not name.startswith("pinq.")}:
+        assert any(all(defines(text, part) for part in name.split(".")) for text in texts), name
+
+
+def defines(text: str, name: str) -> bool:
+    return re.search(rf"\b(?:def|class) {name}\b|^\s*{name}\b\s*[:=]", text, flags=re.MULTILINE) is not None

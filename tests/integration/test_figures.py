@@ -38,6 +38,17 @@ def test_only_events_and_errors_are_told_apart_by_cases(house: House) -> None:
     assert not [file for file in files if not file.startswith((*told, "miners/fitted/json_form.py"))]
 
 
+def test_dense_code_is_explained(house: House) -> None:
+    """Reasons, units and worked examples beside it: four lines in a hundred of the code are or have a comment."""
+    assert round(house.comment_share, 3) >= 0.04
+
+
+def test_functions_are_short(house: House) -> None:
+    """Nine in ten have at most sixteen lines beside their docstring."""
+    lengths = sorted(length for module in house.modules for length in module.functions)
+    assert lengths[len(lengths) * 9 // 10] <= 16
+
+
 def test_rooms_stand_on_each_other_without_a_circle(house: House) -> None:
     """Also where only a type checker imports."""
     assert house.circles() == 0
