@@ -25,8 +25,11 @@ def test_hardly_anybody_asks_for_the_class_of_a_value_of_ours(house: House) -> N
     assert len(house.kind_tests()) <= 48
 
 
-def test_only_events_and_errors_are_told_apart_by_cases(house: House) -> None:
-    """One fold knows what each event means, one report how it reads, one table which status an error has."""
+def test_only_events_errors_and_messages_are_told_apart_by_cases(house: House) -> None:
+    """One fold knows what each event means, one report how it reads, one table which status an error has.
+
+    And two processes of a server tell apart what they send each other.
+    """
     files = {where.split(":")[0] for where in house.kind_cases()}
     told = (
         "pinq/ledger/",
@@ -34,6 +37,8 @@ def test_only_events_and_errors_are_told_apart_by_cases(house: House) -> None:
         "pinq/provider/report/",
         "pinq/provider/certified.py",
         "pinq/server/api/gate.py",
+        "pinq/server/api/handover.py",
+        "pinq/server/api/sibling.py",
     )
     assert not [file for file in files if not file.startswith((*told, "miners/fitted/json_form.py"))]
 
