@@ -101,7 +101,7 @@ check: lint types test ## all that must hold before a commit lands
 benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers, in one run; prints ratios (results in benchmarks/results)
 	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.speed.layer
 	$(BIN)/python -m benchmarks.speed.server
-	$(BIN)/python -m benchmarks.speed.growth
+	PEERS_PYTHON=.venv-peers/bin/python $(BIN)/python -m benchmarks.speed.growth
 	$(BIN)/python -m benchmarks.speed.floods
 	$(BIN)/python -m benchmarks.speed.predict
 	$(BIN)/python -m benchmarks.speed.trees

@@ -6,7 +6,9 @@ figure is of the least of three calls, processor seconds of all threads and wall
 work on the machine hardly counts. Other libraries do the same in the same run on the same rows, where
 ``PEERS_PYTHON`` names an interpreter that has them: those that are private count, or grow a tree with
 random splits; those that are not grow a tree. A library that took more than LIMIT processor seconds
-is not asked for more. ``--mapped 100000000`` measures instead, in processes of their own, what a table
+is not asked for more. Each line is kept below build as soon as it is measured, so a run that is ended,
+or of some series alone (``--series``), goes on where it stopped; ``--again`` measures all anew.
+``--mapped 100000000`` measures instead, in processes of their own, what a table
 takes whose codes are mapped from a file: opening it twice, a count and a fit, with the memory's peak.
 The picture has the last of these figures too.
 """
@@ -38,7 +40,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 import pinq
-from benchmarks.harness.publish import RESULTS, single
+from benchmarks.harness.kept import KeptLines
+from benchmarks.harness.publish import RESULTS, ROOT, single
 from benchmarks.speed.layer import forget, handle_over
 from benchmarks.speed.peers import HISTOGRAMS, TREES, measured
 from miners import DiffPC45
@@ -56,6 +59,11 @@ OURS, OURS_MAPPED = "ours", "ours, mapped"
 PEERS = Path(__file__).with_name("peers.py")
 LABELS = {name: f"{name}, not private" for name in ("scikit-learn", "LightGBM")}
 MAPPED_SERIES = {"fit": "rows", "count": "rows counted"}
+STEPS = ("open", "open again", "fit", "count")
+FIGURES = ("wall_seconds", "cpu_seconds")
+STEP_FIGURES = (*FIGURES, "peak_mb", "own_mb")
+ENDED = float("inf")  # what a peer took that ended without an answer
+KEPT = ROOT / "build" / "growth"
 
 
 @dataclass(frozen=True)
@@ -111,39 +119,60 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rows", type=int, default=IN_MEMORY, help="the largest table; up to 100,000,000 for peers")
+    parser.add_argument("--series", nargs="+", choices=SERIES, default=list(SERIES), help="which of them to measure")
+    parser.add_argument("--again", action="store_true", help="forget lines that were measured before")
     parser.add_argument("--mapped", type=int, help="rows of a table that is mapped from a file")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         json.dump(child(Path(asked.child[0]), asked.child[1]), sys.stdout)
     elif asked.mapped:
-        mapped(asked.mapped)
+        mapped(asked.mapped, KeptLines(KEPT / "mapped.csv", ["rows", "step"], STEP_FIGURES, again=asked.again))
     else:
-        growth(asked.rows)
+        kept = KeptLines(KEPT / "growth.csv", ["series", "size", "who"], FIGURES, again=asked.again)
+        growth(asked.rows, asked.series, kept)
 
 
-def growth(most: int) -> None:
-    """Measures all series, and draws them."""
-    lines = mapped_lines()
+def growth(most: int, names: Sequence[str], kept: KeptLines) -> None:
+    """Measures what is not kept of some series, and draws what is."""
     with tempfile.TemporaryDirectory(prefix="pinq-growth-") as folder:
-        peers = Peers(Path(folder))
-        for name, series in SERIES.items():
-            for size in series.sizes:
-                rows = series.shape(size)[0]
-                if rows > most:
-                    continue
-                own = [] if rows > IN_MEMORY else [measured(ask, 1)[0] for ask in three(name, size)]
-                mine = [(OURS, *least(own))] if own else []
-                for who, wall, cpu in [*mine, *peers.measured(name, size)]:
-                    lines.append((name, size, who, round(wall, 4), round(cpu, 4)))
-                    print(f"{name:14s}{size:>12,} {who:18s}{cpu:10.3f} CPU s{wall:10.3f} s", flush=True)
-    table = pd.DataFrame(lines, columns=["series", "size", "who", "wall_seconds", "cpu_seconds"])
+        peers = Peers(Path(folder), kept)
+        for name in names:
+            for size in SERIES[name].sizes:
+                if SERIES[name].shape(size)[0] <= most:
+                    own(name, size, kept)
+                    peers.measure(name, size)
+    lines = [(name, int(size), who, wall, cpu) for (name, size, who), (wall, cpu) in kept if cpu < ENDED]
     ranks = {name: rank for rank, name in enumerate(SERIES)}
-    table = table.assign(rank=table["series"].map(ranks)).sort_values(["rank", "size"], kind="stable")
-    table = table.drop(columns="rank")
-    page = single("growth/growth.csv", whole=most >= IN_MEMORY)
+    lines = sorted([*mapped_lines(), *lines], key=lambda line: (ranks[line[0]], line[1]))
+    table = pd.DataFrame(lines, columns=["series", "size", "who", *FIGURES])
+    page = single("growth/growth.csv", whole=is_whole(kept))
     table.to_csv(page, index=False)
     draw(table, page.with_suffix(".png"))
+
+
+def is_whole(kept: KeptLines) -> bool:
+    """Whether every table that fits into memory is measured, and every peer has been asked."""
+    for name, series in SERIES.items():
+        lines = [(name, str(size), OURS) for size in series.sizes if series.shape(size)[0] <= IN_MEMORY]
+        lines += [(name, str(series.sizes[0]), who) for who in series.peers]
+        if not all(line in kept for line in lines):
+            return False
+    return True
+
+
+def own(name: str, size: int, kept: KeptLines) -> None:
+    """Measures ours, unless it is kept or the table does not fit into memory."""
+    if SERIES[name].shape(size)[0] <= IN_MEMORY and (name, str(size), OURS) not in kept:
+        keep(kept, (name, size, OURS), least([measured(ask, 1)[0] for ask in three(name, size)]))
+
+
+def keep(kept: KeptLines, key: tuple[str, int, str], spent: tuple[float, float]) -> None:
+    """Keeps a line and prints it."""
+    wall, cpu = spent
+    kept.add(key, (round(wall, 4), round(cpu, 4)))
+    name, size, who = key
+    print(f"{name:14s}{size:>12,} {who:18s}{cpu:10.3f} CPU s{wall:10.3f} s", flush=True)
 
 
 def least(spent: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -181,32 +210,36 @@ class Peers:
 
     Args:
         folder: Where tables are written for them.
+        kept: Lines that are measured.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._python, self._folder = os.environ.get("PEERS_PYTHON"), folder
-        self._last: dict[tuple[str, str], float] = {}
+    def __init__(self, folder: Path, kept: KeptLines) -> None:
+        self._python, self._folder, self._kept = os.environ.get("PEERS_PYTHON"), folder, kept
 
-    def measured(self, name: str, size: int) -> Iterator[tuple[str, float, float]]:
-        """Yields who took how many wall and processor seconds for a table of a series."""
-        asked = [who for who in SERIES[name].peers if self._last.get((name, who), 0) <= LIMIT]
+    def measure(self, name: str, size: int) -> None:
+        """Measures who is not kept for a table of a series, those that were quick enough so far."""
+        missing = [who for who in SERIES[name].peers if (name, str(size), who) not in self._kept]
+        asked = [who for who in missing if self._last(name, size, who) <= LIMIT]
         if not asked or self._python is None:
             return
         path = self._folder / "rows.npz"
         rows: dict[str, Any] = arrays(name, size)
         np.savez(path, **rows)
         for who in asked:
-            rounds = "3" if self._last.get((name, who), 0) < QUICK else "1"
+            rounds = "3" if self._last(name, size, who) < QUICK else "1"
             command = [self._python, str(PEERS), who, rounds, str(path)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             spent = json.loads(done.stdout or '"ended"')
             if isinstance(spent, str):
                 print(f"{name:14s}{size:>12,} {who:18s}{spent}", flush=True)
-                self._last[name, who] = float("inf")
+                self._kept.add((name, size, who), (ENDED, ENDED))
             else:
-                wall, cpu = least(spent)
-                self._last[name, who] = cpu
-                yield who, wall, cpu
+                keep(self._kept, (name, size, who), least(spent))
+
+    def _last(self, name: str, size: int, who: str) -> float:
+        """Processor seconds that it took for the largest smaller table, 0 for none."""
+        keys = [(name, str(smaller), who) for smaller in SERIES[name].sizes if smaller < size]
+        return next((self._kept[key][1] for key in reversed(keys) if key in self._kept), 0.0)
 
 
 def arrays(name: str, size: int) -> dict[str, np.ndarray]:
@@ -258,8 +291,8 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             axes.plot(
                 own["size"], own["cpu_seconds"], style, marker="o", markersize=4, linewidth=width, color=colours[who]
             )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        if (table["series"] == name).any():
+            axes.set(xscale="log", yscale="log")
         axes.set_title(series.label, fontsize=9)
         axes.xaxis.set_minor_formatter(NullFormatter())
         if name == "attributes":
@@ -292,25 +325,29 @@ def mapped_lines() -> list[tuple[str, int, str, float, float]]:
     ]
 
 
-def mapped(rows: int) -> None:
-    """Measures a table of so many rows in a file, and one of a tenth of the rows."""
-    steps = []
-    with tempfile.TemporaryDirectory(prefix="pinq-growth-") as folder:
-        for size in (rows // 10, rows):
-            own_folder = Path(folder) / str(size)
-            own_folder.mkdir()
-            write(own_folder / "t.parquet", size)
-            (own_folder / "policy.json").write_text(json.dumps({"rows": size}))
-            for step in ("open", "open again", "fit", "count"):
-                environment = os.environ | {"XDG_STATE_HOME": str(own_folder / "state")}
-                command = [sys.executable, "-m", "benchmarks.speed.growth", "--child", str(own_folder), step]
-                done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-                figures = json.loads(done.stdout)
-                print(f"{size:>13,} rows  {step:10s}", figures, flush=True)
-                steps.append({"rows": size, "step": step} | figures)
-            (own_folder / "t.parquet").unlink()
+def mapped(rows: int, kept: KeptLines) -> None:
+    """Measures a table of so many rows in a file, and one of a tenth of the rows, unless they are kept."""
+    sizes = (rows // 10, rows)
+    for size in sizes:
+        if not all((str(size), step) in kept for step in STEPS):
+            with tempfile.TemporaryDirectory(prefix="pinq-growth-") as folder:
+                measure_steps(size, Path(folder), kept)
+    lines = [(size, step, *kept[str(size), step]) for size in sizes for step in STEPS]
     page = single("growth/mapped.csv", whole=rows >= MANY[-1])
-    pd.DataFrame(steps).to_csv(page, index=False)
+    pd.DataFrame(lines, columns=["rows", "step", *STEP_FIGURES]).to_csv(page, index=False)
+
+
+def measure_steps(size: int, own_folder: Path, kept: KeptLines) -> None:
+    """Measures each step with a table of so many rows, in a process of its own."""
+    write(own_folder / "t.parquet", size)
+    (own_folder / "policy.json").write_text(json.dumps({"rows": size}))
+    for step in STEPS:
+        environment = os.environ | {"XDG_STATE_HOME": str(own_folder / "state")}
+        command = [sys.executable, "-m", "benchmarks.speed.growth", "--child", str(own_folder), step]
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        figures = json.loads(done.stdout)
+        print(f"{size:>13,} rows  {step:10s}", figures, flush=True)
+        kept.add((size, step), [figures[name] for name in STEP_FIGURES])
 
 
 def write(path: Path, rows: int) -> None:

@@ -58,7 +58,7 @@ def smartnoise(keys: np.ndarray, size: int) -> Call:
     import snsql
 
     frame = pd.DataFrame({"k": keys, "id": np.arange(len(keys))})
-    column = {"type": "int", "lower": 0, "upper": size - 1}
+    column = {"type": "int", "lower": 0, "upper": max(1, size - 1)}
     table = {"row_privacy": True, "rows": len(keys), "censor_dims": False, "k": column}
     metadata = {"": {"s": {"t": table}}}
     reader = snsql.from_df(frame, metadata=metadata, privacy=snsql.Privacy(epsilon=EPSILON, delta=1e-9))

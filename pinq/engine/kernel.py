@@ -176,6 +176,11 @@ class Counts:
         """Bytes of all tallies at most, whatever the rows; infinite where they follow the rows."""
         return sum(tally.most_bytes for tally in self.tallies)
 
+    @property
+    def most_condensed_bytes(self) -> float:
+        """The same once all tallies are condensed."""
+        return sum(tally.most_condensed_bytes for tally in self.tallies)
+
     def tables(self) -> list[Table]:
         """The table of each of the request's, in order; see ``Engine.tabulate``."""
         tables: dict[int, Table] = {}

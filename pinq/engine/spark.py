@@ -170,7 +170,7 @@ class SparkEngine:
         if request.shards():
             encoded = self._with_coins(encoded, check)
         counts = Counts(request)
-        direct = encoded.tasks * counts.most_bytes <= DIRECT_BYTES
+        direct = encoded.tasks * counts.most_condensed_bytes <= DIRECT_BYTES
         partial = _cancellable(encoded.session, lambda: encoded.counted(pickle.dumps(request), direct), check)
         if partial is not None:
             counts.tallies = partial.tallies

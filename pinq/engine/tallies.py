@@ -36,7 +36,7 @@ class Tally(Protocol):
         """Takes in what another tally of the same tables counted of other rows."""
 
     def condense(self) -> None:
-        """Adds up each occupied cell's rows: what is kept then follows the cells, not the rows."""
+        """Keeps no more than the tables: what that takes follows their cells, not the rows."""
 
     def tables(self) -> Sequence[Table]:
         """The table of each request that it is for."""
@@ -44,6 +44,10 @@ class Tally(Protocol):
     @property
     def most_bytes(self) -> float:
         """Bytes that it takes at most, whatever the rows; infinite where they follow the rows."""
+
+    @property
+    def most_condensed_bytes(self) -> float:
+        """The same of what is kept once it is condensed."""
 
 
 class DenseTally:
@@ -78,6 +82,7 @@ class DenseTally:
         # Half as wide, twice as many cells fit into a cache.
         width = np.int64 if measure is not None else np.uint32
         self._sums = np.zeros((1 if measure is None else measure.sums, self._cells), dtype=width)
+        self._condensed: list[np.ndarray] | None = None
 
     def add(self, rows: Rows) -> None:
         values = rows.values()
@@ -98,19 +103,33 @@ class DenseTally:
                 np.add.at(sums, cell, own)
 
     def merge(self, other: DenseTally) -> None:
-        self._sums = self._sums + other._sums.astype(np.int64)
+        pairs = zip(self._summed(), other._summed(), strict=True)
+        self._condensed = [own.astype(np.int64) + their for own, their in pairs]
 
-    def condense(self) -> None: ...
+    def condense(self) -> None:
+        self._condensed = self._summed()
+        self._sums = self._sums[:, :0].copy()
 
     @property
     def most_bytes(self) -> float:
         return 8 * self._sums.size
 
+    @property
+    def most_condensed_bytes(self) -> float:
+        cells = sum(math.prod(axis.size for axis in axes) for axes in self._tables)
+        return 8 * len(self._sums) * self._shape[0] * cells
+
     def tables(self) -> list[np.ndarray]:
-        joint = self._sums.reshape(-1, *self._shape)
-        tables = [_summed_out(joint, self._axes, axes) for axes in self._tables]
+        tables = [table.astype(np.int64, copy=False) for table in self._summed()]
         tables = [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
         return [table.reshape(-1, *table.shape[1 + self._common :]) for table in tables]
+
+    def _summed(self) -> list[np.ndarray]:
+        """The tables, summed out of the joint one, in numbers as wide as its own."""
+        if self._condensed is not None:
+            return self._condensed
+        joint = self._sums.reshape(-1, *self._shape)
+        return [_summed_out(joint, self._axes, axes) for axes in self._tables]
 
 
 def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis]) -> np.ndarray:
@@ -122,7 +141,7 @@ def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis])
     order = [axis for axis in axes if axis in wanted]
     table = table.transpose(0, 1, *(2 + order.index(axis) for axis in wanted))
     inner = table[(slice(None), slice(None), *(slice(axis.size) for axis in wanted))]
-    return np.ascontiguousarray(inner).astype(np.int64, copy=False)
+    return np.ascontiguousarray(inner).astype(joint.dtype, copy=False)
 
 
 class SparseTally:
@@ -163,6 +182,10 @@ class SparseTally:
 
     @property
     def most_bytes(self) -> float:
+        return math.inf
+
+    @property
+    def most_condensed_bytes(self) -> float:
         return math.inf
 
     def tables(self) -> list[Sparse]:
@@ -246,6 +269,10 @@ class ListTally:
 
     @property
     def most_bytes(self) -> float:
+        return math.inf
+
+    @property
+    def most_condensed_bytes(self) -> float:
         return math.inf
 
     def tables(self) -> list[Listed]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.harness.kept import KeptLines
 from benchmarks.speed import growth
 from benchmarks.speed.peers import measured
 
@@ -27,6 +28,31 @@ def test_every_series_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.
     table = pd.DataFrame(lines, columns=["series", "size", "who", "wall_seconds", "cpu_seconds"])
     growth.draw(table, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").stat().st_size > 1000
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is not measured again, and what a peer could not answer is not asked for more."""
+    monkeypatch.delenv("PEERS_PYTHON", raising=False)
+    monkeypatch.setattr(growth, "single", lambda name, whole: tmp_path / Path(name).name)
+    rows = replace(growth.SERIES["rows"], sizes=(300, 400))
+    monkeypatch.setattr(growth, "SERIES", growth.SERIES | {"rows": rows})
+    monkeypatch.setattr(growth, "mapped_lines", list)
+    begun = lines_in(tmp_path)
+    begun.add(("rows", 300, growth.OURS), (7.0, 8.0))
+    begun.add(("rows", 300, "LightGBM"), (growth.ENDED, growth.ENDED))
+    growth.growth(400, ["rows"], lines_in(tmp_path))
+    assert growth.Peers(tmp_path, lines_in(tmp_path))._last("rows", 400, "LightGBM") == growth.ENDED
+    table = pd.read_csv(tmp_path / "growth.csv")
+    assert table["size"].tolist() == [300, 400]
+    assert table["cpu_seconds"][0] == 8.0
+    again = {key: figures for key, figures in lines_in(tmp_path)}
+    growth.growth(400, ["rows"], lines_in(tmp_path))
+    assert dict(lines_in(tmp_path)) == again
+
+
+def lines_in(folder: Path) -> KeptLines:
+    """What is kept in a folder."""
+    return KeptLines(folder / "kept.csv", ["series", "size", "who"], growth.FIGURES)
 
 
 def test_peers_get_the_same_rows() -> None:
