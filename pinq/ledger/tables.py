@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 __all__ = [
     "SINCE",
@@ -88,7 +91,26 @@ class AnswerSize(NamedTuple):
 
 def make_tables(connection: sa.Connection) -> None:
     """Makes what is missing of them."""
-    _metadata.create_all(connection)
-    for index in events.indexes:  # a ledger of an earlier release has another
-        index.create(connection, checkfirst=True)
-    connection.execute(sa.text("DROP INDEX IF EXISTS events_request"))
+    if connection.dialect.name == "sqlite":
+        _make_in_sqlite(connection)
+    else:
+        _metadata.create_all(connection)
+        for index in events.indexes:  # a ledger of an earlier release has another
+            index.create(connection, checkfirst=True)
+    connection.exec_driver_sql("DROP INDEX IF EXISTS events_request")
+
+
+def _make_in_sqlite(connection: sa.Connection) -> None:
+    """Makes them by statements that are compiled once: each simulation has a ledger in memory."""
+    made = set(connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars())
+    for name, statement in _in_sqlite().items():
+        if name not in made:
+            connection.exec_driver_sql(statement)
+
+
+@cache
+def _in_sqlite() -> dict[str, str]:
+    """The statements that make each table and index, by its name, tables first."""
+    made: dict[str, ExecutableDDLElement] = {table.name: CreateTable(table) for table in _metadata.sorted_tables}
+    made |= {str(index.name): CreateIndex(index) for index in events.indexes}
+    return {name: str(element.compile(dialect=SQLiteDialect())) for name, element in made.items()}
