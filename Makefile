@@ -109,6 +109,7 @@ benchmark: $(READY) .venv-peers/.ready ## speed beside the bare engine and peers
 	$(BIN)/python -m benchmarks.accuracy.tables
 	$(BIN)/python -m benchmarks.accuracy.scorecards
 	$(BIN)/python -m benchmarks.accuracy.holders
+	$(BIN)/python -m benchmarks.accuracy.sessions
 	$(BIN)/python -m benchmarks.accuracy.which
 
 reproduce-fs: $(READY) .venv-peers/.ready ## figures 3 to 8 of Friedman & Schuster 2010 again, over hours; goes on where it stopped (ARGS=--quick: minutes)

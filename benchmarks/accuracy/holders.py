@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What four holders of Adult lose against one curator: scorecards from sums, with and without one noise.
+"""What four holders lose against one curator: scorecards from sums, with and without one noise.
 
     python -m benchmarks.accuracy.holders --runs 2
 
-UCI's training rows are dealt at random to four holders, anew in each run. Measurements are kept in
+Classes on Adult (UCI's training rows), a mean on Appliances Energy (three quarters of the rows);
+they are dealt at random to four holders, anew in each run. Measurements are kept in
 build/holders/cells.csv, so that it goes on where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,14 @@ from benchmarks.accuracy.trees import UNLIMITED_EPSILON, table
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.measure import Experiment
 from benchmarks.harness.tables import markdown, replace_section
-from miners import DPScorecard, Federation, Scorecard
+from miners import DPScorecard, DPScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.scorecard import CardStrategyName
 from miners.secure import SecureFederation
+from pinq.public.schema import Schema
 
 __all__ = ["STUDY", "FourHolders", "write"]
 
 HOLDERS = 4
-ROWS = 50_000  # declared, of all of them
 SETTINGS: dict[str, CardStrategyName | None] = {
     "one curator": None,
     "secure sums": "secure",
@@ -41,71 +41,121 @@ SETTINGS: dict[str, CardStrategyName | None] = {
     "handles, noisy_counts": "noisy_counts",
 }
 ABOUT = (
-    "Adult, UCI's split, the policy's cuts, 50,000 rows declared in all, defaults; means ± standard deviation of the "
-    "runs. *Secure sums*: `miners.secure.SecureFederation` with the noise of one curator (nobody pools noise)."
+    "{split}, {rows:,} rows declared in all, defaults; means ± standard deviation of the runs. *Secure sums*: "
+    "`miners.secure.SecureFederation` with the noise of one curator (nobody pools noise)."
 )
 
 
 @dataclass(frozen=True)
 class FourHolders(Experiment):
-    """What scorecards of four holders reach, over epsilon."""
+    """What scorecards of four holders reach, over epsilon.
 
-    key: str = "adult"
-    title: str = "Scorecards of four holders"
+    Attributes:
+        rows: How many are declared, of all holders.
+        split: How rows are split, in words.
+        section: The name of its section on the page, and of its table.
+        cuts: Of numeric attributes; None for what the miner takes by itself.
+    """
+
+    key: str
+    title: str
+    data: str
+    rows: int
+    split: str
+    section: str
     xlabel: str = "epsilon"
-    data: str = "adult"
     runs: int = 5
     xs: Sequence[float] = (0.25, 1.0, 4.0)
     learners: Sequence[str] = tuple(SETTINGS)
+    cuts: Mapping[str, Sequence[float]] | None = None
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
         """Returns the figures of some settings in one run."""
-        schema, target, frame = table("adult")
+        schema, target, frame = table(self.data)
+        random = np.random.default_rng(run)
+        if "fold" not in frame:
+            frame = frame.assign(fold=np.where(random.permutation(len(frame)) % 4 == 0, "test", "train"))
         train, test = (frame[frame["fold"] == fold] for fold in ("train", "test"))
-        dealt = np.random.default_rng(run).permutation(len(train)) % HOLDERS
+        dealt = random.permutation(len(train)) % HOLDERS
         tables = [train[dealt == holder][list(schema.columns)] for holder in range(HOLDERS)]
-        fitted = {name: _fitted(SETTINGS[name], x, tables, target) for name in learners}
+        fitted = {name: self._fitted(SETTINGS[name], x, tables, schema, target) for name in learners}
         return {name: figures(miner, test, target) for name, miner in fitted.items()}
 
+    def _fitted(
+        self,
+        setting: CardStrategyName | None,
+        epsilon: float,
+        tables: Sequence[pd.DataFrame],
+        schema: Schema,
+        target: str,
+    ) -> Any:
+        alone, among = KINDS[target in schema.numeric_columns]
+        rows = self.rows // HOLDERS
+        if setting == "secure":
+            parties = SecureFederation.simulated(tables, schema=schema, epsilon=epsilon, rows=rows, colluding=0)
+            return among(epsilon=epsilon, cuts=self.cuts, strategy=setting).fit(parties, target)
+        with ExitStack() as opened:
+            if setting is None:
+                whole = schema.model_copy(update={"max_rows": self.rows})
+                handle = opened.enter_context(pinq.simulate(whole, data=pd.concat(tables), epsilon=UNLIMITED_EPSILON))
+                return alone(epsilon=epsilon, cuts=self.cuts).fit(handle, target)
+            each = schema.model_copy(update={"max_rows": rows})
+            handles = [opened.enter_context(pinq.simulate(each, data=own, epsilon=UNLIMITED_EPSILON)) for own in tables]
+            return among(epsilon=epsilon, cuts=self.cuts, strategy=setting).fit(Federation(handles), target)
 
-def _fitted(setting: CardStrategyName | None, epsilon: float, tables: Sequence[pd.DataFrame], target: str) -> Any:
-    schema = table("adult")[0]
-    each = schema.model_copy(update={"max_rows": ROWS // HOLDERS})
-    make = partial(DPScorecard, epsilon=epsilon, cuts=ADULT_CUTS)
-    if setting == "secure":
-        rows = ROWS // HOLDERS
-        parties = SecureFederation.simulated(tables, schema=schema, epsilon=epsilon, rows=rows, colluding=0)
-        return make(strategy=setting).fit(parties, target)
-    with ExitStack() as opened:
-        if setting is None:
-            whole = schema.model_copy(update={"max_rows": ROWS})
-            handle = opened.enter_context(pinq.simulate(whole, data=pd.concat(tables), epsilon=UNLIMITED_EPSILON))
-            return Scorecard(epsilon=epsilon, cuts=ADULT_CUTS).fit(handle, target)
-        handles = [opened.enter_context(pinq.simulate(each, data=rows, epsilon=UNLIMITED_EPSILON)) for rows in tables]
-        return make(strategy=setting).fit(Federation(handles), target)
+
+KINDS: dict[bool, tuple[Any, Any]] = {
+    False: (Scorecard, DPScorecard),
+    True: (ScorecardRegressor, DPScorecardRegressor),
+}  # by whether the target is a number: for one handle, and for several
+ADULT = FourHolders(
+    "adult",
+    "Scorecards of four holders",
+    "adult",
+    50_000,
+    "Adult, UCI's split, the policy's cuts",
+    "figures",
+    cuts=ADULT_CUTS,
+)
+APPLIANCES = FourHolders(
+    "appliances_energy",
+    "Scorecards of a mean, of four holders",
+    "appliances_energy",
+    20_000,
+    "Appliances Energy, three quarters of the rows to learn from, another split in each run",
+    "means",
+)
 
 
 def write(experiments: Sequence[FourHolders], cells: pd.DataFrame, folder: Path) -> None:
-    """Writes ``figures.csv`` and its section of the page."""
+    """Writes the table of each experiment that has measurements, and its section of the page."""
+    for experiment in experiments:
+        measured = cells[cells["figure"] == experiment.key]
+        if len(measured):
+            _write(experiment, measured, folder)
+
+
+def _write(experiment: FourHolders, cells: pd.DataFrame, folder: Path) -> None:
     grouped = cells.groupby(["figure", "measure", "algorithm", "x"], sort=False)["value"]
     means = grouped.agg(n="count", mean="mean", sd="std").reset_index()
-    means.to_csv(folder / "figures.csv", index=False, float_format="%.5g", lineterminator="\n")
-    sections = ["## Four holders", ABOUT]
+    means.to_csv(folder / f"{experiment.section}.csv", index=False, float_format="%.5g", lineterminator="\n")
+    head = "Four holders" if experiment is ADULT else "A mean of four holders"
+    sections = [f"## {head}", ABOUT.format(split=experiment.split, rows=experiment.rows)]
     for measure, rows in means.groupby("measure", sort=False):
         texts = {(row.algorithm, row.x): f"{row.mean:.4f} ± {row.sd:.4f}" for row in rows.itertuples()}
-        xs = experiments[0].xs
-        lines = [[name, *(texts.get((name, x), "") for x in xs), rows["n"].min()] for name in SETTINGS]
-        head = [str(measure), *(f"{x:g}" for x in xs), "runs"]
-        sections += [f"{MEASURES[str(measure)].capitalize()}:\n\n{markdown(head, lines)}"]
-    replace_section(folder / "README.md", "figures", "\n\n".join(sections), heading="Scorecards of four holders")
+        lines = [[name, *(texts.get((name, x), "") for x in experiment.xs), rows["n"].min()] for name in SETTINGS]
+        headings = [str(measure), *(f"{x:g}" for x in experiment.xs), "runs"]
+        sections += [f"{MEASURES[str(measure)].capitalize()}:\n\n{markdown(headings, lines)}"]
+    page = folder / "README.md"
+    replace_section(page, experiment.section, "\n\n".join(sections), heading="Scorecards of four holders")
 
 
 STUDY = Study(
     name="holders",
     module="benchmarks.accuracy.holders",
     about=__doc__,
-    experiments=lambda data: (FourHolders(),),
-    data=("adult",),
+    experiments=lambda data: tuple(each for each in (ADULT, APPLIANCES) if each.data in data),
+    data=("adult", "appliances_energy"),
     write=write,
     runs="5",
     quick=1,
