@@ -122,15 +122,15 @@ def _joined(rows: Sequence[Row], *more: Row) -> Pair:
 
 
 VERBS = (
-    Claim("noisy_count", _joined(TEN, OTHER), _count, 8.0),
-    Claim("noisy_sum", _joined(TEN, OTHER), _sum, 8.0),
-    Claim("noisy_avg", _joined(PURE, OTHER), _average, 8.0),
-    Claim("noisy_sum of a loss's gradient", _joined(TEN, OTHER), _gradients, 8.0),
+    Claim("noisy_count", _joined(TEN, OTHER), _count, 14.0),
+    Claim("noisy_sum", _joined(TEN, OTHER), _sum, 14.0),
+    Claim("noisy_avg", _joined(TEN, OTHER), _average, 14.0),
+    Claim("noisy_sum of a loss's gradient", _joined(TEN, OTHER), _gradients, 14.0),
     Claim(
         "noisy_count, a row replaced",
         Pair(TEN, (*TEN[1:], OTHER), adjacency="substitute"),
         _moved,
-        8.0,
+        14.0,
     ),
     Claim(
         "noisy_count, a person of three rows",
@@ -140,7 +140,7 @@ VERBS = (
             unit_rows=3,
         ),
         _count,
-        8.0,
+        14.0,
     ),
 )
 
