@@ -42,6 +42,11 @@ class Module:
         return ast.parse(self.text)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree's, each once: to walk through it takes longer than what is asked of it."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def lines(self) -> list[str]:
         return self.text.splitlines()
 
@@ -59,13 +64,13 @@ class Module:
     @cached_property
     def classes(self) -> set[str]:
         """The classes that it defines."""
-        return {node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)}
+        return {node.name for node in self.nodes if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def statements(self) -> int:
         """Statements without docstrings."""
-        every = sum(isinstance(node, ast.stmt) for node in ast.walk(self.tree))
-        return every - sum(_docstring(node) is not None for node in ast.walk(self.tree))
+        every = sum(isinstance(node, ast.stmt) for node in self.nodes)
+        return every - sum(_docstring(node) is not None for node in self.nodes)
 
     @cached_property
     def comments(self) -> int:
@@ -76,41 +81,41 @@ class Module:
     @cached_property
     def code_lines(self) -> int:
         """Lines that are neither empty nor in a docstring."""
-        prose = {number for node in ast.walk(self.tree) for number in _span(_docstring(node))}
+        prose = {number for node in self.nodes for number in _span(_docstring(node))}
         return sum(bool(line.strip()) and number not in prose for number, line in enumerate(self.lines, 1))
 
     @cached_property
     def functions(self) -> list[int]:
         """The length of each function in lines, its docstring left out."""
-        nodes = [node for node in ast.walk(self.tree) if isinstance(node, FUNCTIONS)]
+        nodes = [node for node in self.nodes if isinstance(node, FUNCTIONS)]
         return [_length(node) - len(_span(_docstring(node))) for node in nodes]
 
     def uses_of_any(self) -> list[int]:
         """The lines that use ``Any`` other than to import it, once for each use."""
         return [
             node.lineno
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if (isinstance(node, ast.Name) and node.id == "Any")
             or (isinstance(node, ast.Attribute) and node.attr == "Any")
         ]
 
     def kind_tests(self) -> Iterator[tuple[int, set[str]]]:
         """Yields where ``isinstance`` asks for a value's class, and the classes' names."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
                     yield node.lineno, _names(kinds)
 
     def kind_cases(self) -> Iterator[tuple[int, set[str]]]:
         """Yields the cases of ``match`` that ask for a value's class, and the classes' names."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.MatchClass(cls=kind):
                     yield kind.lineno, _names(kind)
 
     def imports(self, modules: Container[str]) -> Iterator[str]:
         """Yields which of some modules this one imports, those for type checkers included."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 yield from (name if name in modules else node.module for name in names)
@@ -119,8 +124,7 @@ class Module:
 
     def uses(self, word: str) -> bool:
         """Whether its code has a name, in its own right or as part of an import."""
-        nodes = ast.walk(self.tree)
-        return any(word in (getattr(node, "id", None), getattr(node, "name", None)) for node in nodes)
+        return any(word in (getattr(node, "id", None), getattr(node, "name", None)) for node in self.nodes)
 
 
 class House:

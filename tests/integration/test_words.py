@@ -59,7 +59,8 @@ class Source:
     def read(self) -> Source:
         """Notes each name that is bound, where docstrings begin, and each function with its number of lines."""
         for node in ast.walk(ast.parse("\n".join(self.lines))):
-            self.names += [(getattr(node, "lineno", 1), name) for name in bound_names(node)]
+            if isinstance(node, BINDING):
+                self.names += [(getattr(node, "lineno", 1), name) for name in bound_names(node)]
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self.functions.append((node.lineno, node.name, (node.end_lineno or node.lineno) - node.lineno + 1))
             if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False):
@@ -67,6 +68,8 @@ class Source:
         return self
 
 
+NAMED = (ast.arg, ast.alias, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
+BINDING = (ast.Name, ast.Attribute, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *NAMED)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
