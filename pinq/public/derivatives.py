@@ -31,6 +31,7 @@ from pinq.public.expressions import Expression
 from pinq.public.points import POINTS, Points, RowScores
 from pinq.public.schema import Schema, Value
 from pinq.public.specs import Axis, Values, bind
+from pinq.public.untrusted import TupleOf
 from pinq.public.vectors import UNIT, LogisticVectors, ResidualVectors, RowVectors, SoftmaxVectors
 
 __all__ = ["LARGEST_RESIDUAL", "AnyDerivatives", "Derivatives", "Logistic", "Residuals", "Softmax"]
@@ -108,7 +109,7 @@ class Logistic(Derivatives):
     """
 
     target: str
-    positive: tuple[Value | None, ...]
+    positive: TupleOf[Value | None]
     points: Points
     limit: float = 1.0
     kind: Literal["logistic"] = field(default="logistic", repr=False)
@@ -174,7 +175,7 @@ class Softmax(Derivatives):
     """
 
     target: str
-    points: tuple[Points, ...]
+    points: TupleOf[Points]
     hessian: bool = False
     limit: float = 2.0
     kind: Literal["softmax"] = field(default="softmax", repr=False)

@@ -25,6 +25,7 @@ from pinq.public.expressions import Expression
 from pinq.public.moments import moment_text
 from pinq.public.partitions import Axis, Partition
 from pinq.public.schema import Schema, Value
+from pinq.public.untrusted import TupleOf
 
 if TYPE_CHECKING:
     from pinq.public.specs import Spec
@@ -110,7 +111,7 @@ class Cuts(OfColumn, Factor):
     Dates are cut at dates: ``Cuts("born", ["1950-01-01", date(1970, 1, 1)])``.
     """
 
-    points: tuple[CutPoint, ...]
+    points: TupleOf[CutPoint]
     kind: Literal["cuts"] = field(default="cuts", repr=False)
 
     def __post_init__(self) -> None:
@@ -147,7 +148,7 @@ class Groups(OfColumn, Factor):
     Rows in no group go nowhere.
     """
 
-    groups: tuple[tuple[Value | None, ...], ...]
+    groups: TupleOf[TupleOf[Value | None]]
     kind: Literal["groups"] = field(default="groups", repr=False)
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from pinq.public.checks import require_kind
 from pinq.public.expressions import Expression
 from pinq.public.schema import Schema
 from pinq.public.specs import Axis, Partition, Spec, Splitting, bind
+from pinq.public.untrusted import TupleOf
 
 __all__ = ["POINTS", "Points", "RowScores"]
 
@@ -47,8 +48,8 @@ class Points(Expression):
         base: What every row has.
     """
 
-    specs: tuple[Spec, ...] = ()
-    tables: tuple[tuple[int, ...], ...] = ()
+    specs: TupleOf[Spec] = ()
+    tables: TupleOf[TupleOf[int]] = ()
     base: int = 0
     kind: Literal["points"] = field(default="points", repr=False)
 

@@ -8,7 +8,6 @@ curator binds every spec to its own schema again, so a forged request is an inva
 from __future__ import annotations
 
 import hashlib
-import json
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pinq.public.questions import MAX_BY, UNSAID, Question, question_of
 from pinq.public.schema import Schema
 from pinq.public.scores import AnyScore
 from pinq.public.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind
+from pinq.public.untrusted import TupleOf, require_bounded
 
 __all__ = ["Answer", "Asked", "Budget", "Candidate", "Preview", "Request", "Verb", "WireParts", "candidate", "new_id"]
 
@@ -61,10 +61,10 @@ class WireParts(_Frozen):
         shape: How the answers are arranged.
     """
 
-    specs: Annotated[tuple[WireSpec, ...], Field(max_length=MAX_SPECS)] = ()
-    nodes: Annotated[tuple[tuple[int, int, int], ...], Field(max_length=MAX_NODES)] = ()
-    asked: Annotated[tuple[tuple[int, int], ...], Field(max_length=MAX_NODES)] = ((0, -1),)
-    shape: Annotated[tuple[int, ...], Field(max_length=MAX_AXES)] = (1,)
+    specs: Annotated[TupleOf[WireSpec], Field(max_length=MAX_SPECS)] = ()
+    nodes: Annotated[TupleOf[tuple[int, int, int]], Field(max_length=MAX_NODES)] = ()
+    asked: Annotated[TupleOf[tuple[int, int]], Field(max_length=MAX_NODES)] = ((0, -1),)
+    shape: Annotated[TupleOf[int], Field(max_length=MAX_AXES)] = (1,)
 
     @classmethod
     def of(cls, parts: PartSet) -> WireParts:
@@ -145,13 +145,13 @@ class Request(_Frozen):
     epsilon: str = Field(max_length=64, examples=["0.1"])
     parts: WireParts = WireParts()
     column: str | WireDerivatives | None = None
-    by: Annotated[tuple[WireSpec, ...], Field(min_length=1, max_length=MAX_BY)] | None = None
+    by: Annotated[TupleOf[WireSpec], Field(min_length=1, max_length=MAX_BY)] | None = None
     score: WireScore | None = None
     candidates: Annotated[
-        tuple[Annotated[tuple[WireCandidate, ...], Field(max_length=MAX_CANDIDATES)], ...],
+        TupleOf[Annotated[TupleOf[WireCandidate], Field(max_length=MAX_CANDIDATES)]],
         Field(max_length=MAX_CANDIDATES),
     ] = ()
-    which: Annotated[tuple[int, ...], Field(max_length=MAX_PARTS)] = (0,)
+    which: Annotated[TupleOf[int], Field(max_length=MAX_PARTS)] = (0,)
     textbook: bool = False
     each: bool | None = None
     reuse: bool | None = None
@@ -203,8 +203,8 @@ class Request(_Frozen):
     @classmethod
     def from_json(cls, text: str | bytes) -> Request:
         """Reads a request; pydantic's ``ValidationError`` or ``QueryError`` where it is not one."""
+        require_bounded(text)
         request = _request.validate_json(text)
-        json.loads(text, object_pairs_hook=_require_single_keys)
         _ = request.question
         return request
 
@@ -355,18 +355,6 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
     distinct = dict(zip(identities, lists, strict=True))
     number = {identity: position for position, identity in enumerate(distinct)}
     return tuple(distinct.values()), tuple(number[identity] for identity in identities)
-
-
-def _require_single_keys(pairs: list[tuple[str, object]]) -> None:
-    """``QueryError`` where a key of a JSON object stands twice.
-
-    Readers differ in which of the two counts.
-    """
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            raise QueryError(f"the request says {key[:40]!r} twice.")
-        seen.add(key)
 
 
 def _malformed(error: ValidationError) -> QueryError:

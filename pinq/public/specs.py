@@ -28,6 +28,7 @@ from pinq.public.factors import MAX_PARTS, Calendar, Cuts, Factor, Groups, OfCol
 from pinq.public.groupings import sides_of
 from pinq.public.partitions import Axis, Partition
 from pinq.public.schema import Schema, Value
+from pinq.public.untrusted import TupleOf
 
 __all__ = [
     "MAX_PARTS",
@@ -59,7 +60,7 @@ MAX_AXES = 32
 class Cross(Splitting):
     """Every combination of the parts of several specs, as one partition."""
 
-    specs: tuple[Values | Cuts | Groups | Calendar | Shards, ...]
+    specs: TupleOf[Values | Cuts | Groups | Calendar | Shards]
     kind: Literal["cross"] = field(default="cross", repr=False)
 
     def __post_init__(self) -> None:
@@ -141,7 +142,7 @@ class AnyCross(Expression):
         size: How many of them make a candidate.
     """
 
-    specs: tuple[Values | Cuts, ...]
+    specs: TupleOf[Values | Cuts]
     size: int
     kind: Literal["any_cross"] = field(default="any_cross", repr=False)
 

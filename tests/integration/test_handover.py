@@ -17,7 +17,7 @@ import pytest
 
 from pinq.analyst.tokens import digest
 from pinq.curator.turn import Stopped, TooHeavy, Turn
-from pinq.errors import EngineError, NotAuthorised, PinqError, TooManyRequests
+from pinq.errors import EngineError, NotAuthorised, PinqError, TooManyRequests, Unavailable
 from pinq.ledger.terms import FREE, Terms
 from pinq.provider.grants import revoke
 from pinq.public.queries import Answer
@@ -190,7 +190,7 @@ def test_where_the_sibling_is_killed_another_goes_on_with_the_request(served: Se
         time.sleep(0.02)
     visit.turn.stop()
     thread.join(MINUTE)
-    assert [type(outcome) for outcome in came] in ([EngineError], [Stopped])
+    assert [type(outcome) for outcome in came] in ([EngineError], [Unavailable])
     assert Answer.from_json(served.handover.do(QUERY, served.visit("fay"), asked("eight"))).id == "eight"
     assert spent(served, "fay") == 1.0
 
@@ -204,6 +204,9 @@ def test_signals_that_stop_a_server_leave_it_to_the_server_to_end_its_sibling(se
     served.handover.do(QUERY, served.visit(), asked("one"))
     served.handover.close()
     assert process.returncode == 0
+    with pytest.raises(Unavailable):
+        served.handover.do(QUERY, served.visit(), asked("one"))
+    served.handover._closed = False  # for other tests
 
 
 def test_what_the_sibling_would_read_otherwise_is_done_here(served: Served, tmp_path: Path) -> None:

@@ -136,16 +136,13 @@ class Gate:
                 size = _size(http)
                 if size > self.settings.middle_body:  # only who may ask may fill the memory
                     await self._lanes.soon(visit.asked, hashed, authorise)
-                body = (
-                    b""
-                    if http.method == "GET"
-                    else await read_body(http, self.settings.max_body, self.settings.body_seconds)
-                )
-                visit.clock = time.monotonic()  # how long the body took is the sender's choice
-                aside = work if self._handover is None else partial(self._handover.do, work)
-                here, there = (partial(_job, visit, recall, done, body) for done in (work, aside))
-                job = Job(here, there, size, charges)
-                return await self._lanes.run(http, visit, hashed, job, opens)
+                async with self._lanes.room(visit.asked, hashed, size):
+                    body = await self._read(http)
+                    visit.clock = time.monotonic()  # how long the body took is the sender's choice
+                    aside = work if self._handover is None else partial(self._handover.do, work)
+                    here, there = (partial(_job, visit, recall, done, body) for done in (work, aside))
+                    job = Job(here, there, size, charges)
+                    return await self._lanes.run(http, visit, hashed, job, opens)
         except Stopped:
             raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
         except NotAuthorised:
@@ -157,6 +154,11 @@ class Gate:
         finally:
             if visit.grant is not None:
                 self._throttle.right(hashed, visit.opened[0].name)
+
+    async def _read(self, http: Request) -> bytes:
+        """Reads the body; that of a GET is nobody's business."""
+        settings = self.settings
+        return b"" if http.method == "GET" else await read_body(http, settings.max_body, settings.body_seconds)
 
     def _recall(self, visit: Visit, hashed: str) -> bool:
         """Lets a token in by what this process has read of the ledger, where that will do."""

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 
+from pinq.curator.turn import Stopped
 from pinq.errors import PinqError, Unavailable
 from pinq.public.wire import Failure
 from pinq.server.api.sibling import Metered, Outcome, Task, Unfit, Verdict
@@ -66,7 +67,7 @@ class Handover:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
+        self._most, self._lock, self._closed = most, threading.Lock(), False
         self._process: _Process | None = None
 
     def do(self, work: Work, visit: Visit, body: bytes) -> str:
@@ -76,7 +77,8 @@ class Handover:
         the sibling cannot open as it is open here.
 
         Raises:
-            Unavailable: The process ended twice at it.
+            Unavailable: The process ended at it, perhaps after the charge, and so did another one, or
+                its turn.
             PinqError, Stopped, TooHeavy: As the work does.
         """
         dataset, _ = visit.opened
@@ -99,25 +101,28 @@ class Handover:
     def close(self) -> None:
         """Ends the process."""
         with self._lock:
-            process, self._process = self._process, None
+            process, self._process, self._closed = self._process, None, True
         if process is not None:
             process.end()
 
     def _outcome(self, task: Task, visit: Visit) -> Outcome:
-        # Once more where the process has ended, perhaps long ago: one id is charged once.
-        for again in (True, False):
-            try:
-                with self._connection() as connection:
-                    return _watched(connection, task, visit)
-            except (EOFError, OSError):
-                if not again:
-                    break
-        raise Unavailable("the process that worked on this request ended twice; the same request may be sent again.")
+        try:
+            with self._connection() as connection:
+                return _watched(connection, task, visit)
+        except (EOFError, OSError):
+            pass  # the process has ended, perhaps long ago: once more, for one id is charged once
+        with suppress(EOFError, OSError), self._connection() as connection:
+            outcome = _watched(connection, task, visit)
+            if not isinstance(outcome.error, Stopped):  # which says that nothing was charged
+                return outcome
+        raise Unavailable("the process that worked on this request has ended; the same request may be sent again.")
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         """Takes a connection to a process that runs, as far as is known."""
         with self._lock:
+            if self._closed:
+                raise EOFError
             process = self._process = self._process or _Process(self._most)
             connection = process.idle.pop()
         try:

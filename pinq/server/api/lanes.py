@@ -21,9 +21,9 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -38,6 +38,7 @@ from pinq.server.api.visit import Visit
 __all__ = ["Job", "Lanes"]
 
 READERS = 2  # of a dataset at a time, of what only reads
+BODIES = 6  # large ones of a dataset that are in memory
 LOOK_SECONDS = 0.5  # how often a running request's client and grant are looked at
 RESTS, LONGEST_REST = 3, 0.2  # times as long as a reader worked; seconds
 STOP_SECONDS = 5.0  # how long what was stopped may take to notice
@@ -114,6 +115,7 @@ class Lanes:
         middle = ThreadPoolExecutor(settings.middle, thread_name_prefix="pinq-middle", initializer=roam)
         self._light = _Lane(light, settings.threads, datasets)
         self._middle = _Lane(middle, settings.middle, datasets)
+        self._bodies = defaultdict[str, Share](partial(Share, BODIES))
         self._heavy_of: dict[str, Share] = {}
         self._heavy_by: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._heavy = asyncio.Semaphore(settings.heavy)
@@ -121,6 +123,17 @@ class Lanes:
     async def soon(self, dataset: str, holder: str, job: Callable[[], T], *, charges: bool = False) -> T:
         """Does what is soon done."""
         return await self._light.do(dataset, holder, job, charges=charges)
+
+    @asynccontextmanager
+    async def room(self, dataset: str, holder: str, size: float) -> AsyncIterator[None]:
+        """Waits until there is room for a body, and keeps it; for a small one there always is.
+
+        More large ones of a dataset would wait for its heavy lane, in memory.
+        """
+        large = size > self._settings.middle_body
+        room = self._bodies[dataset if dataset in self._datasets else ""]
+        async with room.take(holder) if large else nullcontext():
+            yield
 
     async def run(self, http: Request, visit: Visit, holder: str, job: Job, opens: Callable[[], bool]) -> str:
         """Does a request's work, in the first lane that will do.
