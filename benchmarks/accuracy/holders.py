@@ -25,6 +25,7 @@ from benchmarks.accuracy.scorecards import ADULT_CUTS
 from benchmarks.accuracy.trees import UNLIMITED_EPSILON, table
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.measure import Experiment
+from benchmarks.harness.pictures import over_epsilon
 from benchmarks.harness.tables import markdown, replace_section
 from miners import DPScorecard, DPScorecardRegressor, Federation, Scorecard, ScorecardRegressor
 from miners.federated.scorecard import CardStrategyName
@@ -146,6 +147,10 @@ def _write(experiment: FourHolders, cells: pd.DataFrame, folder: Path) -> None:
         lines = [[name, *(texts.get((name, x), "") for x in experiment.xs), rows["n"].min()] for name in SETTINGS]
         headings = [str(measure), *(f"{x:g}" for x in experiment.xs), "runs"]
         sections += [f"{MEASURES[str(measure)].capitalize()}:\n\n{markdown(headings, lines)}"]
+    first = means["measure"].iloc[0]
+    drawn, picture, ylabel = means[means["measure"] == first], f"{experiment.section}.png", MEASURES[first]
+    over_epsilon(folder / picture, drawn, list(SETTINGS), title=experiment.title, ylabel=ylabel)
+    sections += [f"![{ylabel.capitalize()}, over epsilon]({picture})"]
     page = folder / "README.md"
     replace_section(page, experiment.section, "\n\n".join(sections), heading="Scorecards of four holders")
 

@@ -25,6 +25,7 @@ from benchmarks.accuracy.trees import UNLIMITED_EPSILON, table
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.datasets import stratified_folds
 from benchmarks.harness.measure import Experiment
+from benchmarks.harness.pictures import over_epsilon
 from benchmarks.harness.tables import markdown, replace_section
 from miners import DiffPC45, DiPriMeTreeRegressor, Scorecard, ScorecardRegressor
 from miners.fitted.route import encode
@@ -33,6 +34,7 @@ from pinq.public.schema import Schema
 __all__ = ["ADULT_CUTS", "STUDY", "DataSet", "write"]
 
 RUNS = 20
+DRAWN = ("adult", "credit_default", "appliances_energy")
 SEVERAL = (0.1, 0.5, 1.0, 4.0)
 ADULT_EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 # The cuts of policies/adult.yaml: round numbers that anyone could have written down.
@@ -107,8 +109,19 @@ def write(data_sets: Sequence[DataSet], cells: pd.DataFrame, folder: Path) -> No
     means.to_csv(folder / "figures.csv", index=False, float_format="%.5g", lineterminator="\n")
     sections = ["## Figures of the defaults", ABOUT]
     for data_set in data_sets:
-        sections += _tables(data_set, means[means["figure"] == data_set.key])
+        rows = means[means["figure"] == data_set.key]
+        sections += _tables(data_set, rows)
+        if data_set.key in DRAWN:
+            sections.append(_drawn(data_set, rows, folder))
     replace_section(folder / "README.md", "figures", "\n\n".join(sections), heading="Scorecards")
+
+
+def _drawn(data_set: DataSet, rows: pd.DataFrame, folder: Path) -> str:
+    """Draws its first measure over epsilon; returns what shows the picture on the page."""
+    first = rows["measure"].iloc[0]
+    name, drawn = f"{data_set.key}.png", rows[rows["measure"] == first]
+    over_epsilon(folder / name, drawn, list(data_set.learners), title=data_set.title, ylabel=MEASURES[first])
+    return f"![{MEASURES[first].capitalize()}, over epsilon]({name})"
 
 
 def _tables(data_set: DataSet, means: pd.DataFrame) -> list[str]:

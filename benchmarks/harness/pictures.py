@@ -15,7 +15,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-__all__ = ["Look", "error_bars", "log_axis", "look_of", "picture"]
+__all__ = ["Look", "error_bars", "log_axis", "look_of", "over_epsilon", "picture"]
 
 Look = Mapping[str, str | float]
 
@@ -59,6 +59,23 @@ def log_axis(axes: Axes, xs: Sequence[float], *, base: int = 10) -> None:
     axes.set_xscale("log", base=base)
     axes.set_xticks(list(xs), [f"{x:,g}" for x in xs])
     axes.minorticks_off()
+
+
+def over_epsilon(path: Path, means: pd.DataFrame, names: Sequence[str], *, title: str, ylabel: str) -> None:
+    """Draws what some algorithms reach over epsilon.
+
+    Args:
+        path: The file.
+        means: Of one measure, with columns algorithm, x, n, mean and sd.
+        names: Of the algorithms, in the legend's order.
+        title: Above the axes.
+        ylabel: Beside them.
+    """
+    with picture(path, title=title, xlabel="epsilon", ylabel=ylabel, legend="mean ± 2 standard errors") as axes:
+        for name in names:
+            lines = means[means["algorithm"] == name].sort_values("x")
+            error_bars(axes, lines.assign(se=lines["sd"] / lines["n"] ** 0.5), {"marker": "o"}, label=name)
+        log_axis(axes, sorted(set(means["x"])))
 
 
 def look_of(name: str, looks: Mapping[str, Look]) -> Look:

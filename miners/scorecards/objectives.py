@@ -214,6 +214,8 @@ class _Classes(Objective):
 class TwoClasses(_Classes):
     """The log-odds of the second declared class against the first."""
 
+    unchosen: ClassVar[float] = 1.1
+
     def steps(self, epsilon: Epsilon, attributes: int) -> int:
         """Returns how many steps a budget pays for."""
         return steps_for_two(rows_epsilon(self.schema, epsilon))
