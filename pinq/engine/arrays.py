@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import TypeVar, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock
 from pinq.engine.cores import roam
 from pinq.engine.kernel import WHOLE, CountRequest, Counts, count_request
-from pinq.engine.rows import Rows
+from pinq.engine.rows import Rows, places_of
 from pinq.engine.shards import ShardColumns, ShardSource
 from pinq.engine.tables import Listed, ListRequest, Measure, Table, TableRequest, require_open
 from pinq.public.parts import Block, Part, PartSet
@@ -100,6 +100,7 @@ class ArrayEngine:
         self._listed: tuple[Hashable, Listed] | None = None
         self._locations: list[_Location] = []
         self._sums: _Sums | None = None
+        self._places: Mapping[Hashable, Sequence[np.ndarray]] = {}
         self._process = os.getpid()
 
     def tabulate(
@@ -140,7 +141,7 @@ class ArrayEngine:
         """Frees the memory."""
         self._codes, self._blocks = None, ()
         self._shards = ShardColumns(Codes((), self.schema), b"")
-        self._tables, self._listed, self._locations, self._sums = {}, None, [], None
+        self._tables, self._listed, self._locations, self._sums, self._places = {}, None, [], None, {}
 
     def _recall(self, wanted: Sequence[tuple[Axis, ...]], check: Callable[[], None] | None) -> list[np.ndarray]:
         """Returns tables of the whole table, shape (1, *axes), from memory where they are there.
@@ -225,6 +226,8 @@ class ArrayEngine:
         # perhaps through a last split, which is not kept; then they are counted.
         request, begin = self._begin(parts, tables, measure)
         blocks = self._with_shards(request.shards(), check)
+        if measure is not None:
+            blocks = self._with_places(request.cuts(), blocks)
 
         def locate(number: int) -> Rows:
             if check is not None:
@@ -320,6 +323,26 @@ class ArrayEngine:
             end += block.rows
         return blocks
 
+    def _with_places(self, cuts: Sequence[Axis], blocks: Sequence[RowBlock]) -> Sequence[RowBlock]:
+        """Returns the blocks with rows' places along cut axes, kept for the next step.
+
+        A look into a long table for each row takes longer than all else that is done with it.
+        """
+        wanted = {places_of(axis): axis for axis in cuts}
+        if self.rows() * len(wanted) > KEPT_BYTES:  # a place takes a byte, of few axes two
+            return blocks
+        with self._lock:
+            kept = self._places if wanted.keys() <= self._places.keys() else {}
+        for key, axis in wanted.items():
+            if key not in kept:
+                kept = {**kept, key: self._each(partial(_places_along, axis), blocks)}
+        with self._lock:
+            self._places = kept
+        return [
+            replace(block, columns={**block.columns, **{key: own[number] for key, own in kept.items()}})
+            for number, block in enumerate(blocks)
+        ]
+
     @cached_property
     def _threads(self) -> int:
         return max(1, min(MAX_THREADS, os.cpu_count() or 1))
@@ -334,6 +357,10 @@ class ArrayEngine:
         if len(listed) < 2 or self._threads < 2 or self.rows() < BLOCK_ROWS:
             return [work(item) for item in listed]
         return list(self._pool.map(work, listed))
+
+
+def _places_along(axis: Axis, block: RowBlock) -> np.ndarray:
+    return Rows.of(block).places(axis)
 
 
 _WHOLE_TABLE = PartSet([Block(Part())])

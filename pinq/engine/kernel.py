@@ -77,6 +77,12 @@ class CountRequest:
         """The shards that it reads, by the ``source`` of their axes."""
         return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
 
+    def cuts(self) -> list[Axis]:
+        """The axes of tables and measure along which a place is looked up by a cut."""
+        axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
+        axes += [] if self.measure is None else self.measure.inputs
+        return [axis for axis in axes if axis.thresholds is not None]
+
     def _sources(self) -> set[Hashable]:
         """The columns and shards that it reads."""
         levels = [*self.levels, *([] if self.split is None else [self.split])]

@@ -13,7 +13,7 @@ from pinq.engine.codes import RowBlock, smallest
 from pinq.engine.measures import RowMeasure
 from pinq.public.specs import Axis
 
-__all__ = ["Rows", "joint_cells"]
+__all__ = ["Rows", "joint_cells", "places_of"]
 
 PLACES_AT_ONCE = 2**22  # of rows along the axes of a measure, however many these are
 # Up to this code a cut's parts are looked up in a table; beyond, they are searched.
@@ -65,6 +65,8 @@ class Rows:
 
     def places(self, axis: Axis) -> np.ndarray:
         """The place of each row along an axis, ``axis.size`` for none, shape (rows,)."""
+        if places_of(axis) in self.block.columns:
+            return self.codes(places_of(axis))
         codes = self.codes(axis.source)
         if axis.lookup is None and axis.thresholds is None:
             return codes
@@ -150,6 +152,11 @@ def _places_by_code(axis: Axis) -> np.ndarray:
         return np.repeat(np.arange(axis.size, dtype=kind), widths)
     parts = axis.parts_of(np.arange(len(axis.lookup)))  # type: ignore[arg-type]
     return np.where(parts < 0, axis.size, parts).astype(kind)
+
+
+def places_of(axis: Axis) -> Hashable:
+    """Names the column of a block that has the rows' places along an axis, where there is one."""
+    return "places", axis.identity
 
 
 def joint_cells(cell: np.ndarray, rows: Rows, axes: Sequence[Axis], cells: int) -> np.ndarray:
