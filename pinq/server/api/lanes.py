@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Lanes`` divides a server's threads: what is soon done never waits for what takes long.
 
-Every request begins in the light lane, whose turn takes a hundredth of a second's work. What needs
+Every request begins in the light lane, whose turn takes a fiftieth of a second's work. What needs
 more (or has a large body) begins again in the middle lane, and past a tenth of a second in the heavy
 lane of its dataset, where one request runs at a time and each analyst has one place in the queue. So
 a hundred heavy requests of one dataset hold one thread, and one more core of another dataset is

@@ -51,7 +51,7 @@ class Settings:
     threads: int = 16
     middle: int = 4
     heavy: int = 2
-    light_work: int = 10
+    light_work: int = 20
     middle_work: int = 100
     light_body: int = 2**14
     middle_body: int = 2**16

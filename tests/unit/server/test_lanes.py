@@ -77,8 +77,8 @@ def test_a_grant_is_looked_at_again_after_a_look_that_failed(monkeypatch: pytest
     assert len(looks) > 1
 
 
-@pytest.mark.parametrize(("size", "work", "begun"), [(0, 5, ["here 10"]), (0, 50, ["here 10", "aside 100"]),
-    (0, 500, ["here 10", "aside 100", "aside inf"]), (2**15, 5, ["aside 100"]), (math.inf, 5, ["aside inf"])])  # fmt: skip
+@pytest.mark.parametrize(("size", "work", "begun"), [(0, 5, ["here 20"]), (0, 50, ["here 20", "aside 100"]),
+    (0, 500, ["here 20", "aside 100", "aside inf"]), (2**15, 5, ["aside 100"]), (math.inf, 5, ["aside inf"])])  # fmt: skip
 def test_only_small_work_is_begun_in_the_servers_own_process(size: float, work: int, begun: list[str]) -> None:
     """What is more, or comes in a long body, begins again in a lane that does it aside."""
     visit, did = Visit("a", "query", "-"), list[str]()
