@@ -50,9 +50,12 @@ def lines(log: Log, analyst: str, start: int, most: int) -> list[Line]:
     if known is None:
         return []
     account, numbers, totals = known
+    # Each reading is short: while one lasts, SQLite keeps every page that was written since.
     with log.reading() as connection:
-        events = [log.event(row) for row in log.store.numbered(connection, numbers)]
-        answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
+        rows = log.store.numbered(connection, numbers)
+    events = [log.event(row) for row in rows]
+    answers = [account.answers.get(event.request, 0) if account.is_charge(event) else 0 for event in events]
+    with log.reading() as connection:
         sizes = {size.seq: size for size in log.store.sizes(connection, [number for number in answers if number])}
     return [
         Line(event, Epsilon(total), sizes.get(answer))
