@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +38,7 @@ from pinq.public.schema import Schema
 from pinq.public.specs import Values, bind
 from tests.evidence import ASSURANCE, note
 from tests.killed import killed_at_commit
-from tests.postgresql import HERE, database, kind_of
+from tests.postgresql import HERE, database, drop, kind_of
 
 EXAMPLES, STEPS = (200, 60) if ASSURANCE else (10, 30)
 SCHEMA = Schema(max_rows=9, columns={"s": {"type": "categorical", "values": ["f", "m"]}})
@@ -250,10 +251,17 @@ class LedgerBesideModel(RuleBasedStateMachine):
 def new_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """Where a new ledger can be made, each time."""
     if request.param == "postgresql":
-        url: str = request.getfixturevalue("postgresql_url")
-        return lambda: database(url)
+        return partial(the_only_one, request.getfixturevalue("postgresql_url"), [])
     numbers = iter(range(10**6))
     return lambda: str(tmp_path / f"{next(numbers)}.ledger")
+
+
+def the_only_one(server: str, made: list[str]) -> str:
+    """A fresh database, in place of the one that was made before."""
+    while made:
+        drop(made.pop())
+    made.append(database(server))
+    return made[0]
 
 
 def test_a_ledger_and_its_model_say_the_same(new_ledger: Callable[[], str]) -> None:
