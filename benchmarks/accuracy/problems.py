@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of ``which.py``: those a rule was tuned on, and those only looked at afterwards.
 
-Held-out tables are UCI's own rows with another column to predict, scikit-learn's iris, and made-up
-ones; other tables that come with scikit-learn were held out until the rule was mended for them. The
-bounds of scikit-learn's are those of their rows, which its descriptions print.
+Held-out tables are UCI's own rows with another column to predict, and made-up ones; tables that
+come with scikit-learn were held out until the rule was mended for them. The bounds of the latter are
+those of their rows, which its descriptions print.
 """
 
 from __future__ import annotations
@@ -123,9 +123,8 @@ _OWN = [
     "spect",
 ]
 TUNED: Sequence[Problem] = (*(Problem(name) for name in _OWN), Problem("appliances_energy"))
-SEEN: Sequence[Problem] = tuple(Problem("", name=name) for name in SCIKIT_LEARN if name != "iris")
+SEEN: Sequence[Problem] = tuple(Problem("", name=name) for name in SCIKIT_LEARN)
 HELD_OUT: Sequence[Problem] = (
-    Problem("", name="iris"),
     *(Problem("", name=name) for name in MADE),
     Problem("adult", "occupation"),
     Problem("adult", "sex"),

@@ -34,7 +34,7 @@ __all__ = ["Alternative", "Recommendation", "recommend"]
 
 MOSTLY = 0.5  # of the attributes: more numeric ones make a table one for trees
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
-SCARCE_ROWS = 50  # for each attribute: with fewer, points of all say more than the few that a tree asks
+SCARCE_ROWS = 50  # for each attribute: with no more, points of all say more than the few that a tree asks
 CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. What the rows say may differ."
 
@@ -65,7 +65,7 @@ class Facts:
     @property
     def wide(self) -> bool:
         """Whether rows are so few for each attribute that all together say the most."""
-        return self.rows < SCARCE_ROWS * self.attributes and self.size >= CLEAR * self.attributes
+        return self.rows <= SCARCE_ROWS * self.attributes and self.size >= CLEAR * self.attributes
 
     @property
     def combinable(self) -> bool:
@@ -183,7 +183,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
         )
     if facts.wide:
         return "Scorecard", (
-            f"fewer than {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
+            f"at most {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
             "a tree can ask."
         )
     if not facts.mostly_numeric and facts.combinable:

@@ -48,7 +48,8 @@ def test_fewer_rows_are_another_table() -> None:
     """``max_rows`` may be given where the schema's bound is loose; a hopeless table is warned of."""
     wide = schema({f"n{number}": NUMERIC["a"] for number in range(12)})
     assert recommend(wide, "y", 1).name == "DiffPC45"
-    assert recommend(wide, "y", 1, max_rows=500).name == "Scorecard"
+    assert recommend(wide, "y", 1, max_rows=600).name == "Scorecard"
+    assert recommend(wide, "y", 1, max_rows=601).name == "DiffPC45"
     assert recommend(wide, "y", 0.1, max_rows=500).name == "DiffPC45"
     few = recommend(schema(WORDS), "y", 0.1, max_rows=100)
     assert "Warning: at epsilon 0.1" in repr(few)
