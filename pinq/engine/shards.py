@@ -14,28 +14,22 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, smallest
-from pinq.engine.databases import SMALL_ROWS, small_database
 from pinq.engine.tallies import packed_words, run_starts
 
 __all__ = ["KEPT_SHARDS", "ShardColumns", "ShardSource", "coins_of", "shards_of"]
 
 KEPT_SHARDS = 8
-LOOK_SECONDS = 0.1
-HASHED_AT_ONCE = 2**14
+HASHED_AT_ONCE = 2**13
+MARGIN = 24  # bytes before a text, for zeros before the digits of its first number
 ShardSource = tuple[str, int, int]
 """What ``Axis.source`` is for shards: the word, the key and the number of shards."""
 
-_POWERS = np.array([10**digits for digits in range(20)], dtype=np.uint64)
 _BEGIN = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
 _TURNS = ((7, 12, 17, 22), (5, 9, 14, 20), (4, 11, 16, 23), (6, 10, 15, 21))
 _STRIDES = ((1, 0), (5, 1), (3, 5), (7, 0))
@@ -124,18 +118,72 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] | None = None)
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)
     check = check or _go_on
-    names = [f"c{number}" for number in range(len(codes.blocks[0].columns))]
-    nth, numbers, batches = _nth_among_equals(codes, check), np.arange(codes.rows), []
+    nth, head, coins = _nth_among_equals(codes, check), f"{salt.hex()}:".encode(), []
     for block in codes.blocks:
-        check()
-        rows = [pa.array(nth[: block.rows]), pa.array(numbers[: block.rows])]
-        arrays = [pa.array(column) for column in block.columns.values()]
-        batches.append(pa.RecordBatch.from_arrays([*arrays, *rows], [*names, "nth", "number"]))
-        nth, numbers = nth[block.rows :], numbers[block.rows :]
-    text = ", ',', ".join(names)
-    # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
-    coin = f"md5_number_lower(concat('{salt.hex()}:', {text}, '#', nth))"
-    return _in_order(pa.Table.from_batches(batches), f"SELECT number, {coin} FROM source", check)
+        for start in range(0, block.rows, HASHED_AT_ONCE):
+            check()
+            rows = slice(start, min(start + HASHED_AT_ONCE, block.rows))
+            # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2.
+            numbers = [column[rows] for column in block.columns.values()]
+            coins.append(_hashes(head, [*numbers, nth[rows]], [*[b","] * (len(numbers) - 1), b"#", b""]))
+        nth = nth[block.rows :]
+    return np.concatenate(coins)
+
+
+def _hashes(head: bytes, numbers: Sequence[np.ndarray], after: Sequence[bytes]) -> np.ndarray:
+    """The last eight bytes of the MD5 hashes of texts, as numbers, shape (rows,).
+
+    Args:
+        head: How each text begins.
+        numbers: Then come these numbers of each row, shape (rows,) each, as decimals.
+        after: What follows each of them.
+    """
+    signs, length = _texts(head, numbers, after)
+    # A text's last block ends with how many bits the text has.
+    blocks = (length + 8) // 64 + 1
+    hashes = np.empty(len(blocks), dtype=np.uint64)
+    for count in np.unique(blocks).tolist():
+        rows = np.flatnonzero(blocks == count)
+        words = np.zeros((len(rows), 16 * count), dtype="<u4")
+        words.view(np.uint8)[:] = signs[rows, MARGIN : MARGIN + 64 * count]
+        words[:, -2] = 8 * length[rows]
+        state = [np.full(len(rows), word, dtype=np.uint32) for word in _BEGIN]
+        for block in np.split(np.ascontiguousarray(words.T), count):
+            state = _compressed(state, block)
+        hashes[rows] = state[3].astype(np.uint64) << np.uint64(32) | state[2]
+    return hashes
+
+
+def _texts(head: bytes, numbers: Sequence[np.ndarray], after: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """The signs of texts, each from MARGIN on and ended by 128; and how long each is."""
+    ends, length = [], np.full(len(numbers[0]), len(head))
+    for column, tail in zip(numbers, after, strict=True):
+        ends.append(length + _digits(column))
+        length = ends[-1] + len(tail)
+    signs = np.zeros((len(length), MARGIN + 64 * (int(length.max() + 8) // 64 + 1)), dtype=np.uint8)
+    flat, begins = signs.reshape(-1), np.arange(len(signs)) * signs.shape[1] + MARGIN
+    flat[begins + length] = 128
+    # From the last column to the first, each with as many digits as its longest number: in 3,12 and
+    # 14,5 the last numbers are 12 and 05, and over the 0 a comma is written later.
+    for column, end, tail in zip(reversed(numbers), reversed(ends), reversed(after), strict=True):
+        last, rest = begins + end, column
+        for number, sign in enumerate(tail):
+            flat[last + number] = sign
+        for _ in range(len(str(int(column.max())))):
+            tenth = rest // 10
+            last -= 1
+            flat[last] = rest - tenth * 10 + ord("0")
+            rest = tenth
+    signs[:, MARGIN : MARGIN + len(head)] = np.frombuffer(head, dtype=np.uint8)
+    return signs, length
+
+
+def _digits(numbers: np.ndarray) -> np.ndarray:
+    """How many digits each number has."""
+    digits = np.ones(len(numbers), dtype=np.int64)
+    for power in range(1, len(str(int(numbers.max())))):
+        digits += numbers >= 10**power
+    return digits
 
 
 def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
@@ -160,45 +208,20 @@ def _nth_among_equals(codes: Codes, check: Callable[[], None]) -> np.ndarray:
 
 def shards_of(coins: np.ndarray, key: int, count: int) -> np.ndarray:
     """Which of ``count`` shards the rows with these coins are in, shape (rows,)."""
-    tail, shards = f":{key}".encode(), np.empty(len(coins), dtype=smallest(count))
-    lengths = np.maximum(1, np.searchsorted(_POWERS, coins, side="right"))
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        for start in range(0, len(rows), HASHED_AT_ONCE):
-            own = rows[start : start + HASHED_AT_ONCE]
-            # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
-            # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 *
-            # 2^31 >> 32 = 1.
-            upper = _last_word(_words(coins[own], length, tail)).astype(np.uint64)
-            shards[own] = upper * np.uint64(count) >> np.uint64(32)
+    shards, tail = np.empty(len(coins), dtype=smallest(count)), f":{key}".encode()
+    for start in range(0, len(coins), HASHED_AT_ONCE):
+        own = slice(start, start + HASHED_AT_ONCE)
+        # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
+        # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
+        # >> 32 = 1.
+        upper = _hashes(b"", [coins[own]], [tail]) >> np.uint64(32)
+        shards[own] = upper * np.uint64(count) >> np.uint64(32)
     return shards
 
 
-def _words(numbers: np.ndarray, length: int, tail: bytes) -> np.ndarray:
-    """The texts of numbers, followed by ``tail``, as MD5 takes them, shape (16, numbers).
-
-    Args:
-        numbers: Each of so many digits.
-        length: How many; with the tail at most 55 signs.
-        tail: Follows each.
-    """
-    # The text 12:7 has the codes 49 50 58 55. The sign 128 ends it, and word 14 says that it has 32
-    # bits.
-    signs, rest = np.zeros((16, len(numbers), 4), dtype=np.uint8), numbers
-    for position in reversed(range(length)):
-        tenth = rest // np.uint64(10)
-        signs[position // 4, :, position % 4] = rest - tenth * np.uint64(10) + np.uint64(ord("0"))
-        rest = tenth
-    for position, sign in enumerate([*tail, 128], start=length):
-        signs[position // 4, :, position % 4] = sign
-    bits = 8 * (length + len(tail))
-    signs[14, :, 0], signs[14, :, 1] = bits % 256, bits // 256
-    return signs.view("<u4")[..., 0]
-
-
-def _last_word(words: np.ndarray) -> np.ndarray:
-    """The last of the four words of an MD5 hash, all texts step by step (RFC 1321, 3.4)."""
-    a, b, c, d = (np.full(words.shape[1], word, dtype=np.uint32) for word in _BEGIN)
+def _compressed(state: Sequence[np.ndarray], words: np.ndarray) -> list[np.ndarray]:
+    """What a block of 16 words makes of the four words of MD5, for all texts (RFC 1321, 3.4)."""
+    a, b, c, d = state
     spare = np.empty_like(a)
     for step, (word, turn, constant) in enumerate(_STEPS):
         mixed = _mixed(step // 16, b, c, d)
@@ -210,7 +233,7 @@ def _last_word(words: np.ndarray) -> np.ndarray:
         mixed |= spare
         mixed += b
         a, b, c, d = d, mixed, b, c
-    return d + np.uint32(_BEGIN[3])
+    return [new + old for new, old in zip((a, b, c, d), state, strict=True)]
 
 
 def _mixed(round_number: int, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
@@ -221,31 +244,6 @@ def _mixed(round_number: int, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np
         return b ^ c ^ d
     chosen, other, by = (c, d, b) if round_number == 0 else (b, c, d)
     return other ^ (by & (chosen ^ other))
-
-
-def _in_order(source: pa.Table, query: str, check: Callable[[], None]) -> np.ndarray:
-    """Returns a query's second column in the order of its first, the rows' numbers.
-
-    The query runs in a thread of its own, so that what ``check`` raises meanwhile interrupts it.
-    """
-    with _database(source.num_rows) as connection, ThreadPoolExecutor(1) as thread:
-        connection.register("source", source)
-        asked = thread.submit(lambda: connection.execute(query).fetchnumpy())
-        try:
-            while not wait([asked], LOOK_SECONDS).done:
-                check()
-        except BaseException:
-            connection.interrupt()
-            raise
-        number, values = map(np.ma.getdata, asked.result().values())
-    ordered = np.empty(len(values), dtype=values.dtype)
-    ordered[number] = values
-    return ordered
-
-
-def _database(rows: int) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-    """A database for so many rows, with the threads that many are worth."""
-    return small_database() if rows <= SMALL_ROWS else duckdb.connect(config={"enable_external_access": "false"})
 
 
 def _go_on() -> None:
