@@ -6,7 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from miners.scorecards.card import Card
+from miners.scorecards.objectives import ManyClasses
 from miners.scorecards.posterior import log_shares, newton
+from pinq.public.schema import Categorical, Schema
+from pinq.public.specs import Values
 
 
 def test_a_newton_step_is_the_posterior_mean_and_its_deviation() -> None:
@@ -56,3 +60,26 @@ def test_undamped_points_are_naive_bayes() -> None:
     assert np.allclose(estimate.points, logs - logs.mean(axis=1, keepdims=True))
     (damped,) = log_shares([table], table.sum(axis=0), scale=1e-3, damping=0.5)
     assert np.allclose(damped.points, estimate.points / 2)
+
+
+def test_a_card_from_tables_answers_as_naive_bayes() -> None:
+    """With twenty-four attributes points and start are halved alike, so the likeliest class stays the same."""
+    names = [f"a{number}" for number in range(24)]
+    values = Categorical(values=("u", "v", "w"))
+    target = Categorical(values=("p", "q", "r", "s"))
+    schema = Schema(columns={**dict.fromkeys(names, values), "y": target}, max_rows=1000)
+    random = np.random.default_rng(3)
+    tables = [random.multinomial(1000, random.dirichlet(np.ones(12))).reshape(3, 4) + 1.0 for _ in names]
+    objective = ManyClasses(schema=schema, target="y")
+    card = objective.tabulated(Card(schema, "y", (0,) * 4), [Values(name) for name in names], tables, 1.0)
+    totals = np.mean([table.sum(axis=0) for table in tables], axis=0)
+    rows = random.integers(0, 3, (200, len(names)))
+    estimates = log_shares(tables, totals, scale=1.0, damping=1.0)
+    bayes = np.log(totals / totals.sum()) + sum(each.points[rows[:, n]] for n, each in enumerate(estimates))
+    scored = np.array(card.base) + sum(
+        np.array([card.score_of(k).tables[n] for k in range(4)]).T[rows[:, n]] for n in range(len(names))
+    )
+    gaps = np.sort(bayes, axis=1)
+    clear = gaps[:, -1] - gaps[:, -2] > 0.2  # points are whole 256ths
+    assert clear.sum() > 150
+    assert (scored.argmax(axis=1) == bayes.argmax(axis=1))[clear].all()
